@@ -119,8 +119,9 @@ class Adapter(Protocol):
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""
 
     def rank_local_state(self) -> State:
-        """Float arrays that differ between ranks, such as BatchNorm's statistics; their mean replaces them.
+        """Arrays that may differ between ranks, such as BatchNorm's statistics, in the same order on all ranks.
 
+        The mean of floating and complex numbers replaces them, and the first rank's arrays of everything else.
         Collective: weights that ranks update separately are averaged on the device first.
         """
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.state import State
+from hvdtrain.state import State, dtype_of, dtype_text
 
 MESSAGE_BYTES: Final = 16 * 2**20
 _Slice = tuple[int, str, str | None]
@@ -27,7 +27,7 @@ def join_slices(
         message_bytes: the most in one message, of all ranks together; bounds what ranks copy that keep nothing.
     """
     told: dict[str, _Slice] = {
-        name: (array.nbytes, array.dtype.str, array.tobytes().hex() if array.ndim == 0 else None)
+        name: (array.nbytes, dtype_text(array.dtype), array.tobytes().hex() if array.ndim == 0 else None)
         for name, array in own.items()
     }
     all_told: list[dict[str, _Slice]] = gather_json(comm, told, "hvdtrain.slices")
@@ -35,12 +35,14 @@ def join_slices(
     for one in reversed(all_told):
         first |= one
     joined: State = {
-        name: np.frombuffer(bytes.fromhex(number), dtype)[0] for name, (_, dtype, number) in first.items() if number
+        name: np.frombuffer(bytes.fromhex(number), dtype_of(dtype))[0]
+        for name, (_, dtype, number) in first.items()
+        if number
     }
     for names in _groups(first, all_told, message_bytes):
         lengths = [[one[name][0] if name in one else 0 for name in names] for one in all_told]
         parts = _joined(comm, _bytes_of(own, names), np.array(lengths), keeps, message_bytes)
-        joined |= {name: part.view(first[name][1]) for name, part in zip(names, parts, strict=False)}
+        joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
 
 

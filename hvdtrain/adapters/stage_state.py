@@ -54,16 +54,17 @@ class StageState:
         return {key: array for key, array in state.items() if _weight_of(key) not in self._others}
 
     def spread(self, own: State, shapes: Mapping[str, NDArray[Any]]) -> State:
-        """Arrays whose mean over all ranks is the mean over those that have the stage.
+        """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
 
         Args:
-            own: this rank's float arrays.
-            shapes: zeros, float64, in the shapes of all stages' arrays.
+            own: this rank's arrays.
+            shapes: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
         """
-        return {
-            name: zeros if name not in own else self.stages * own[name].astype(np.float64)
+        spread = {
+            name: zeros if name not in own else self.stages * own[name].astype(zeros.dtype)
             for name, zeros in shapes.items()
         }
+        return spread | {name: array for name, array in own.items() if name not in shapes}
 
 
 def _weight_of(key: str) -> str:

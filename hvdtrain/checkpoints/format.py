@@ -27,8 +27,9 @@ from safetensors.numpy import load, save_file
 from data_sharding.atomic import sync_folder
 from hvdtrain.algorithms.early_stopping import ValidationHistory
 from hvdtrain.checkpoints.kept_copy import kept_copy
+from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.files import write_json
-from hvdtrain.state import State
+from hvdtrain.state import State, as_numbers
 
 FORMAT = 1
 _PARTS = ("model", "optimizer")
@@ -211,9 +212,11 @@ def part_of(state: State, index: int, count: int) -> State:
         return state
     sizes = [0] * count
     own: set[str] = set()
-    for name in sorted(state, key=lambda name: (-state[name].nbytes, name)):
+    # Texts have no size here: each writer has its own, and they need not be equally long.
+    lengths = {name: 0 if array.dtype.kind == "S" else array.nbytes for name, array in state.items()}
+    for name in sorted(state, key=lambda name: (-lengths[name], name)):
         smallest = sizes.index(min(sizes))
-        sizes[smallest] += state[name].nbytes
+        sizes[smallest] += lengths[name]
         if smallest == index:
             own.add(name)
     return {name: array for name, array in state.items() if name in own}
@@ -247,8 +250,8 @@ def _require_space(folder: Path, needed: int) -> None:
 
 def _write_arrays(path: Path, arrays: State) -> str:
     """Write a safetensors file, and return its SHA-256. Neither copies the arrays, nor holds Python's lock for long."""
-    try:  # safetensors takes an array's memory as it is, whatever its order
-        save_file({name: a if a.flags.c_contiguous else a.copy(order="C") for name, a in arrays.items()}, path)
+    try:
+        save_file(stored(arrays), path)
     except SafetensorError as error:  # which is also how it tells of a full disk
         raise OSError(errno.EIO, str(error), str(path)) from error
     with path.open("rb") as file:
@@ -271,7 +274,7 @@ def _read_arrays(path: Path, expected: str) -> State:
     if hashlib.sha256(content).hexdigest() != expected:
         raise DamagedCheckpointError(f"{path} is damaged: its SHA-256 is not that of the manifest")
     try:
-        return load(content)
+        return restored(load(content))
     except SafetensorError as error:
         raise DamagedCheckpointError(f"{path} is not a safetensors file ({error})") from error
 
@@ -291,4 +294,5 @@ def weights_not_finite(state: State, infinite: frozenset[str] = frozenset()) -> 
 
 
 def _weights(state: State) -> dict[str, NDArray[Any]]:
-    return {name: array for name, array in state.items() if name.startswith("model/") and array.dtype.kind in "fc"}
+    weights = {name: as_numbers(array) for name, array in state.items() if name.startswith("model/")}
+    return {name: array for name, array in weights.items() if array.dtype.kind in "fc"}

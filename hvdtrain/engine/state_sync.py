@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.interface import Adapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
+from hvdtrain.engine.buffers_in_common import has_mean, without_means_in_common
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
-from hvdtrain.state import State, bytes_of, weights_of
+from hvdtrain.state import State, bytes_of, dtype_of, dtype_text, weights_of
 
 _PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
@@ -26,9 +27,9 @@ def broadcast_state(comm: Communicator, state: State | None) -> State:
     if comm.topology.is_root and state is None:
         raise ValueError("rank 0 must give the state to broadcast")
     own = state if comm.topology.is_root and state is not None else {}
-    described = [[name, array.dtype.str, list(array.shape)] for name, array in own.items()]
+    described = [[name, dtype_text(array.dtype), list(array.shape)] for name, array in own.items()]
     layout = broadcast_json(comm, described, "hvdtrain.state.names")
-    common = own if comm.topology.is_root else {name: np.empty(shape, dtype) for name, dtype, shape in layout}
+    common = own if comm.topology.is_root else {name: np.empty(shape, dtype_of(dtype)) for name, dtype, shape in layout}
     for group in _small_ones_together([bytes_of(array) for array in common.values()]):
         _broadcast_bytes(comm, group)
     return common
@@ -61,25 +62,48 @@ def _small_ones_together(parts: list[NDArray[np.uint8]]) -> Iterator[list[NDArra
 
 
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
-    """Replace buffers that each rank made from its own samples by their mean over ranks, computed in float64."""
-    buffers = adapter.rank_local_state() if comm.topology.is_distributed else {}
-    if not buffers:
+    """Replace what each rank made from its own samples by their mean over ranks, computed in float64.
+
+    What has no mean becomes that of the first rank. Collective.
+
+    Raises:
+        DivergenceError: see `without_means_in_common`.
+    """
+    if not comm.topology.is_distributed:
         return
-    own = np.concatenate([array.astype(np.float64).reshape(-1) for array in buffers.values()])
-    mean = comm.allreduce(own, "hvdtrain.buffers") / comm.topology.size
-    ends = np.cumsum([array.size for array in buffers.values()]).tolist()
-    averaged = {
-        name: mean[end - array.size : end].reshape(array.shape).astype(array.dtype)
-        for (name, array), end in zip(buffers.items(), ends, strict=True)
+    arrays = adapter.rank_local_state()
+    common = without_means_in_common(comm, adapter.stage or 0, arrays)
+    common |= _means(comm, {name: array for name, array in arrays.items() if has_mean(array)})
+    if common:
+        adapter.load_rank_local_state(common)
+
+
+def _means(comm: Communicator, buffers: State) -> State:
+    if not buffers:
+        return {}
+    parts = [_as_floats(array) for array in buffers.values()]
+    mean = comm.allreduce(np.concatenate(parts), "hvdtrain.buffers") / comm.topology.size
+    means = np.split(mean, np.cumsum([part.size for part in parts])[:-1])
+    return {
+        name: of_array.view(_wide(array)).reshape(array.shape).astype(array.dtype)
+        for (name, array), of_array in zip(buffers.items(), means, strict=True)
     }
-    adapter.load_rank_local_state(averaged)
+
+
+def _wide(array: NDArray[Any]) -> type[np.inexact[Any]]:
+    return np.complex128 if array.dtype.kind == "c" else np.float64
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float64]:
+    """A flat copy; complex numbers as pairs."""
+    return array.astype(_wide(array)).reshape(-1).view(np.float64)
 
 
 def weights_hash(state: State) -> str:
     """SHA-256 over names, dtypes, shapes and bytes of all weights and buffers."""
     digest = hashlib.sha256()
     for name, array in sorted(weights_of(state).items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(f"{name} {dtype_text(array.dtype)} {array.shape}\n".encode())
         digest.update(bytes_of(array).data)
     return digest.hexdigest()
 

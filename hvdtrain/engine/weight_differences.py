@@ -9,7 +9,17 @@ from numpy.typing import NDArray
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, array_checksum, bytes_of, weights_digest, weights_of
+from hvdtrain.state import (
+    State,
+    array_checksum,
+    as_numbers,
+    bytes_of,
+    dtype_of,
+    dtype_text,
+    name_of_bits,
+    weights_digest,
+    weights_of,
+)
 
 _NAMED: Final = 3  # arrays in a message
 _PIECE_BYTES: Final = 4 * 2**20  # bounds what is copied; a multiple of every dtype's size
@@ -68,7 +78,8 @@ def divergence(comm: Communicator, state: State, stage: int, when: str, known: i
 def _what_differs(comm: Communicator, weights: State, root: int, compares: bool) -> str:
     """Which arrays of rank `root` the ranks that compare theirs do not have alike. Collective."""
     described = [
-        (name, array.dtype.str, list(array.shape), array_checksum(name, array)) for name, array in weights.items()
+        (name, dtype_text(array.dtype), list(array.shape), array_checksum(name, array))
+        for name, array in weights.items()
     ]
     reference = _Reference(root, broadcast_json(comm, described, "hvdtrain.weights.arrays", root))
     here = [
@@ -89,12 +100,12 @@ def _one_array(comm: Communicator, weights: State, reference: _Reference, place:
     name, dtype, shape, _ = reference.arrays[place]
     own = _of_same_kind(weights, name, dtype, shape)
     count, largest = 0, 0.0
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = int(np.prod(shape)) * dtype_of(dtype).itemsize
     sent = bytes_of(weights[name]) if comm.topology.rank == reference.rank else np.zeros(size, np.uint8)
     for start in range(0, size, _PIECE_BYTES):
         piece = comm.broadcast(sent[start : start + _PIECE_BYTES], "hvdtrain.weights.values", reference.rank)
         if compares and own is not None:
-            differing, by = _difference(bytes_of(own)[start : start + _PIECE_BYTES], piece, np.dtype(dtype))
+            differing, by = _difference(bytes_of(own)[start : start + _PIECE_BYTES], piece, dtype_of(dtype))
             count, largest = count + differing, float(np.maximum(largest, by))
     row = np.array([[count, largest, compares and own is None]], np.float64)
     rows = comm.allgather(row, "hvdtrain.weights.difference")
@@ -109,15 +120,20 @@ def _of_same_kind(
     weights: Mapping[str, NDArray[Any]], name: str, dtype: str, shape: Sequence[int]
 ) -> NDArray[Any] | None:
     array = weights.get(name)
-    return array if array is not None and (array.dtype.str, list(array.shape)) == (dtype, list(shape)) else None
+    return array if array is not None and (dtype_text(array.dtype), list(array.shape)) == (dtype, list(shape)) else None
 
 
 def _difference(one: NDArray[np.uint8], other: NDArray[np.uint8], dtype: np.dtype[Any]) -> tuple[int, float]:
-    """How many numbers differ in their bytes, and by how much at most; NaN where one of them is no number."""
+    """How many numbers differ in their bytes, and by how much at most.
+
+    NaN where one of them is not a number, or of a type with which numpy cannot compute, such as text or float8.
+    """
     unlike = (one.reshape(-1, dtype.itemsize) != other.reshape(-1, dtype.itemsize)).any(axis=1)
     if not unlike.any():
         return 0, 0.0
+    if dtype.kind == "S" or name_of_bits(dtype) not in (None, "bfloat16"):
+        return int(unlike.sum()), np.nan
     exact = np.complex128 if dtype.kind == "c" else np.float64
-    pair = [values.copy().view(dtype)[unlike].astype(exact) for values in (one, other)]
+    pair = [as_numbers(values.copy().view(dtype)[unlike]).astype(exact) for values in (one, other)]
     with np.errstate(invalid="ignore"):  # infinity minus infinity
         return int(unlike.sum()), float(np.abs(pair[0] - pair[1]).max())

@@ -17,6 +17,7 @@ from safetensors import SafetensorError, deserialize
 from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.checkpoints.resume import checkpoint_at, followed
 from hvdtrain.errors import UsageError
+from hvdtrain.state import as_numbers
 from hvdtrain.weights.keras_files import MEMBER, read_keras
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
 
@@ -116,7 +117,8 @@ class Run:
 
     def _part(self, prefix: str) -> Arrays:
         state = self.checkpoint.state
-        return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+        arrays = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+        return {name: as_numbers(array) for name, array in arrays.items() if array.dtype.kind != "S"}
 
 
 def read_run(path: Path, given_as: str = "--init-weights") -> Run:

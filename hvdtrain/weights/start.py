@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.state import State, as_numbers, like_numbers
 from hvdtrain.task.interface import Task
 from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.named_weights import Exclusion, NamedWeights, fitted
@@ -21,7 +21,10 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
     Raises:
         UsageError: `path` holds no weights, or those of another model; names that differ are listed.
     """
-    wanted = {name.removeprefix(_MODEL): array for name, array in state.items() if name.startswith(_MODEL)}
+    arrays_of_model = {
+        n.removeprefix(_MODEL): a for n, a in state.items() if n.startswith(_MODEL) and a.dtype.kind != "S"
+    }
+    wanted = {name: as_numbers(array) for name, array in arrays_of_model.items()}
     exclusion = Exclusion(exclude)
     if all(name in exclusion for name in wanted):
         raise UsageError(
@@ -39,6 +42,6 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
     else:
         found = read_weights(path, kind, task.framework)
     weights = fitted(found, wanted, task.framework, exclusion)
-    replaced = {_MODEL + name: array for name, array in weights.items()}
+    replaced = {_MODEL + name: like_numbers(array, arrays_of_model[name].dtype) for name, array in weights.items()}
     averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
     return {**state, **replaced, **averages}

@@ -12,6 +12,7 @@ from hvdtrain.adapters.keras.local_sgd import LocalSgd
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.keras.sparse import open_sparse_gradients
+from hvdtrain.adapters.keras.state_checks import require_savable_model, require_savable_optimizer
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.comm.horovod import own_process_set
@@ -40,8 +41,10 @@ def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingO
     """
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     require_usable(model, optimizer)
+    require_savable_model(model)
     if alone or options.shard == "none":
         optimizer.build(model.trainable_variables)
+        require_savable_optimizer(optimizer)
     return optimizer
 
 

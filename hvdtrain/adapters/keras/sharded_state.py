@@ -39,7 +39,7 @@ class ShardedArrays(ShardedState):
         all_shapes: dict[str, list[int]] = {}
         for told in gather_json(comm, shapes, "hvdtrain.slices.shapes"):
             all_shapes |= told
-        joined = join_slices(comm, {name: np.asarray(v.value) for name, v in own.items()}, keeps)
+        joined = join_slices(comm, {name: whole.view_of(v.value) for name, v in own.items()}, keeps)
         return {name: np.asarray(array).reshape(all_shapes.get(name, [])) for name, array in joined.items()}
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
@@ -76,7 +76,7 @@ class ShardedArrays(ShardedState):
                 f"Missing or of another shape: optimizer/{variable.path}.",
                 "train with the optimizer that it was saved with, or from the start with --resume never.",
             )
-        variable.assign(array if piece is None else array.reshape(-1)[piece.start : piece.end])
+        variable.assign(whole.to_tensor(array if piece is None else array.reshape(-1)[piece.start : piece.end]))
 
 
 def _of(optimizer: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State, require_fit
+from hvdtrain.state import NO_STATE, State, bits_dtype, name_of_bits, require_fit
 
 
 def read_state(model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
@@ -23,7 +23,7 @@ def read_state(model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] =
 
 def view_state(model: Any, optimizer: Any) -> State:
     """The same without copies of what is in host memory already: to be read before the next step."""
-    return {name: _values(variable.value) for name, variable in _variables(model, optimizer).items()}
+    return {name: view_of(variable.value) for name, variable in _variables(model, optimizer).items()}
 
 
 def view_weights(model: Any, optimizer: Any) -> State:
@@ -37,9 +37,26 @@ def _values(tensor: Any) -> NDArray[Any]:
     return np.asarray(tensor.value() if isinstance(tensor, tf.Variable) else tensor)
 
 
+def _is_bits(dtype: "np.dtype[Any]") -> bool:
+    """Whether numpy knows these numbers by an extension only, which TensorFlow brings: bfloat16 and others."""
+    return dtype.isbuiltin == 2
+
+
+def view_of(tensor: Any) -> NDArray[Any]:
+    """As `_values`, in a dtype of a state (see `hvdtrain.state`)."""
+    values = _values(tensor)
+    return values.view(bits_dtype(values.dtype.name, values.dtype.itemsize)) if _is_bits(values.dtype) else values
+
+
+def to_tensor(array: NDArray[Any]) -> NDArray[Any]:
+    """What TensorFlow takes of an array of a state."""
+    name = name_of_bits(array.dtype)
+    return array if name is None else array.view(name)
+
+
 def to_array(tensor: Any, into: NDArray[Any] | None = None) -> NDArray[Any]:
     """A copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
-    values = _values(tensor)
+    values = view_of(tensor)
     if into is None or into.shape != values.shape or into.dtype != values.dtype:
         return np.array(values)
     np.copyto(into, values)
@@ -57,16 +74,22 @@ def load_state(model: Any, optimizer: Any, state: State) -> None:
     saved = {name: array for name, array in state.items() if name.startswith(("model/", "optimizer/"))}
     require_fit(saved, shapes, "The saved weights do not fit the model.")
     for name in sorted(variables, reverse=True):  # "optimizer/…" before "model/…"
-        variables[name].assign(saved[name])
+        variables[name].assign(to_tensor(saved[name]))
 
 
 def drifting_buffers(model: Any) -> State:
-    """Float variables that no gradient moves: BatchNorm's statistics, made by each rank from its own samples."""
-    return {
-        f"model/{variable.path}": np.array(variable.value.numpy())
-        for variable in model.non_trainable_variables
-        if np.issubdtype(np.dtype(variable.dtype), np.floating)
-    }
+    """Variables that no gradient moves, such as BatchNorm's statistics, made by each rank from its own samples.
+
+    Floating numbers are in a type that numpy knows.
+    """
+    seeds = {id(variable) for variable in seed_states(model)}
+    variables = [variable for variable in model.non_trainable_variables if id(variable) not in seeds]
+    return {f"model/{variable.path}": _known_to_numpy(_values(variable.value)) for variable in variables}
+
+
+def _known_to_numpy(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy, in float32 where numpy does not compute with such floats."""
+    return array.astype(np.float32) if _is_bits(array.dtype) else np.array(array)
 
 
 def load_rank_local_state(model: Any, buffers: State) -> None:

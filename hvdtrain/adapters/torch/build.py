@@ -11,6 +11,7 @@ from hvdtrain.adapters.torch.horovod_sync import HorovodGradients
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients
+from hvdtrain.adapters.torch.state_checks import require_numbers
 from hvdtrain.comm.horovod import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
@@ -21,6 +22,7 @@ from hvdtrain.topology import Topology
 def build_model(task: Task, options: TrainingOptions, device: torch.device, is_distributed: bool = False) -> nn.Module:
     """The task's model on `device`, with the names of its weights unchanged."""
     model: nn.Module = task.build_model()
+    require_numbers(model)
     if options.sync_batch_norm:  # imported here, since it imports the compiler, which takes a second
         from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.plain_values import is_text
+from hvdtrain.adapters.torch.tensor_arrays import array_of, tensor_of
+
 
 class Copy(Protocol):
     """Begins a copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
@@ -42,8 +45,7 @@ def to_array(tensor: torch.Tensor, into: NDArray[Any] | None = None) -> NDArray[
 
 
 def _copy(tensor: torch.Tensor, into: NDArray[Any] | None, waits: bool) -> NDArray[Any]:
-    host = None if into is None else torch.from_numpy(into)
+    host = None if into is None or is_text(into) else tensor_of(into)
     if host is None or host.shape != tensor.shape or host.dtype != tensor.dtype:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)  # which GPUs copy to faster
-    copied: NDArray[Any] = host.copy_(tensor.detach(), non_blocking=not waits).numpy()
-    return copied
+    return array_of(host.copy_(tensor.detach(), non_blocking=not waits))

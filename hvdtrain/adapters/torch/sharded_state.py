@@ -6,11 +6,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.plain_values import is_text
 from hvdtrain.adapters.sharded_state import ShardedState
 from hvdtrain.adapters.slices import join_slices
 from hvdtrain.adapters.torch import state as whole
+from hvdtrain.adapters.torch.optimizer_numbers import NAME
+from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.shards import Piece, in_memory_order
+from hvdtrain.adapters.torch.tensor_arrays import array_of, tensor_of, to_tensor, view_of
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.state import State
 
@@ -29,16 +33,16 @@ class ShardedArrays(ShardedState):
     def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:
         own: State = {}
         for piece in self._pieces():
-            own |= whole.slots_of(optimizer, piece.name, piece.weights, lambda _, tensor: tensor.numpy(force=True))
+            own |= slots_of(optimizer, piece.name, piece.weights, lambda _, tensor: view_of(tensor))
         joined = join_slices(comm, own, keeps)
         parameters = dict(model.named_parameters())
         return {name: _shaped(array, parameters[_parameter_in(name)]) for name, array in joined.items()}
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
-        own: dict[str, list[whole.Trained]] = {name: [] for shard in self._sync.shards for name, _ in shard.members}
+        own: dict[str, list[Trained]] = {name: [] for shard in self._sync.shards for name, _ in shard.members}
         for name in state:
-            if name.startswith("optimizer/") and _parameter_in(name) not in own:
-                raise whole.not_trained(_parameter_in(name))
+            if name.startswith("optimizer/") and name != NAME and _parameter_in(name) not in own:
+                raise not_trained(_parameter_in(name))
         for piece in self._pieces():
             own[piece.name].append((piece.weights, lambda array, piece=piece: _part(array, piece)))  # type: ignore[misc]
         whole.load_state(model, optimizer, state, own)
@@ -56,14 +60,13 @@ def _shaped(array: NDArray[Any], parameter: torch.Tensor) -> NDArray[Any]:
     """Numbers in the order of the parameter's memory, in its shape; a number as it is."""
     if array.ndim == 0:
         return np.asarray(array)
-    tensor = torch.from_numpy(array)
-    return tensor.as_strided(parameter.shape, parameter.stride()).contiguous().numpy()
+    return array_of(tensor_of(array).as_strided(parameter.shape, parameter.stride()).contiguous())
 
 
 def _part(array: NDArray[Any], piece: Piece) -> NDArray[Any]:
     """Of an array of the parameter's shape, the numbers of the piece; a number as it is."""
-    if array.ndim == 0 and piece.parameter.ndim > 0:
+    if is_text(array) or (array.ndim == 0 and piece.parameter.ndim > 0):
         return array
-    values = whole.to_tensor(array)
+    values = to_tensor(array)
     laid_out = torch.empty_strided(piece.parameter.shape, piece.parameter.stride(), dtype=values.dtype).copy_(values)
-    return in_memory_order(piece.name, laid_out)[piece.start : piece.end].numpy()
+    return array_of(in_memory_order(piece.name, laid_out)[piece.start : piece.end])

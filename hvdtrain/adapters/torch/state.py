@@ -1,19 +1,28 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.plain_values import NotPlainError, from_text, is_text, to_text
 from hvdtrain.adapters.torch.host_copies import host_copies, to_array
+from hvdtrain.adapters.torch.optimizer_numbers import read_numbers, remember_start
+from hvdtrain.adapters.torch.optimizer_slots import Trained, load_optimizer, slots_of
+from hvdtrain.adapters.torch.state_checks import (
+    require_savable_model,
+    require_usable_optimizer,
+    warn_of_unsaved,
+)
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, tensor_of, to_tensor, view_of, view_of_tensor
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State, weights_of
+from hvdtrain.state import NO_STATE, State
 
-_OPTIONAL = inspect.Parameter("closure", inspect.Parameter.KEYWORD_ONLY, default=None)
-_NUMBER = "#number"  # marks an optimizer slot that was a Python number, so that it is loaded as one
+ToHost = Callable[[str, torch.Tensor], NDArray[Any]]
+"""The array of a tensor in host memory, given its name in a state too."""
+
+_EXTRA: Final = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX  # ends the name of what get_extra_state() returned
 
 
 def read_state(
@@ -25,57 +34,49 @@ def read_state(
         earlier: a copy that nobody needs any more: its memory is used again.
 
     Raises:
-        UsageError: the optimizer keeps something that is neither a tensor nor a number.
+        UsageError: the optimizer or a module keeps something that cannot be saved.
     """
+    warn_of_unsaved(model)
     with host_copies(next(model.parameters(), torch.empty(0)).device) as copy:
         return _arrays(model, optimizer, lambda name, tensor: copy(tensor, earlier.get(name)))
 
 
 def view_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """The same without copies of what is in host memory already: to be read before the next step."""
-    return _arrays(model, optimizer, lambda _, tensor: tensor.numpy(force=True))
+    return _arrays(model, optimizer, lambda _, tensor: view_of(tensor))
 
 
-def view_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def view_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:  # noqa: ARG001
     """Of these the weights and buffers alone: the optimizer's arrays are not copied from a GPU."""
-
-    def to_host(name: str, tensor: torch.Tensor) -> NDArray[Any]:
-        return tensor.numpy(force=True) if name.startswith("model/") else np.empty(0)
-
-    return weights_of(_arrays(model, optimizer, to_host))
+    return _weights(model, lambda _, tensor: view_of(tensor))
 
 
-def _arrays(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, to_host: Callable[[str, torch.Tensor], NDArray[Any]]
-) -> State:
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
-    state: State = {name: to_host(name, tensor) for name, tensor in tensors.items()}
+def _arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer, to_host: ToHost) -> State:
+    state = _weights(model, to_host)
     for name, parameter in model.named_parameters():
         state |= slots_of(optimizer, name, parameter, to_host)
+    return state | read_numbers(optimizer)
+
+
+def _weights(model: torch.nn.Module, to_host: ToHost) -> State:
+    state: State = {}
+    for name, value in model.state_dict().items():
+        key = f"model/{name}"
+        state[key] = to_host(key, value) if isinstance(value, torch.Tensor) else _extra_text(name, value)
     return state
 
 
-def slots_of(
-    optimizer: torch.optim.Optimizer,
-    name: str,
-    trained: torch.Tensor,
-    to_host: Callable[[str, torch.Tensor], NDArray[Any]],
-) -> State:
-    """What the optimizer keeps of the parameter `name`, which it trains as `trained`: "optimizer/NAME/SLOT"."""
-    slots: State = {}
-    for slot, value in optimizer.state.get(trained, {}).items():
-        key = f"optimizer/{name}/{slot}"
-        if isinstance(value, torch.Tensor):
-            slots[key] = to_host(key, value)
-        elif isinstance(value, bool | int | float):
-            slots[key + _NUMBER] = np.asarray(value)
-        elif value is not None:
-            raise _no_array(optimizer, slot, value)
-    return slots
-
-
-Trained = tuple[torch.Tensor, Callable[[NDArray[Any]], NDArray[Any]]]
-"""What an optimizer trains of a parameter, and what makes the same of an array of the parameter's shape."""
+def _extra_text(name: str, value: object) -> NDArray[Any]:
+    """Of what a module's get_extra_state() returned."""
+    try:
+        return to_text(value, view_of_tensor)
+    except NotPlainError as error:
+        raise UsageError(
+            f"get_extra_state() of the model's {name.rpartition('.')[0] or 'outermost module'!r} returned "
+            f"an instance of {type(error.part).__name__}.",
+            "A checkpoint holds tensors, numbers and texts, and collections of them.",
+            "return such values, and make the object of them in set_extra_state().",
+        ) from error
 
 
 def load_state(
@@ -94,8 +95,9 @@ def load_state(
     """
     if trained is None:
         trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}
-    _load_optimizer(trained, optimizer, state)
+    load_optimizer(trained, optimizer, state)
     weights = {n.removeprefix("model/"): _to_read(a) for n, a in state.items() if n.startswith("model/")}
+    _fit_buffers(model, weights)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -106,41 +108,56 @@ def load_state(
         ) from error
 
 
+def _fit_buffers(model: torch.nn.Module, weights: Mapping[str, Any]) -> None:
+    """Give the model buffers of the saved shapes and dtypes, where training has made others of the first ones."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    for path, module in model.named_modules(remove_duplicate=False):
+        for name, buffer in module._buffers.items():
+            saved = weights.get(f"{path}.{name}" if path else name)
+            if not isinstance(saved, torch.Tensor) or name in module._non_persistent_buffers_set:
+                continue
+            if buffer is None or (buffer.shape, buffer.dtype) != (saved.shape, saved.dtype):
+                module._buffers[name] = torch.empty_like(saved, device=device if buffer is None else buffer.device)
+
+
 def drifting_buffers(model: torch.nn.Module) -> State:
-    """Floating-point buffers that are saved: with BatchNorm each rank sees other samples, so they differ."""
-    saved = model.state_dict().keys()
-    buffers = ((name, b) for name, b in model.named_buffers() if name in saved and b.is_floating_point())
-    return {f"model/{name}": to_array(buffer) for name, buffer in buffers}
+    """Buffers that are saved, and extra states: with BatchNorm each rank sees other samples, so they differ.
+
+    Floating and complex numbers are in a type that numpy knows.
+    """
+    buffers = {name for name, _ in model.named_buffers()}
+    state: State = {}
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            state[f"model/{name}"] = _extra_text(name, value)
+        elif name in buffers or name.endswith(_EXTRA):
+            state[f"model/{name}"] = to_array(known_to_numpy(value))
+    return state
 
 
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
     """Put back what `drifting_buffers` returned; other arrays are ignored."""
     own = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
-    for name in buffers.keys() & own.keys():
-        own[name].copy_(to_tensor(buffers[name]))
+    for name, array in buffers.items():
+        if name in own:
+            own[name].copy_(to_tensor(array))
+        elif name.startswith("model/") and name.endswith(_EXTRA):
+            path = name.removeprefix("model/").removesuffix(_EXTRA).removesuffix(".")
+            value = from_text(array, to_tensor) if is_text(array) else to_tensor(array)
+            model.get_submodule(path).set_extra_state(value)
 
 
 def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Raise `UsageError` if it is no optimizer, or one that trains what is no part of the model."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(
-            f"build_optimizer() returned {type(optimizer).__name__}.",
-            "The training step calls an optimizer.",
-            "return one torch.optim.Optimizer, with parameter groups where layers differ.",
-        )
-    if any(isinstance(p, torch.nn.parameter.UninitializedParameter) for p in model.parameters()):
-        raise UsageError(
-            "build_model() returned a model whose lazy layers have no weights yet.",
-            "What does not exist cannot be made equal on all workers.",
-            "call the model once on a batch of zeros in build_model(), or give the layers their sizes.",
-        )
-    if inspect.signature(optimizer.step).parameters.get("closure", _OPTIONAL).default is inspect.Parameter.empty:
-        raise UsageError(
-            f"{type(optimizer).__name__} needs a closure that computes the loss again.",
-            "A step here is one gradient, summed over workers, and one update.",
-            "choose an optimizer whose step() needs none.",
-        )
+    """Raise `UsageError` for a model or an optimizer whose state cannot be saved, or is not one and the same model's.
+
+    From then on, what the optimizer keeps counts as changed by training.
+    """
+    require_savable_model(model)
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            _extra_text(name, value)
+    require_usable_optimizer(optimizer)
     own = {id(parameter) for parameter in model.parameters()}
     foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
     if foreign:
@@ -150,55 +167,11 @@ def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimi
             "They would be neither summed over workers nor saved.",
             "make them parameters of the module that build_model() returns.",
         )
+    remember_start(optimizer)
 
 
-def _no_array(optimizer: torch.optim.Optimizer, slot: str, value: object) -> UsageError:
-    return UsageError(
-        f"{type(optimizer).__name__} keeps {slot!r} as a {type(value).__name__}.",
-        "A checkpoint holds tensors and numbers only, so that a resumed run would not continue this one.",
-        "choose an optimizer whose state is tensors, one set a parameter.",
-    )
-
-
-def _load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.optim.Optimizer, state: State) -> None:
-    index_of = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
-    slots: dict[int, dict[str, Any]] = {}
-    for name, its_parts in trained.items():
-        prefix = f"optimizer/{name}/"
-        found = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
-        if found and any(id(part) not in index_of for part, _ in its_parts):
-            raise not_trained(name)
-        if found:
-            for part, of in its_parts:
-                slots[index_of[id(part)]] = dict(_slot(key, of(array)) for key, array in found.items())
-    optimizer.load_state_dict({"state": slots, "param_groups": optimizer.state_dict()["param_groups"]})
-    for parameter, own in optimizer.state.items():
-        for slot, value in own.items():
-            # Fused kernels go through memory, so that a slot must lie there as its parameter does (channels last, say).
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                own[slot] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
-
-
-def not_trained(name: str) -> UsageError:
-    """A checkpoint has a state of the optimizer for this parameter."""
-    return UsageError(
-        f"The saved optimizer trained {name!r}, which this one does not.",
-        "Its state would be lost.",
-        "build the optimizer over the parameters it was saved with, or start again with --resume never.",
-    )
-
-
-def _slot(key: str, array: Any) -> tuple[str, Any]:
-    if key.endswith(_NUMBER):
-        return key.removesuffix(_NUMBER), array.item()
-    return key, to_tensor(array)
-
-
-def _to_read(array: Any) -> torch.Tensor:
-    """The array itself as a tensor, or a copy if it is read-only, against which torch warns."""
-    return torch.from_numpy(array) if array.flags.writeable else to_tensor(array)
-
-
-def to_tensor(array: Any) -> torch.Tensor:
-    """A copy: the array may be a read-only file map."""
-    return torch.from_numpy(np.array(array))
+def _to_read(array: Any) -> Any:
+    """The array itself as a tensor, or a copy if it is read-only, against which torch warns; or what a text tells."""
+    if is_text(array):
+        return from_text(array, to_tensor)
+    return tensor_of(array) if array.flags.writeable else to_tensor(array)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 
 from hvdtrain.adapters.torch.host_copies import to_array
 from hvdtrain.adapters.torch.light_calls import optimizer_step
-from hvdtrain.adapters.torch.state import to_tensor
+from hvdtrain.adapters.torch.optimizer_slots import require_savable_slots
+from hvdtrain.adapters.torch.tensor_arrays import to_tensor
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
 
@@ -40,6 +42,7 @@ class Update(ScaledUpdate):
         self._optimizer, self._parameters, self._max_norm = optimizer, list(parameters), max_norm
         self._total_norm = total_norm
         self._needs_norm = logs_norm or max_norm is not None
+        self._change: Callable[[], None] = self._first_change
 
     def include(self, parameters: Sequence[torch.Tensor]) -> None:
         """These are trained too, from now on."""
@@ -55,8 +58,14 @@ class Update(ScaledUpdate):
             self.norms.add(norm)
             if self._max_norm is not None and gradients:
                 torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
-        optimizer_step(self._optimizer)
+        self._change()
         return True
+
+    def _first_change(self) -> None:
+        """The optimizer makes its slots in its first step: only then it is known whether they can be saved."""
+        self._change = partial(optimizer_step, self._optimizer)
+        self._change()
+        require_savable_slots(self._optimizer)
 
     def _scaled_step(self, loss_scale: LossScale) -> bool:
         gradients = _numbers(self._parameters)
@@ -66,7 +75,7 @@ class Update(ScaledUpdate):
             clipped = clip_coefficient(norm, math.inf if self._max_norm is None else self._max_norm)
             if gradients:
                 torch._foreach_mul_(gradients, clipped / loss_scale.scale)
-            optimizer_step(self._optimizer)
+            self._change()
             self.norms.add(norm)
         loss_scale.after_step(finite)
         return finite

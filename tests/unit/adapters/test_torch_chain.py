@@ -12,12 +12,16 @@ from torch import nn
 from torch.nn import functional
 
 import hvdtrain
+from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
 from hvdtrain.adapters.torch.pipeline.link_times import link_times
 from hvdtrain.adapters.torch.pipeline.staged_model import keep_stages
+from hvdtrain.adapters.torch.state import load_state, read_state
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torch import zoo
 from hvdtrain.tasks.torch import TorchDigits
+from hvdtrain.topology import Topology
+from hvdtrain.topology.grid import Grid
 
 CPU = torch.device("cpu")
 PICTURES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -78,6 +82,30 @@ def test_each_weight_is_in_one_stage_under_its_name(name: str) -> None:
         assert staged.names >= {*names}
         assert {id(p) for p in staged.modules[0].parameters()} == {id(p) for p in staged.model.parameters()}
     assert sorted(found) == sorted(names)
+
+
+class Counted(nn.Linear):
+    """Keeps a number beside its weights."""
+
+    count = 0
+
+    def get_extra_state(self) -> Any:
+        return {"count": self.count}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+def test_each_stage_takes_its_own_extra_states() -> None:
+    whole = nn.Sequential(*(Counted(2, 2) for _ in range(3)))
+    for number, layer in enumerate(whole):
+        layer.count = number + 1
+    state = read_state(whole, torch.optim.SGD(whole.parameters(), lr=0.1))
+    for own in range(3):
+        staged = keep_stages(cut(nn.Sequential(*(Counted(2, 2) for _ in range(3)))), [1, 2], own, [CPU])
+        stage = StageState(staged.names, staged.own_names, Grid(Topology(own, 3, own, 3, 0, 1), 3))
+        load_state(staged.model, torch.optim.SGD(staged.model.parameters(), lr=0.1), stage.own_of(state))
+        assert [layer.count for layer in staged.model.modules() if isinstance(layer, Counted)] == [own + 1]
 
 
 def test_a_block_is_never_cut() -> None:

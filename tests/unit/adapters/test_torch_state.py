@@ -13,7 +13,9 @@ from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state
+from hvdtrain.adapters.torch.optimizer_numbers import NAME
+from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state, require_own_parameters
+from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -134,15 +136,104 @@ class Listing(torch.optim.SGD):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         super().step(closure)
         for group in self.param_groups:
-            self.state[group["params"][0]]["history"] = [1.0]
+            self.state[group["params"][0]]["history"] = [object()]
 
 
 def test_an_optimizer_that_keeps_what_no_array_holds_is_refused() -> None:
     model = nn.Linear(3, 2)
     optimizer = Listing(model.parameters(), lr=LR)
     one_step(model, optimizer)
-    with pytest.raises(UsageError, match="Listing keeps 'history' as a list"):
+    with pytest.raises(UsageError, match="Listing keeps 'history' as an instance of object"):
         read_state(model, optimizer)
+
+
+class Shrinking(torch.optim.SGD):
+    """Counts in a group and an attribute, and keeps an object."""
+
+    def __init__(self, parameters: Any, **options: Any) -> None:
+        super().__init__(parameters, **options)
+        self.count, self.tracker = 0, Counter()
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        self.count += 1
+        self.param_groups[0]["d"] = self.count / 2
+
+
+class Counter:
+    """No number, and no tensor."""
+
+
+def shrinking(**options: Any) -> tuple[nn.Module, Shrinking]:
+    model = nn.Linear(3, 2)
+    optimizer = Shrinking(model.parameters(), lr=LR, **options)
+    require_own_parameters(model, optimizer)
+    return model, optimizer
+
+
+def test_a_resumed_optimizer_has_its_own_options_except_where_training_has_changed_them() -> None:
+    model, optimizer = shrinking(momentum=0.5, weight_decay=0.1)
+    one_step(model, optimizer)
+    optimizer.param_groups[0]["momentum"] = 0.25  # as a callback may do
+    copied, other = shrinking(momentum=0.9, weight_decay=0.2)
+    load_state(copied, other, read_state(model, optimizer))
+    (group,) = other.param_groups
+    assert (other.count, group["d"], group["momentum"], group["weight_decay"]) == (1, 0.5, 0.25, 0.2)
+
+
+def test_what_an_earlier_state_does_not_have_is_as_it_was_at_the_start() -> None:
+    """A measurement of steps puts back the state from before them."""
+    model, optimizer = shrinking(momentum=0.5)
+    before = read_state(model, optimizer)
+    one_step(model, optimizer)
+    load_state(model, optimizer, before)
+    assert (optimizer.count, "d" in optimizer.param_groups[0]) == (0, False)
+
+
+def test_numbers_of_a_group_that_is_not_there_are_not_lost_silently() -> None:
+    model, optimizer = shrinking()
+    optimizer.add_param_group({"params": [], "lr": LR})
+    copied, other = shrinking()
+    with pytest.raises(UsageError, match="in its parameter group 1. This one has 1 groups"):
+        load_state(copied, other, read_state(model, optimizer))
+
+
+def test_objects_that_an_optimizer_keeps_are_named_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = shrinking()
+    one_step(model, optimizer)
+    read_state(model, optimizer)
+    assert caplog.messages == [
+        "Shrinking keeps an instance of Counter in the attribute 'tracker': it is not saved in checkpoints."
+    ]
+
+
+@pytest.mark.parametrize("name", [*OPTIMIZERS, *update_rules.OPTIMIZERS])
+def test_known_optimizers_keep_nothing_that_is_not_saved(name: Any, caplog: pytest.LogCaptureFixture) -> None:
+    if name in OPTIMIZERS:
+        task, options = TorchRows(name, **OPTIMIZERS[name]), TrainingOptions()
+    else:
+        task, options = TorchRows(), TrainingOptions(optimizer=name)
+    adapter = TorchAdapter(task, Topology.single(), 1, LR, options)
+    adapter.train_step(batch_of(0), 0, LR)
+    assert NAME not in adapter.state()
+    assert caplog.messages == []
+
+
+def test_a_changed_buffer_that_is_not_saved_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Linear(3, 2)
+    model.register_buffer("cache", torch.zeros(2), persistent=False)
+    model.register_buffer("mask", torch.zeros(2), persistent=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    require_own_parameters(model, optimizer)
+    read_state(model, optimizer)
+    assert caplog.messages == []
+    model.cache += 1  # type: ignore[operator]
+    for _ in range(2):
+        assert "model/cache" not in read_state(model, optimizer)
+    (message,) = caplog.messages
+    assert "'cache'" in message
+    assert "persistent=False" in message
 
 
 def test_a_state_is_a_copy() -> None:
@@ -195,12 +286,14 @@ def test_tied_weights_come_back_tied() -> None:
     torch.testing.assert_close(copied[0].weight, model[0].weight, rtol=0, atol=0)
 
 
-def test_drifting_are_the_float_buffers() -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2), nn.BatchNorm1d(2))
-    assert sorted(drifting_buffers(model)) == [
-        "model/1.running_mean",
-        "model/1.running_var",
-        "model/3.running_mean",
-        "model/3.running_var",
+def test_what_differs_between_ranks_are_buffers_and_extra_states() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model.register_buffer("held", torch.ones(2, dtype=torch.bfloat16))
+    model.register_buffer("unsaved", torch.ones(2), persistent=False)
+    buffers = drifting_buffers(model)
+    assert sorted(buffers) == [
+        *("model/1.num_batches_tracked", "model/1.running_mean", "model/1.running_var"),
+        "model/held",
     ]
+    assert buffers["model/held"].dtype == np.float32
     assert drifting_buffers(nn.Linear(3, 2)) == {}

@@ -15,9 +15,9 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from hvdtrain.engine import state_sync
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State
+from hvdtrain.state import State, bits_dtype
 
-DTYPES = ["?", "u1", "i4", "u4", "i8", "f2", "f4", "f8"]
+DTYPES = ["?", "u1", "i4", "u4", "i8", "f2", "f4", "f8", "c8", "c16", "S7"]
 
 states = st.dictionaries(
     st.from_regex("(model|optimizer)/[a-z./]{1,12}", fullmatch=True),
@@ -54,6 +54,9 @@ def test_arrays_in_any_memory_layout() -> None:
         "model/a": np.arange(6.0).reshape(2, 3).T,
         "model/b": np.arange(10)[::-2],
         "model/c": np.asfortranarray(np.eye(3)),
+        "model/d": np.arange(4, dtype="<u2").view(bits_dtype("bfloat16", 2))[::2],
+        "model/e": np.array(7, "u1").view(bits_dtype("float8_e5m2", 1)),
+        "model/f": np.asarray(b"text"),
     }
     for received in all_well(run_on_ranks(2, lambda comm: broadcast_state(comm, state))):
         assert_bit_equal(state, received)
@@ -94,6 +97,86 @@ def test_drifting_buffers_become_their_mean_and_nothing_else_changes() -> None:
     for before, after in all_well(run_on_ranks(4, work)):
         np.testing.assert_array_equal(after["model/running_mean"], np.full(5, 1.5))
         assert_bit_equal({**before, "model/running_mean": after["model/running_mean"]}, after)
+
+
+class Buffers(NumpyAdapter):
+    """Has these instead of its own."""
+
+    def __init__(self, comm: ThreadCommunicator, buffers: State, stage: int | None = None) -> None:
+        super().__init__(NumpyTask(), comm, seed=1)
+        self.buffers, self.stage = buffers, stage
+
+    def rank_local_state(self) -> State:
+        return dict(self.buffers)
+
+    def load_rank_local_state(self, buffers: State) -> None:
+        self.buffers = self.buffers | buffers
+
+
+def of_rank(rank: int) -> State:
+    return {
+        "model/count": np.array([rank, 5], np.int64),
+        "model/phase": np.array([rank + 1j, 2.0], np.complex64),
+        "model/seen": np.array(rank == 1),
+        "model/bits": np.full(2, rank, "<u1").view(bits_dtype("float8_e4m3fn", 1)),
+        "model/text": np.asarray(b"0123"[: rank + 1]),
+        "model/mean": np.full(2, float(rank), np.float32),
+        "model/none": np.zeros(0, np.int32),
+    }
+
+
+def test_means_of_floating_and_complex_numbers_and_rank_0s_of_everything_else() -> None:
+    def work(comm: ThreadCommunicator) -> State:
+        adapter = Buffers(comm, of_rank(comm.topology.rank))
+        average_rank_local_state(comm, adapter)
+        return adapter.buffers
+
+    expected = of_rank(0) | {
+        "model/phase": np.array([1 + 1j, 2.0], np.complex64),
+        "model/mean": np.full(2, 1.0, np.float32),
+    }
+    for after in all_well(run_on_ranks(3, work)):
+        assert_bit_equal(expected, after)
+
+
+def test_equal_integers_are_compared_by_one_small_message() -> None:
+    def work(comm: ThreadCommunicator) -> list[str]:
+        average_rank_local_state(comm, Buffers(comm, {"model/count": np.arange(10_000)}))
+        return comm.names
+
+    assert all_well(run_on_ranks(2, work)) == [["allgather hvdtrain.buffers.hashes int64 (3,)"]] * 2
+
+
+def test_each_stage_takes_what_the_first_replica_has() -> None:
+    """Of four ranks with two stages the first two are the first replica."""
+
+    def work(comm: ThreadCommunicator) -> State:
+        stage = comm.topology.rank % 2
+        adapter = Buffers(comm, {f"model/{stage}": np.array(comm.topology.rank)}, stage)
+        average_rank_local_state(comm, adapter)
+        return adapter.buffers
+
+    after = all_well(run_on_ranks(4, work))
+    assert [int(next(iter(buffers.values()))) for buffers in after] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({"model/bank": np.zeros((2, 3))}, "'bank' is <f8 [2, 3] on rank 1, and <f8 [1, 3] on rank 0"),
+        ({"model/bank": np.zeros((1, 3), np.int64)}, "'bank' is <i8 [1, 3] on rank 1, and <f8 [1, 3] on rank 0"),
+        ({}, "'bank' is missing on rank 1, and <f8 [1, 3] on rank 0"),
+    ],
+)
+def test_buffers_of_other_sizes_are_named_on_all_ranks(other: State, words: str) -> None:
+    def work(comm: ThreadCommunicator) -> None:
+        buffers = other if comm.topology.rank else {"model/bank": np.zeros((1, 3))}
+        average_rank_local_state(comm, Buffers(comm, buffers))
+
+    for error in run_on_ranks(3, work):
+        assert isinstance(error, DivergenceError)
+        assert error.joint
+        assert error.fact == f"The buffer {words}."
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])

@@ -18,6 +18,7 @@ from torch import nn
 from weight_runs import random_like, write_run
 
 from hvdtrain.errors import UsageError
+from hvdtrain.state import as_numbers, bits_dtype, like_numbers
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.weights.export import export
 from hvdtrain.weights.files import kind_of, read_weights
@@ -89,6 +90,21 @@ def test_halves_and_shared_tensors_are_taken(tmp_path: Path) -> None:
     for name, array in first.items():
         assert array.dtype == np.float32
         np.testing.assert_array_equal(array, state[name].float().numpy())
+
+
+def test_bfloat16_stays_bfloat16_and_extra_states_stay_fresh(tmp_path: Path) -> None:
+    bits = bits_dtype("bfloat16", 2)
+    saved = {"w": like_numbers(np.array([1.5, -2.0]), bits), "_extra_state": np.asarray(b'"saved"')}
+    run = write_run(tmp_path / "run", saved, "torch")
+    fresh = {"model/w": like_numbers(np.zeros(2), bits), "model/_extra_state": np.asarray(b'"fresh"')}
+    first = initial_state(fresh, run, TASK)
+    assert first["model/w"].dtype == bits
+    np.testing.assert_array_equal(as_numbers(first["model/w"]), np.array([1.5, -2.0], np.float32))
+    assert first["model/_extra_state"] == b'"fresh"'
+    exported = torch.load(export(run, "state-dict").path, weights_only=True)
+    assert {name: (tensor.dtype, tensor.tolist()) for name, tensor in exported.items()} == {
+        "w": (torch.float32, [1.5, -2.0])
+    }
 
 
 @pytest.mark.parametrize(

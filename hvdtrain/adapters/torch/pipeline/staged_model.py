@@ -20,7 +20,7 @@ class StagedModel:
         model: with the weights and buffers of this process's stages only; names are unchanged.
         modules: the stages of this process, each on its device.
         names: of all weights and buffers of the whole model.
-        drifting: zeros in the shapes of all buffers that differ between ranks, float64.
+        drifting: zeros in the shapes of all buffers whose mean over ranks replaces them, float64 or complex128.
         parameters: trainable ones of the whole model.
     """
 
@@ -50,7 +50,8 @@ def keep_stages(chain: Chain, cuts: Sequence[int], own: int | None, devices: Seq
     kept = stages if own is None else stages[own : own + 1]
     parts = [chain.part(first, end) for first, end in kept]
     names = _names_in(model)
-    drifting = {name: np.zeros(array.shape, np.float64) for name, array in drifting_buffers(model).items()}
+    averaged = {name: array for name, array in drifting_buffers(model).items() if array.dtype.kind in "fc"}
+    drifting = {name: np.zeros_like(array, np.result_type(array, np.float64)) for name, array in averaged.items()}
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if own is not None:
         _drop_others(model, chain, *kept[0])
@@ -63,9 +64,9 @@ def keep_stages(chain: Chain, cuts: Sequence[int], own: int | None, devices: Seq
 
 
 def _names_in(model: nn.Module) -> frozenset[str]:
-    """All names of weights and buffers; one that several layers share has several."""
+    """All names of weights, buffers and extra states; one that several layers share has several."""
     named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    return frozenset(name for name, _ in named)
+    return frozenset(name for name, _ in named) | model.state_dict().keys()
 
 
 def _drop_others(model: nn.Module, chain: Chain, first: int, end: int) -> None:

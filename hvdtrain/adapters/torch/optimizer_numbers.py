@@ -1,0 +1,151 @@
+"""What an optimizer keeps besides slots of parameters: in its groups, its attributes, or under a name in `state`.
+
+Prodigy and D-adaptation keep their estimate of the learning rate so, schedule-free optimizers their counts. Only what
+has changed since the start is saved: a resumed run has the options that it is given, except where training (or a
+callback) has changed them. "lr" is left out, because it is a function of the step.
+"""
+
+import logging
+import types
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import torch
+from numpy.typing import NDArray
+
+from hvdtrain.adapters.plain_values import NotPlainError, from_text, to_text
+from hvdtrain.adapters.torch.tensor_arrays import to_tensor, view_of
+from hvdtrain.errors import UsageError
+from hvdtrain.state import State
+
+NAME: Final = "optimizer/#numbers"
+"""Of the one array of a state that has all of these values."""
+
+_Place = tuple[str | int, ...]
+"""("group", index, key), ("attribute", name) or ("state", key)."""
+
+_NO_STATE: Final = (type, types.ModuleType, torch.dtype, torch.device, torch.layout, torch.nn.Parameter)
+_HAS_STATE: Final = (torch.optim.Optimizer, torch.nn.Module, torch.Generator)
+_WARNED: Final = "_warned_capturable_if_run_uncaptured"
+
+_at_start: WeakKeyDictionary[torch.optim.Optimizer, dict[_Place, NDArray[Any]]] = WeakKeyDictionary()
+_log = logging.getLogger("hvdtrain.run")
+
+
+def remember_start(optimizer: torch.optim.Optimizer) -> None:
+    """What the optimizer keeps from now on counts as changed if it differs from this.
+
+    Raises:
+        UsageError: it keeps something whose state cannot be saved.
+    """
+    _at_start[optimizer] = dict(_texts(optimizer, warns=True))
+
+
+def read_numbers(optimizer: torch.optim.Optimizer) -> State:
+    """What has changed since `remember_start`; nothing if it was not called.
+
+    Raises:
+        UsageError: as `remember_start`.
+    """
+    start = _at_start.get(optimizer)
+    if start is None:
+        return {}
+    values = dict(_values(optimizer))
+    changed = {place: values[place] for place, text in _texts(optimizer) if start.get(place) != text}
+    return {NAME: to_text(changed, _array)} if changed else {}
+
+
+def load_numbers(optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Put back what `read_numbers` returned; what it did not return becomes what it was at the start.
+
+    Raises:
+        UsageError: the optimizer has fewer groups than the one whose numbers were saved.
+    """
+    start = _at_start.get(optimizer)
+    if start is None:
+        return
+    device = next((p.device for group in optimizer.param_groups for p in group["params"]), torch.device("cpu"))
+
+    def on_device(array: NDArray[Any]) -> torch.Tensor:
+        return to_tensor(array).to(device) if array.ndim else to_tensor(array)  # optimizers keep counts on the host
+
+    saved: dict[_Place, Any] = from_text(state[NAME], on_device) if NAME in state else {}
+    for place, text in list(_texts(optimizer)):
+        if place not in saved and place not in start:
+            del _keeper(optimizer, place)[place[-1]]
+        elif place not in saved and text != start[place]:
+            _keeper(optimizer, place)[place[-1]] = from_text(start[place], on_device)
+    for place, value in saved.items():
+        _keeper(optimizer, place)[place[-1]] = value
+
+
+@cache
+def _attributes_of_torch() -> frozenset[str]:
+    """Which torch's own classes set for themselves; they follow from the options."""
+    return frozenset(vars(torch.optim.SGD([torch.zeros(1)], lr=1.0, fused=True))) | {_WARNED}
+
+
+def _values(optimizer: torch.optim.Optimizer) -> Iterator[tuple[_Place, Any]]:
+    for index, group in enumerate(optimizer.param_groups):
+        yield from ((("group", index, key), value) for key, value in group.items() if key not in ("params", "lr"))
+    own = ((key, value) for key, value in vars(optimizer).items() if key not in _attributes_of_torch())
+    yield from ((("attribute", key), value) for key, value in own)
+    named = ((key, value) for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor))
+    yield from ((("state", key), value) for key, value in named)  # type: ignore[misc]  # torch says that keys are tensors
+
+
+def _keeper(optimizer: torch.optim.Optimizer, place: _Place) -> dict[Any, Any]:
+    """The dict that has the value of a place under the place's last part."""
+    if place[0] == "attribute":
+        return vars(optimizer)
+    if place[0] == "state":
+        return optimizer.state
+    if int(place[1]) >= len(optimizer.param_groups):
+        raise UsageError(
+            f"The saved optimizer kept {place[2]!r} in its parameter group {place[1]}.",
+            f"This one has {len(optimizer.param_groups)} groups, counted from 0.",
+            "build it with the groups it was saved with, or start again with --resume never.",
+        )
+    return optimizer.param_groups[int(place[1])]
+
+
+def _texts(optimizer: torch.optim.Optimizer, warns: bool = False) -> Iterator[tuple[_Place, NDArray[Any]]]:
+    """Of each value that can be saved its text; others are no state, are refused, or at the start warned of."""
+    for place, value in _values(optimizer):
+        try:
+            yield place, to_text(value, _array)
+        except NotPlainError as error:
+            _require_no_state(optimizer, place, error.part)
+            if warns and not _never_changes(error.part):
+                kind, called, where = type(optimizer).__name__, type(error.part).__name__, _described(place)
+                _log.warning("%s keeps an instance of %s in %s: it is not saved in checkpoints.", kind, called, where)
+
+
+def _never_changes(part: object) -> bool:
+    parameters = getattr(type(part), "__dataclass_params__", None)
+    is_frozen = parameters is not None and parameters.frozen
+    return is_frozen or isinstance(part, _NO_STATE) or callable(part)
+
+
+def _array(value: Any) -> NDArray[Any] | None:
+    """Weights are saved with the model."""
+    is_state = isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+    return view_of(value) if is_state else None
+
+
+def _require_no_state(optimizer: torch.optim.Optimizer, place: _Place, part: object) -> None:
+    shared = isinstance(part, torch.optim.Optimizer) and part.state is optimizer.state
+    if isinstance(part, _HAS_STATE) and not shared:
+        raise UsageError(
+            f"{type(optimizer).__name__} keeps an instance of {type(part).__name__} in {_described(place)}.",
+            "What that one keeps would not be saved, so that a resumed run would not continue this one.",
+            "choose an optimizer that keeps its state as tensors and numbers.",
+        )
+
+
+def _described(place: _Place) -> str:
+    if place[0] == "group":
+        return f"{place[2]!r} of parameter group {place[1]}"
+    return f"the attribute {place[1]!r}" if place[0] == "attribute" else f"state[{place[1]!r}]"

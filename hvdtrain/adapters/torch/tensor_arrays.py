@@ -1,0 +1,59 @@
+"""Tensors of any dtype as arrays, and back; numpy does not know all of torch's numbers (see `hvdtrain.state`)."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hvdtrain.state import bits_dtype, name_of_bits
+
+_KNOWN_TO_NUMPY = frozenset(
+    getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "float32", "float64", "complex64", "complex128"),
+    )
+)
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def array_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor in host memory, as an array in the same memory where its numbers are stored as they are."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype in _KNOWN_TO_NUMPY:
+        known: NDArray[Any] = tensor.numpy()
+        return known
+    bits: NDArray[Any] = tensor.view(_SAME_SIZE[tensor.itemsize]).numpy()
+    return bits.view(bits_dtype(str(tensor.dtype).removeprefix("torch."), tensor.itemsize))
+
+
+def view_of(tensor: torch.Tensor) -> NDArray[Any]:
+    """The same of a tensor on any device; a copy where it is not in host memory."""
+    return array_of(tensor.detach().cpu())
+
+
+def known_to_numpy(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers in a type with which numpy computes; integers as they are."""
+    if tensor.dtype in _KNOWN_TO_NUMPY or not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor
+    return tensor.to(torch.complex64 if tensor.is_complex() else torch.float32)
+
+
+def view_of_tensor(value: object) -> NDArray[Any] | None:
+    """`view_of` a tensor; None for anything else."""
+    return view_of(value) if isinstance(value, torch.Tensor) else None
+
+
+def tensor_of(array: NDArray[Any]) -> torch.Tensor:
+    """A writable array as a tensor in the same memory."""
+    name = name_of_bits(array.dtype)
+    if name is None:
+        return torch.from_numpy(array)
+    dtype: torch.dtype = getattr(torch, name)
+    return torch.from_numpy(array.view(f"<i{dtype.itemsize}" if dtype.itemsize > 1 else "u1")).view(dtype)
+
+
+def to_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """A copy: the array may be a read-only file map."""
+    return tensor_of(np.array(array))
