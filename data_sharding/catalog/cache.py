@@ -23,7 +23,7 @@ from data_sharding.storage.input_files import Paths, find_files
 FOLDER: Final = ".data_sharding"
 """Made in the data's folder by `beside_data`. The catalogs in it have no suffix that a record format could claim."""
 
-_RULES: Final = 1
+_RULES: Final = 2
 """Raised when the same files are indexed in another way than before: then no kept catalog is of use."""
 
 _VERIFY_THREADS: Final = 32
