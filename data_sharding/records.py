@@ -29,6 +29,13 @@ class RecordBatch(Sequence[bytes]):
     intact: NDArray[np.bool_]
     random: SampleRandom | None = None
 
+    def only(self, row: int) -> "RecordBatch":
+        """The record at a place of the batch, alone."""
+        place = slice(row, row + 1)
+        labels = None if self.labels is None else self.labels[place]
+        random = None if self.random is None else self.random.of_records(self.ids[place])
+        return RecordBatch(self.payloads[place], self.ids[place], labels, self.intact[place], random)
+
     def __len__(self) -> int:
         return len(self.payloads)
 

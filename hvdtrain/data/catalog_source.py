@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.tensor_decode import TensorDecode
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.interface import Task
@@ -44,9 +45,10 @@ class CatalogSource:
         self._begun: tuple[int, ShardLoader] | None = None
         self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
-        self._decode: Decode | DecodeProcesses = self.task.decode
+        self._decode_here = TensorDecode.of(self.task)
+        self._decode: Decode | DecodeProcesses = self._decode_here
         if config.processes:
-            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(self.task.decode), config.processes)
+            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(self._decode_here), config.processes)
 
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file, damaged or not."""
@@ -66,7 +68,7 @@ class CatalogSource:
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
         random = SampleRandom(self.seed, epoch, ids) if self.training else None
-        return read_and_decode(self._reader, self.task.decode, ids, random).features
+        return read_and_decode(self._reader, self._decode_here, ids, random).features
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(

@@ -26,6 +26,7 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
+from hvdtrain.data.tensor_decode import TensorDecode
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
@@ -98,7 +99,7 @@ class PipeSource(_Piped):
         return PipeLoader(
             self._channels.open(self._steps.records[rank]),
             self._steps,
-            self._task.decode,
+            TensorDecode.of(self._task),
             rank=rank,
             seed=self._seed,
             start_step=start_step,
@@ -137,7 +138,7 @@ class AgreedPipeSource(_Piped):
             partial(self._channels.open, None),
             partial(agree_counts, comm),
             # Ranks' ids must differ, and nobody knows how many the others need.
-            BatchShape(task.decode, width, seed, topology.rank << 40),
+            BatchShape(TensorDecode.of(task), width, seed, topology.rank << 40),
             prefetch=config.prefetch,
             timeout_s=config.timeout,
         )

@@ -21,6 +21,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
+from hvdtrain.run.first_records import look_at_decode
 from hvdtrain.run.sinks.packages import require_packages
 from hvdtrain.run.stages import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
@@ -34,7 +35,12 @@ _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What will be trained, completely decided. `config` contains the task's defaults."""
+    """What will be trained, completely decided.
+
+    Attributes:
+        config: contains the task's defaults.
+        notices: what has to be said of the data before training.
+    """
 
     config: TrainConfig
     task: Task
@@ -43,6 +49,7 @@ class RunSetup:
     schedule: Schedule
     epochs: int
     about: dict[str, Any]
+    notices: tuple[str, ...] = ()
 
 
 def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: DataOpening | None = None) -> RunSetup:
@@ -156,7 +163,8 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     elif config.may_accumulate:
         config = _for_fewer_workers(config, own.size, batch // own.size // task.smallest_slice)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
-    return RunSetup(config, task, train, validation, schedule, epochs, about)
+    notices = look_at_decode(train, config) if isinstance(train, CatalogSource) else ()
+    return RunSetup(config, task, train, validation, schedule, epochs, about, notices)
 
 
 def _for_fewer_workers(config: TrainConfig, workers: int, most: int) -> TrainConfig:
