@@ -32,10 +32,19 @@ class TaskDefaults:
 
 @dataclass(frozen=True)
 class Splits:
-    """The records to train on, and those to validate on after each epoch (None: no validation)."""
+    """The records to train on, and those to validate on after each epoch (None: no validation).
+
+    Raises:
+        UsageError: they are no catalogs.
+    """
 
     train: Catalog
     validation: Catalog | None = None
+
+    def __post_init__(self) -> None:
+        require_catalog(self.train, "The argument train of Splits")
+        if self.validation is not None:
+            require_catalog(self.validation, "The argument validation of Splits")
 
 
 class Task(ABC):
@@ -144,6 +153,16 @@ class Task(ABC):
             model: what `build_model` returned.
             batch: the arrays of `decode` as tensors on the model's device.
         """
+
+
+def require_catalog(records: Any, where: str) -> None:
+    """Raise `UsageError` unless `records` is a catalog."""
+    if not isinstance(records, Catalog):
+        raise UsageError(
+            f"{where} is an object of type {type(records).__name__}.",
+            "Records are given as a catalog of their files, which says where each of them is.",
+            "give data.catalog(NAMES); how a torch Dataset object becomes a task is in docs/migrate.md.",
+        )
 
 
 def check_measures(measures: Any, samples: int) -> None:
