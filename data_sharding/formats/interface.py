@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.records import RecordBatch
+from data_sharding.records import RecordBatch, RowType
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -105,6 +105,14 @@ class RecordFormat(Protocol):
     def open(self, entry: FileEntry) -> ByteSource:
         """Open a file for reading at random."""
         return open_source(entry)
+
+    def row_type(self, entry: FileEntry) -> RowType | None:  # noqa: ARG002
+        """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None.
+
+        Raises:
+            ChangedDataError: the file is not the one that was indexed.
+        """
+        return None
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         """From the bytes of k spans to k payloads.

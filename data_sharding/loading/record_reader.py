@@ -59,6 +59,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self._are_remote = is_remote(catalog.files[0].path)
         most = max_open_files if self._are_remote else affordable(max_open_files)
         self._files = OpenFiles(catalog.files, catalog.format.open, most)
+        # All files are alike, but one without records may be damaged.
+        self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._under_way: dict[int, NDArray[np.int64]] = {}  # ids by thread
 
     def read(self, ids: NDArray[np.int64]) -> list[bytes]:
@@ -93,7 +95,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
                 payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
             )
         labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
-        return RecordBatch(payloads, ids, labels, intact, random)
+        return RecordBatch(payloads, ids, labels, intact, random, self._row_type)
 
     def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
@@ -105,7 +107,9 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(payloads[at], own, labels[at] if labels is not None else None, intact[at], random)
+            RecordBatch(
+                payloads[at], own, labels[at] if labels is not None else None, intact[at], random, self._row_type
+            )
             for at, (own, random) in zip(places, batches, strict=True)
         ]
 
