@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from data_sharding import RecordBatch
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import name_of
+from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
 
 _NUMBERS: Final = {
@@ -21,6 +22,10 @@ _NUMBERS: Final = {
 }
 """The dtypes of which both frameworks have tensors, in the form that they know. (torch does not know C's unsigned long
 long, which is a uint64, too.)"""
+
+
+class NoTensorError(UsageError, PlanError):
+    """A decode function returned what no tensor can hold."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,13 @@ class TensorDecode:
         """The arrays for k records.
 
         Raises:
-            PlanError: there is no array, or one of which there is no tensor; and whatever the task's `decode` raises.
+            NoTensorError: there is no array, or one of which there is no tensor; and what the task's `decode` raises.
         """
         features = self.decode(records)
         if not isinstance(features, Mapping):
             return features  # which the caller refuses, as it does arrays of another length
         if not features:
-            raise PlanError(
+            raise NoTensorError(
                 f"The decode function {name_of(self.decode)} returned no array.",
                 "There is nothing to train on.",
                 'return the arrays that measure() needs, for example {"image": images, "label": labels}.',
@@ -79,7 +84,7 @@ def _has_tensor(array: NDArray[Any]) -> bool:
     return array.dtype.kind in "SU" or array.dtype.type.__module__ == "ml_dtypes"
 
 
-def _no_tensor(decode: Callable[..., Any], name: str, array: NDArray[Any]) -> PlanError:
+def _no_tensor(decode: Callable[..., Any], name: str, array: NDArray[Any]) -> NoTensorError:
     what, hint = f"an array of {array.dtype}", f"convert {name!r} to numbers, for example with .astype(np.float32)."
     if array.dtype.kind == "O":
         first = next(array.flat, None)
@@ -90,6 +95,6 @@ def _no_tensor(decode: Callable[..., Any], name: str, array: NDArray[Any]) -> Pl
     elif array.dtype.kind in "Mm":
         what = f"an array of {'dates' if array.dtype.kind == 'M' else 'time spans'} ({array.dtype})"
         hint = f"return numbers for {name!r}, such as seconds: (array - start) / np.timedelta64(1, 's')."
-    return PlanError(
+    return NoTensorError(
         f"The decode function {name_of(decode)} returned {what} for {name!r}.", "There are no such tensors.", hint
     )

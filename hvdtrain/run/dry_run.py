@@ -30,11 +30,7 @@ def dry_run(setup: RunSetup, comm: Communicator) -> None:
         print("\n".join(describe(setup, comm, adapter.parameter_count())), flush=True)
     if setup.validation is not None and setup.config.best_metric is not None:
         require_measured(adapter, comm, setup.validation, setup.config.best_metric)
-    for line in [
-        *_try_batches(setup, adapter, comm),
-        *setup.notices,
-        "nothing was written, and the weights are discarded",
-    ]:
+    for line in [*_try_batches(setup, adapter, comm), "nothing was written, and the weights are discarded"]:
         if is_root:
             print(f"dry run: {line}", flush=True)
 

@@ -21,7 +21,6 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
-from hvdtrain.run.first_records import look_at_decode
 from hvdtrain.run.sinks.packages import require_packages
 from hvdtrain.run.stages import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
@@ -35,12 +34,7 @@ _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
 
 @dataclass(frozen=True)
 class RunSetup:
-    """What will be trained, completely decided.
-
-    Attributes:
-        config: contains the task's defaults.
-        notices: what has to be said of the data before training.
-    """
+    """What will be trained, completely decided. `config` contains the task's defaults."""
 
     config: TrainConfig
     task: Task
@@ -49,7 +43,6 @@ class RunSetup:
     schedule: Schedule
     epochs: int
     about: dict[str, Any]
-    notices: tuple[str, ...] = ()
 
 
 def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: DataOpening | None = None) -> RunSetup:
@@ -144,11 +137,13 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     _require_large_enough(batch, own.size, config, task, micro_batches)
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
-        return CatalogSource(catalog, task, own, config.data, batch, config.seed, training)
+        watched = config.deterministic if training and comm.topology.is_root else None
+        return CatalogSource(catalog, task, own, config.data, batch, config.seed, training, watched)
 
     train: CatalogSource | PipeSource | AgreedPipeSource
     if data.train is None:
-        train = open_pipe_source(config.data, task, comm, batch, config.seed)
+        watched = config.deterministic if comm.topology.is_root else None
+        train = open_pipe_source(config.data, task, comm, batch, config.seed, watched)
         fingerprint = train.fingerprint
     else:
         train, fingerprint = source(data.train, True), data.train.fingerprint
@@ -163,8 +158,7 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     elif config.may_accumulate:
         config = _for_fewer_workers(config, own.size, batch // own.size // task.smallest_slice)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
-    notices = look_at_decode(train, config) if isinstance(train, CatalogSource) else ()
-    return RunSetup(config, task, train, validation, schedule, epochs, about, notices)
+    return RunSetup(config, task, train, validation, schedule, epochs, about)
 
 
 def _for_fewer_workers(config: TrainConfig, workers: int, most: int) -> TrainConfig:

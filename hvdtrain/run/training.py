@@ -127,8 +127,6 @@ class _Training:
         if comm.topology.is_root:
             print("\n".join(lines), flush=True)
             warn_of_damage(_catalogs(setup))
-            for notice in setup.notices:
-                _log.warning("%s", notice)
             if setup.config.precision == "fp16" and device_kind(setup.task.framework) == "CPU":
                 print("hvdtrain: fp16 is many times slower than fp32 on CPUs; bf16 is made for them", flush=True)
         for line in lines:

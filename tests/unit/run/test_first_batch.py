@@ -1,4 +1,4 @@
-"""What `decode` returns and from what it draws is looked at before training, in both frameworks."""
+"""What `decode` returns and from what it draws is looked at with the first batch, in both frameworks."""
 
 from __future__ import annotations
 
@@ -82,8 +82,17 @@ def keras_run(keras_forker: Forker, tmp_path: Path, digits_cache: Path) -> Comma
 DRAWS = "The decode function Drawing.decode draws random numbers from Python's random and numpy.random."
 
 
+def require_refused(ended: Ended, *facts: str) -> None:
+    """At the first batch, before anything is trained."""
+    assert ended.code == 2, ended
+    assert "Traceback" not in ended.stderr, ended
+    assert "\nHINT: " in ended.stderr, ended
+    for fact in facts:
+        assert ended.stderr.count(fact) == 1, ended
+
+
 def require_decoded_rightly(run: Command, folder: Path) -> None:
-    """Notices come once, refusals before anything is written, and odd arrays train."""
+    """Warnings come once, refusals before the first step, and odd arrays train."""
     turned = run("Turned")
     assert turned.code == 0, turned
     assert "draws random" not in turned.stderr + turned.stdout
@@ -92,14 +101,15 @@ def require_decoded_rightly(run: Command, folder: Path) -> None:
     assert (drawing.stdout + drawing.stderr).count(DRAWS) == 1
     assert "records.random" in drawing.stdout + drawing.stderr
     for kind, fact in (("Dated", "dates (datetime64[D]) for 'taken'"), ("Empty", "Empty.decode returned no array")):
-        run(kind, "--output-dir", "refused").require_refusal(fact)
-    run("Drawing", "--deterministic", "--output-dir", "refused").require_refusal(DRAWS, "--deterministic promises")
-    assert not (folder / "refused").exists()
+        require_refused(run(kind, "--output-dir", "refused"), fact)
+    refused = run("Drawing", "--deterministic", "--output-dir", "refused")
+    require_refused(refused, DRAWS, "--deterministic promises")
+    assert not list(folder.glob("refused/checkpoints/step_*"))
 
 
 def test_torch(torch_run: Command, tmp_path: Path) -> None:
     require_decoded_rightly(torch_run, tmp_path)
-    torch_run("Ragged", "--output-dir", "refused").require_refusal("Python objects (list) for 'words'")
+    require_refused(torch_run("Ragged", "--output-dir", "refused"), "Python objects (list) for 'words'")
 
 
 def test_tensorflow(keras_run: Command, tmp_path: Path) -> None:
@@ -112,7 +122,7 @@ def test_in_processes_seeding_each_record_is_right(torch_run: Command) -> None:
     assert (drawing.stdout + drawing.stderr).count(DRAWS) == 1
     seeding = torch_run("Seeding", "--data.processes", "1", "--output-dir", "seeding", "--deterministic")
     assert seeding.code == 0, seeding
-    torch_run("Seeding", "--output-dir", "threads", "--deterministic").require_refusal("from numpy.random.")
+    require_refused(torch_run("Seeding", "--output-dir", "threads", "--deterministic"), "from numpy.random.")
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
