@@ -50,7 +50,7 @@ class CatalogSource:
         self._begun: tuple[int, ShardLoader] | None = None
         self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
-        self._decode_here = TensorDecode.of(self.task)
+        self._decode_here = TensorDecode(self.task)
         self._decode: Decode | DecodeProcesses = self._decode_here
         self._processes: ReportedProcesses | None = None
         if config.processes:

@@ -126,7 +126,7 @@ class PipeSource(_Piped):
         return PipeLoader(
             self._channels.open(self._steps.records[rank]),
             self._steps,
-            TensorDecode.of(self._task),
+            TensorDecode(self._task),
             rank=rank,
             seed=self._seed,
             start_step=start_step,
@@ -167,7 +167,7 @@ class AgreedPipeSource(_Piped):
             partial(self._channels.open, None),
             partial(agree_counts, comm),
             # Ranks' ids must differ, and nobody knows how many the others need.
-            BatchShape(TensorDecode.of(task), width, seed, topology.rank << 40),
+            BatchShape(TensorDecode(task), width, seed, topology.rank << 40),
             prefetch=config.prefetch,
             timeout_s=config.timeout,
         )

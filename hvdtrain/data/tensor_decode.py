@@ -34,20 +34,15 @@ class TensorDecode:
     strides. It can be sent to other processes where `decode` can.
 
     Attributes:
-        takes_text: whether arrays of text and bytes are tensors, too, as in TensorFlow.
+        task: whose framework decides what a tensor can hold. In TensorFlow that is text and bytes, too.
     """
 
-    decode: Callable[[RecordBatch], dict[str, NDArray[Any]]]
-    takes_text: bool
-
-    @classmethod
-    def of(cls, task: Task) -> "TensorDecode":
-        return cls(task.decode, task.framework == "tensorflow")
+    task: Task
 
     @property
     def __wrapped__(self) -> Callable[[RecordBatch], dict[str, NDArray[Any]]]:
         """What messages name."""
-        return self.decode
+        return self.task.decode
 
     def __call__(self, records: RecordBatch) -> dict[str, NDArray[Any]]:
         """The arrays for k records.
@@ -55,12 +50,12 @@ class TensorDecode:
         Raises:
             NoTensorError: there is no array, or one of which there is no tensor; and what the task's `decode` raises.
         """
-        features = self.decode(records)
+        features = self.task.decode(records)
         if not isinstance(features, Mapping):
             return features  # which the caller refuses, as it does arrays of another length
         if not features:
             raise NoTensorError(
-                f"The decode function {name_of(self.decode)} returned no array.",
+                f"The decode function {name_of(self.task.decode)} returned no array.",
                 "There is nothing to train on.",
                 'return the arrays that measure() needs, for example {"image": images, "label": labels}.',
             )
@@ -70,8 +65,8 @@ class TensorDecode:
         if not isinstance(array, np.ndarray):
             return array  # refused by the caller
         known = _NUMBERS.get(array.dtype.name)
-        if known is None and not (self.takes_text and _has_tensor(array)):
-            raise _no_tensor(self.decode, name, array)
+        if known is None and not (self.task.framework == "tensorflow" and _has_tensor(array)):
+            raise _no_tensor(self.task.decode, name, array)
         if known is not None and (array.dtype.num != known.num or not array.dtype.isnative):
             array = array.astype(known)
         return array.copy() if min(array.strides, default=0) < 0 else array

@@ -21,7 +21,8 @@ def returning(value: Any, takes_text: bool = False) -> Any:
     def decode(_: RecordBatch) -> Any:
         return value
 
-    return TensorDecode(decode, takes_text)(RECORDS)
+    task: Any = types.SimpleNamespace(decode=decode, framework="tensorflow" if takes_text else "torch")
+    return TensorDecode(task)(RECORDS)
 
 
 @pytest.mark.parametrize(
@@ -78,5 +79,5 @@ def test_other_mistakes_are_left_to_the_loader() -> None:
 
 
 def test_it_goes_to_other_processes() -> None:
-    made = pickle.loads(pickle.dumps(TensorDecode(len, True)))  # type: ignore[arg-type]
-    assert made == TensorDecode(len, True)  # type: ignore[arg-type]
+    task: Any = types.SimpleNamespace(decode=len, framework="torch")
+    assert pickle.loads(pickle.dumps(TensorDecode(task))) == TensorDecode(task)
