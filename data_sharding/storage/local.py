@@ -11,7 +11,7 @@ from data_sharding.errors import ChangedDataError, MissingDataError, OpenFilesLi
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.torn_maps import ReadOnlyMap
 
-_OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 _READERS: Final = 4
 """Readers of training and of validation data, and as much again for everything else, share what a process may open."""
 
@@ -79,14 +79,19 @@ def open_local(entry: FileEntry) -> LocalSource:
             entry.verify_same(FileEntry.from_status(entry.path, os.fstat(file.fileno())))
             return LocalSource(entry, file)
     except OSError as error:
-        if error.errno in _OUT_OF_DESCRIPTORS:
-            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            raise OpenFilesLimitError(
-                f"{entry.path} cannot be opened: {error.strerror}.",
-                f"Each file that is read takes a descriptor, of which this process may have {limit} (ulimit -n).",
-                f"allow more with `ulimit -n {max(4096, 4 * limit)}` in the shell or the job script that starts it.",
-            ) from error
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise out_of_descriptors(f"{entry.path} cannot be opened: {error.strerror}") from error
         raise entry.changed(f"cannot be reached: {error.strerror}") from error
+
+
+def out_of_descriptors(fact: str) -> OpenFilesLimitError:
+    """The error for a process that has as many files open as it may."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OpenFilesLimitError(
+        f"{fact}.",
+        f"Each open file takes a descriptor, of which this process may have {limit} (ulimit -n).",
+        f"allow more with `ulimit -n {max(4096, 4 * limit)}` in the shell or the job script that starts it.",
+    )
 
 
 def affordable(max_open: int) -> int:

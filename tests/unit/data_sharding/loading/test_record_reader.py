@@ -88,6 +88,10 @@ def test_more_shards_than_the_process_may_open_are_read(tmp_path: Path) -> None:
     assert "cannot be opened: Too many open files" in caught.value.fact
     assert "ulimit -n" in caught.value.hint
     assert not isinstance(caught.value, ds.ChangedDataError)
+    with limited_descriptors(free=30), pytest.raises(ds.ShardingError, match="50 files are to be written") as caught:
+        ds.write_shards(tmp_path / "more", "b", payloads, 50)
+    assert "ulimit -n" in caught.value.hint
+    assert not list((tmp_path / "more").iterdir())
 
 
 def test_a_reader_needs_a_file(catalog: ds.Catalog) -> None:
