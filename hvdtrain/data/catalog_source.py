@@ -13,7 +13,7 @@ from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, 
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
-from hvdtrain.data.tensor_decode import TensorDecode
+from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.interface import Task
@@ -92,7 +92,7 @@ class CatalogSource:
             again = partial(self.decoded_again, epoch)
             watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again)
             self.refuses_draws = None  # said once
-            return WatchedLoader(self._open(epoch, start_step), watch)
+            return WatchedLoader(self._open(epoch, start_step), watch.look, partial(warn_of_float64, self.task))
         begun = self._begun
         if begun is not None and (begun[0], 0) == (epoch, start_step):
             self._begun = None

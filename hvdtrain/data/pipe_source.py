@@ -27,7 +27,7 @@ from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
 from hvdtrain.data.random_draws import DrawWatch, L, WatchedLoader
-from hvdtrain.data.tensor_decode import TensorDecode
+from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
@@ -59,7 +59,7 @@ class _Piped:
         if self._refuses_draws is None:
             return open_loader()
         watch, self._refuses_draws = DrawWatch(self._task.decode, self._refuses_draws), None
-        return WatchedLoader(open_loader(), watch)
+        return WatchedLoader(open_loader(), watch.look, partial(warn_of_float64, self._task))
 
     def begin(self, epoch: int) -> None:
         """Nothing: ranks open their pipes together, and a pipe is read once."""

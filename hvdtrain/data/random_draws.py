@@ -139,14 +139,11 @@ class DrawWatch:
         decoded_again: Callable[[NDArray[np.int64]], Mapping[str, NDArray[Any]]] | None = None,
     ) -> None:
         self._decode, self._refuses, self._processes, self._decoded_again = decode, refuses, processes, decoded_again
-        self._before: _States | None = _States()
+        self._before = _States()
 
     def look(self, batch: LoadedBatch) -> None:
         """The first batch is here. Raises UsageError (draws are refused)."""
-        if self._before is None:
-            return
         drawn = self._before.drawn() if self._processes is None else sorted(self._processes.drawn)
-        self._before = None
         names = [_NAMES[number] for number in drawn]
         if not names and self._refuses and self._decoded_again is not None:
             states = _States()
@@ -166,10 +163,10 @@ class DrawWatch:
 
 
 class WatchedLoader(AbstractContextManager["WatchedLoader[L]"], Generic[L]):
-    """A loader whose first batch is looked at; otherwise as it is."""
+    """A loader of whose first batch all `looks` are told; otherwise as it is."""
 
-    def __init__(self, loader: L, watch: DrawWatch) -> None:
-        self._loader, self._watch = loader, watch
+    def __init__(self, loader: L, *looks: Callable[[LoadedBatch], None]) -> None:
+        self._loader, self._looks = loader, looks
 
     def __enter__(self) -> "WatchedLoader[L]":
         self._loader.__enter__()
@@ -180,7 +177,9 @@ class WatchedLoader(AbstractContextManager["WatchedLoader[L]"], Generic[L]):
 
     def __iter__(self) -> Iterator[LoadedBatch]:
         for batch in self._loader:
-            self._watch.look(batch)
+            looks, self._looks = self._looks, ()
+            for look in looks:
+                look(batch)
             yield batch
 
     def abandon(self) -> None:

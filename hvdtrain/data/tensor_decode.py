@@ -1,5 +1,6 @@
 """What a task's `decode` returns, as arrays that become tensors in its framework, or refused by the feature's name."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -7,11 +8,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import RecordBatch
+from data_sharding import LoadedBatch, RecordBatch
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import name_of
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
+
+_log = logging.getLogger("hvdtrain.data")
 
 _NUMBERS: Final = {
     name: np.dtype(name)
@@ -70,6 +73,18 @@ class TensorDecode:
         if known is not None and (array.dtype.num != known.num or not array.dtype.isnative):
             array = array.astype(known)
         return array.copy() if min(array.strides, default=0) < 0 else array
+
+
+def warn_of_float64(task: Task, batch: LoadedBatch) -> None:
+    """Name the features that torch's layers of float32 refuse, with an error that does not name them."""
+    names = [name for name, array in batch.features.items() if array.dtype == np.float64]
+    if names and task.framework == "torch":
+        _log.warning(
+            "The decode function %s returned float64 for %s. Layers with float32 weights refuse it. "
+            "HINT: use .astype(np.float32) for what goes into the model.",
+            name_of(task.decode),
+            " and ".join(map(repr, names)),
+        )
 
 
 def _has_tensor(array: NDArray[Any]) -> bool:

@@ -67,7 +67,7 @@ class Loader:
 
 def watched(decode: Callable[[RecordBatch], Any], refuses: bool = False) -> list[LoadedBatch]:
     watch = DrawWatch(decode, refuses, decoded_again=lambda ids: decode(BATCH) if ids is IDS else {})
-    with WatchedLoader(Loader(decode), watch) as loader:
+    with WatchedLoader(Loader(decode), watch.look) as loader:
         return list(loader)
 
 

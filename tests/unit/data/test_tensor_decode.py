@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from data_sharding import RecordBatch
+from data_sharding import LoadedBatch, RecordBatch
 from data_sharding.errors import PlanError
-from hvdtrain.data.tensor_decode import TensorDecode
+from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 
 RECORDS = RecordBatch([b"one", b"two"], np.array([0, 1]), None, np.ones(2, np.bool_))
 
@@ -76,6 +76,16 @@ def test_other_mistakes_are_left_to_the_loader() -> None:
     assert returning([1, 2]) == [1, 2]
     assert returning({"x": [1, 2]}) == {"x": [1, 2]}
     assert returning(types.MappingProxyType({"x": RECORDS.ids})) == {"x": RECORDS.ids}
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_float64_is_said_for_torch(framework: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Keras converts it to the dtype of its layers."""
+    task: Any = types.SimpleNamespace(decode=returning, framework=framework)
+    features = {"x": np.zeros(2), "y": np.zeros(2, np.float32), "z": np.zeros((2, 1))}
+    warn_of_float64(task, LoadedBatch(0, RECORDS.ids, np.ones(2, np.float32), features, 2.0))
+    said = ["The decode function returning returned float64 for 'x' and 'z'."] if framework == "torch" else []
+    assert [record.message.partition(" Layers")[0] for record in caplog.records] == said
 
 
 def test_it_goes_to_other_processes() -> None:
