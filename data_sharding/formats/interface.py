@@ -1,5 +1,6 @@
 """What the catalog and the reader need of a file format: the interface that a new format implements."""
 
+import shlex
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
@@ -158,7 +159,7 @@ def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
         raise CorruptRecordError(
             f"{path} is compressed with gzip, from byte offset 0 on.",
             "A gzip stream allows no random access, so its records cannot be indexed.",
-            hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+            hint or f"rewrite it once with `hvdtrain shard convert {shlex.quote(path)} FOLDER`, or decompress it.",
             path=path,
         )
 

@@ -1,5 +1,6 @@
 """Tar shards as webdataset writes and reads them: finding their samples."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,7 +126,7 @@ class _Scan:
                 f"Members of the sample {self._key!r} of {self._path} are at byte offset {earlier} and, after those of "
                 f"other samples, at byte offset {begin}.",
                 "The members of a sample have to stand together, or each part would count as a sample.",
-                f"have `hvdtrain shard convert {self._path} FOLDER --to tar` join them, or write the archive again in "
+                f"have `hvdtrain shard convert {shlex.quote(self._path)} FOLDER --to tar` join them, or write the archive again in "
                 "the order of names (tar --sort=name).",
             )
 
