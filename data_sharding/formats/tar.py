@@ -126,8 +126,8 @@ class _Scan:
                 f"Members of the sample {self._key!r} of {self._path} are at byte offset {earlier} and, after those of "
                 f"other samples, at byte offset {begin}.",
                 "The members of a sample have to stand together, or each part would count as a sample.",
-                f"have `hvdtrain shard convert {shlex.quote(self._path)} FOLDER --to tar` join them, or write the archive "
-                "again in the order of names (tar --sort=name).",
+                f"have `hvdtrain shard convert {shlex.quote(self._path)} FOLDER --to tar` join them, or write the "
+                "archive again in the order of names (tar --sort=name).",
             )
 
     def _check_rest_is_zero(self, mark: int) -> None:
