@@ -53,6 +53,10 @@ class ChangedDataError(ShardingError):
     """A file's size or modification time differs from the catalog's, or the file has gone."""
 
 
+class OpenFilesLimitError(ShardingError):
+    """The process may not open another file."""
+
+
 class CatalogError(ShardingError):
     """A saved catalog is damaged, or was written in a format that this version does not read."""
 
@@ -63,6 +67,10 @@ class ExampleError(ShardingError):
 
 class PlanError(ShardingError):
     """A request that no data could satisfy: too small a batch, a position outside the epoch, a bad option."""
+
+
+class ScatteredSampleError(PlanError):
+    """The members of a sample do not stand together in a tar archive."""
 
 
 class NoSuchRecordError(PlanError, IndexError):

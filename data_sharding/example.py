@@ -7,6 +7,9 @@ imported on first use.
 FloatList is declared as `repeated bytes value = 1` where the original has `repeated float value = 1 [packed = true]`:
 both are field 1 of wire type 2, so the bytes are the same, but ours hands over a packed run as one buffer that numpy
 reads directly instead of one Python float per value (measured 20 times faster for 3072 floats).
+
+An Example holds 32-bit floats only. `encode` with `keep_float64` therefore writes float64 arrays twice: as float_list,
+which every reader understands, and as little-endian bytes in a field of Feature that only `decode` knows.
 """
 
 import functools
@@ -19,7 +22,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import ExampleError
 
 FeatureInput = bytes | str | int | float | NDArray[Any] | Sequence[bytes] | Sequence[str] | Sequence[int | float]
-Feature = NDArray[np.int64] | NDArray[np.float32] | list[bytes]
+Feature = NDArray[np.int64] | NDArray[np.float32] | NDArray[np.float64] | list[bytes]
 
 _PROTO: Final = """
 name: "data_sharding/example.proto" package: "tensorflow" syntax: "proto3"
@@ -29,7 +32,8 @@ message_type { name: "Int64List" field { name: "value" number: 1 label: LABEL_RE
 message_type { name: "Feature" oneof_decl { name: "kind" }
   field { name: "bytes_list" number: 1 type: TYPE_MESSAGE type_name: ".tensorflow.BytesList" oneof_index: 0 }
   field { name: "float_list" number: 2 type: TYPE_MESSAGE type_name: ".tensorflow.FloatList" oneof_index: 0 }
-  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".tensorflow.Int64List" oneof_index: 0 } }
+  field { name: "int64_list" number: 3 type: TYPE_MESSAGE type_name: ".tensorflow.Int64List" oneof_index: 0 }
+  field { name: "float64_values" number: 64 type: TYPE_BYTES } }
 message_type { name: "Features"
   nested_type { name: "FeatureEntry" options { map_entry: true } field { name: "key" number: 1 type: TYPE_STRING }
     field { name: "value" number: 2 type: TYPE_MESSAGE type_name: ".tensorflow.Feature" } }
@@ -40,12 +44,16 @@ message_type { name: "Example" field { name: "features" number: 1 type: TYPE_MES
 """
 
 
-def encode(features: Mapping[str, FeatureInput]) -> bytes:
+def encode(features: Mapping[str, FeatureInput], *, keep_float64: bool = False) -> bytes:
     """Serialize one tf.train.Example, byte-identical to TensorFlow's deterministic serialization.
 
     bytes and str (as UTF-8) become bytes_list; integers and booleans int64_list; floats float_list, rounded to
     float32. Arrays are flattened in C order: their shape is not stored. A mixed list of integers and floats is a
     float_list. An empty list, whose kind is unknown, becomes a feature without a kind.
+
+    Args:
+        keep_float64: arrays of dtype float64 are float64 again in `decode`; other readers find them as float32. The
+            bytes are not those of TensorFlow then.
 
     Raises:
         ExampleError: a value of another type, or an integer outside int64.
@@ -63,11 +71,14 @@ def encode(features: Mapping[str, FeatureInput]) -> bytes:
         else:
             feature.float_list.SetInParent()
             feature.float_list.value.extend([values.tobytes()] if values.size else [])
+            if keep_float64 and isinstance(value, np.ndarray) and value.dtype == np.float64:
+                feature.float64_values = value.astype("<f8").tobytes()
     return bytes(example.SerializeToString(deterministic=True))
 
 
 def decode(record: bytes) -> dict[str, Feature]:
-    """Parse one tf.train.Example: int64[n], float32[n] or a list of bytes for each feature, by name.
+    """Parse one tf.train.Example: int64[n], float32[n] or a list of bytes for each feature, by name; float64[n] where
+    `encode` was told to keep it, as Parquet's rows are.
 
     A feature without a kind becomes an empty list. Arrays own their memory or are read-only views of fresh bytes.
 
@@ -91,7 +102,7 @@ def decode_batch(records: Sequence[bytes]) -> dict[str, NDArray[Any]]:
     """Parse k records whose features have fixed lengths and stack them.
 
     Returns:
-        int64[k, n], float32[k, n] or object[k, n] of bytes, by feature name.
+        int64[k, n], float32[k, n], float64[k, n] or object[k, n] of bytes, by feature name.
 
     Raises:
         ExampleError: a record is not an Example, or differs from the first in its features, their kinds or lengths.
@@ -131,7 +142,7 @@ def _flat(name: str, value: FeatureInput) -> list[bytes] | NDArray[np.int64] | N
         return [item.encode() if isinstance(item, str) else item for item in items]
     array = np.asarray(value)
     if array.dtype.kind == "f":
-        return array.astype("<f4").ravel()
+        return _rounded(array).ravel()
     if array.dtype.kind == "b" or (array.dtype.kind in "iu" and (array <= np.iinfo(np.int64).max).all()):
         return array.astype(np.int64).ravel()
     raise ExampleError(
@@ -150,7 +161,17 @@ def _values(name: str, feature: Any) -> Feature:
         return list(values)
     if kind == "int64_list":
         return np.fromiter(values, np.int64, len(values))
-    return _floats(name, feature.float_list)
+    floats = _floats(name, feature.float_list)
+    if not feature.float64_values:
+        return floats
+    exact = np.frombuffer(feature.float64_values, "<f8") if len(feature.float64_values) == 8 * floats.size else floats
+    # Another program may have written other floats, and taken this field along.
+    return exact if _rounded(exact).tobytes() == floats.tobytes() else floats
+
+
+def _rounded(values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite
+        return values.astype("<f4")
 
 
 def _floats(name: str, float_list: Any) -> NDArray[np.float32]:

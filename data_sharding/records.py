@@ -1,13 +1,16 @@
 """What a decode function is given: some records, and their metadata."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.sample_random import SampleRandom
+
+RowType = tuple[np.dtype[Any], tuple[int, ...]]
+"""dtype and shape of a row of an array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,8 @@ class RecordBatch(Sequence[bytes]):
             None.
         intact: bool[k]; False for a damaged record, which carries another one's payload and gets weight 0.
         random: draws for augmentation, a function of (seed, epoch, record); None where nothing is to be augmented.
+        row_type: finds out dtype and shape of a record, or None where records are not rows of an array; None where they
+            come from no file.
     """
 
     payloads: list[bytes]
@@ -28,6 +33,14 @@ class RecordBatch(Sequence[bytes]):
     labels: NDArray[np.int64] | None
     intact: NDArray[np.bool_]
     random: SampleRandom | None = None
+    row_type: Callable[[], RowType | None] | None = None
+
+    def only(self, row: int) -> "RecordBatch":
+        """The record at a place of the batch, alone."""
+        place = slice(row, row + 1)
+        labels = None if self.labels is None else self.labels[place]
+        random = None if self.random is None else self.random.of_records(self.ids[place])
+        return RecordBatch(self.payloads[place], self.ids[place], labels, self.intact[place], random, self.row_type)
 
     def __len__(self) -> int:
         return len(self.payloads)

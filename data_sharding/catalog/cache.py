@@ -23,6 +23,9 @@ from data_sharding.storage.input_files import Paths, find_files
 FOLDER: Final = ".data_sharding"
 """Made in the data's folder by `beside_data`. The catalogs in it have no suffix that a record format could claim."""
 
+_RULES: Final = 2
+"""Raised when the same files are indexed in another way than before: then no kept catalog is of use."""
+
 _VERIFY_THREADS: Final = 32
 
 _log = logging.getLogger(__name__)
@@ -155,5 +158,5 @@ def _key(paths: Paths, chosen: RecordFormat) -> str:
     """Names the request, not the files: when these change, the catalog is replaced."""
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     absolute = [str(path) if is_remote(str(path)) else os.path.abspath(path) for path in named]
-    request = [VERSION, chosen.name, format_options(chosen), absolute]
+    request = [VERSION, _RULES, chosen.name, format_options(chosen), absolute]
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:16]

@@ -21,10 +21,13 @@ from data_sharding.convert.targets import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.interface import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
+from data_sharding.formats.tar import scan_archive
+from data_sharding.formats.tar_parts import join_samples
 from data_sharding.formats.tfrecord_framing import HEADER, length_crc
 from data_sharding.loading.record_reader import RecordReader
-from data_sharding.storage import is_remote
+from data_sharding.storage import describe_file, is_remote, open_source
 from data_sharding.storage.input_files import Paths, find_files
+from data_sharding.storage.torn_maps import watching_maps
 
 _EXPANDED: Final = ("tfrecord", "recordio", "tar")
 _CHUNK_BYTES: Final = 1 << 20
@@ -33,7 +36,8 @@ _BATCH_BYTES: Final = 32 << 20
 
 
 def index_source(sources: Paths, record_format: RecordFormat | str | None, scratch: Path) -> Catalog:
-    """Index a data set; files compressed with gzip are expanded into the folder `scratch` first.
+    """Index a data set. Files compressed with gzip are expanded into the folder `scratch` first, and tar archives whose
+    samples are scattered are written there with the members of each sample together.
 
     Raises:
         ShardingError: as `Catalog.index`; a compressed file is damaged, or remote.
@@ -51,6 +55,11 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
             originals[files[number]] = file
             _expand_gzip(file, Path(files[number]))
     try:
+        if chosen.name == "tar":
+            for number, file in enumerate(files):
+                if _is_scattered(file):
+                    files[number] = str(scratch / f"joined-{number}-{os.path.basename(file)}")
+                    join_samples(file, Path(files[number]))
         return Catalog.index(files, check_data=bool(originals), format=chosen)
     except CorruptRecordError as error:
         if (original := originals.get(error.path)) is None:
@@ -130,6 +139,15 @@ def _is_compressed(file: str) -> bool:
         return False
     length, stored = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
     return len(head) < HEADER.size or bool(stored != length_crc(length))
+
+
+def _is_scattered(file: str) -> bool:
+    """Whether samples of a tar archive have to be joined; damage in it is raised, as it is where they need not."""
+    with watching_maps:
+        index, scattered = scan_archive(file, open_source(describe_file(file)))
+    if scattered is not None and index.damage:
+        raise index.damage[0]
+    return scattered is not None
 
 
 def _expand_gzip(path: str, target: Path) -> None:

@@ -33,6 +33,7 @@ from data_sharding.example import Feature, FeatureInput
 from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.recordio import RecordIOFormat
 from data_sharding.formats.tar_members import TarSample, tar_sample
+from data_sharding.formats.tar_parts import SampleParts
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
 
 SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}
@@ -201,7 +202,7 @@ def open_shard(
     multipart = target.multipart if isinstance(target, RecordIOFormat) else "dmlc"
     samples = TarWriter(path) if target.name == "tar" else None
     payloads = RecordIOWriter(path, multipart) if target.name == "recordio" else TFRecordWriter(path)
-    last_key: str | None = None
+    last_key, parts = "", SampleParts()
 
     def write(record: SourceRecord) -> int:
         nonlocal last_key
@@ -209,7 +210,8 @@ def open_shard(
         if isinstance(content, bytes):
             payloads.write(content)
         elif samples is not None:
-            if content.key == last_key:
+            is_rest = parts.rest_of(content.key, content.members, record.number) is not None
+            if is_rest or content.key == last_key:  # readers would take both for one sample
                 content = content._replace(key=f"{content.key}-{record.number:08d}")
             samples.write(content.key, content.members)
             last_key = content.key

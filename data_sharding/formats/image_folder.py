@@ -78,9 +78,14 @@ def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:
     if not isinstance(record_format, ImageFolderFormat) or record_format.root:
         return record_format
     named = [paths] if isinstance(paths, str | Path) else list(paths)
-    if len(named) != 1 or not (is_remote(str(named[0])) or os.path.isdir(named[0])) or glob.has_magic(str(named[0])):
+    if len(named) != 1 or not _is_folder(str(named[0])):
         return record_format
     return dataclasses.replace(record_format, root=str(named[0]))
+
+
+def _is_folder(path: str) -> bool:
+    """A folder that exists is one whatever its name; what is behind a URL is not looked at."""
+    return not glob.has_magic(path) if is_remote(path) else os.path.isdir(path)
 
 
 def sorted_names(root: str, folders: Sequence[str]) -> tuple[str, ...]:

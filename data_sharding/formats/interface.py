@@ -1,5 +1,6 @@
 """What the catalog and the reader need of a file format: the interface that a new format implements."""
 
+import shlex
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol, Self
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.records import RecordBatch
+from data_sharding.records import RecordBatch, RowType
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -106,6 +107,14 @@ class RecordFormat(Protocol):
         """Open a file for reading at random."""
         return open_source(entry)
 
+    def row_type(self, entry: FileEntry) -> RowType | None:  # noqa: ARG002
+        """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None.
+
+        Raises:
+            ChangedDataError: the file is not the one that was indexed.
+        """
+        return None
+
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         """From the bytes of k spans to k payloads.
 
@@ -150,7 +159,7 @@ def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
         raise CorruptRecordError(
             f"{path} is compressed with gzip, from byte offset 0 on.",
             "A gzip stream allows no random access, so its records cannot be indexed.",
-            hint or f"rewrite it once with `hvdtrain shard convert {path} FOLDER`, or decompress it.",
+            hint or f"rewrite it once with `hvdtrain shard convert {shlex.quote(path)} FOLDER`, or decompress it.",
             path=path,
         )
 

@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.interface import RecordFormat, RecordIndex
 from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
-from data_sharding.records import RecordBatch
-from data_sharding.storage import ByteSource, open_source
+from data_sharding.records import RecordBatch, RowType
+from data_sharding.storage import ByteSource, FileEntry, open_source
 from data_sharding.storage.torn_maps import watching_maps
 
 if TYPE_CHECKING:
@@ -57,8 +57,17 @@ class NumpyFormat(RecordFormat):
             layout=frozenset({f"rows of {data.row_type}"} | ({f"labels {labels.name}"} if labels else set())),
         )
 
+    def row_type(self, entry: FileEntry) -> RowType:
+        source = open_source(entry)
+        if source.size() != entry.size:
+            raise entry.changed("was cut short")
+        with watching_maps:
+            members = find_members(entry.path, source)
+        data, _ = _choose(entry.path, members, self.data, self.labels)
+        return data.dtype, data.shape[1:]
 
-def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
+
+def row_type(catalog: Catalog) -> RowType:
     """dtype and shape of a row, from the files of a catalog of this format: what `decode_rows` needs.
 
     Raises:
@@ -71,32 +80,46 @@ def row_type(catalog: Catalog) -> tuple[np.dtype[Any], tuple[int, ...]]:
             "Only rows of numpy arrays have a type of their own.",
             "decode these records with the function that fits how they were written.",
         )
-    entry = catalog.files[catalog.file_ids[0]]  # all files are of one type, but one without records may be damaged
-    source = open_source(entry)
-    if source.size() != entry.size:
-        raise entry.changed("was cut short")
-    with watching_maps:
-        members = find_members(entry.path, source)
-    data, _ = _choose(entry.path, members, catalog.format.data, catalog.format.labels)
-    return data.dtype, data.shape[1:]
+    # All files are of one type, but one without records may be damaged.
+    return catalog.format.row_type(catalog.files[catalog.file_ids[0]])
 
 
-def decode_rows(records: RecordBatch, dtype: DTypeLike, shape: Sequence[int]) -> dict[str, NDArray[Any]]:
+def decode_rows(
+    records: RecordBatch, dtype: DTypeLike | None = None, shape: Sequence[int] | None = None
+) -> dict[str, NDArray[Any]]:
     """Rows dtype[k, *shape] as "data", and int64[k] as "label" where there are labels.
 
+    Args:
+        dtype, shape: of a row; default: what the file says that the records were read from.
+
     Raises:
-        PlanError: the records have another length than such rows.
+        PlanError: the records have another length than such rows, or it is not known what they are.
     """
-    payloads, kind = b"".join(records.payloads), np.dtype(dtype)
-    rows = np.empty((len(records), *shape), kind)
+    kind, of_row = np.dtype(dtype), shape
+    if dtype is None or of_row is None:
+        stored = _row_type_of(records)
+        kind, of_row = stored[0] if dtype is None else kind, stored[1] if of_row is None else of_row
+    payloads = b"".join(records.payloads)
+    rows = np.empty((len(records), *of_row), kind)
     if len(payloads) != rows.nbytes:
         raise PlanError(
-            f"{len(records)} records of {len(payloads)} bytes are to be decoded as rows of {kind}{list(shape)}.",
+            f"{len(records)} records of {len(payloads)} bytes are to be decoded as rows of {kind}{list(of_row)}.",
             f"Such rows have {rows.nbytes} bytes.",
-            "take dtype and shape from row_type(catalog).",
+            "leave out dtype and shape, which the file says, or take them from row_type(catalog).",
         )
     rows[...] = np.frombuffer(payloads, kind).reshape(rows.shape)
     return {"data": rows} if records.labels is None else {"data": rows, "label": records.labels}
+
+
+def _row_type_of(records: RecordBatch) -> RowType:
+    known = None if records.row_type is None else records.row_type()
+    if known is None:
+        raise PlanError(
+            f"{len(records)} records are to be decoded as rows, without dtype and shape.",
+            "They were not read from .npy or .npz files, which say it.",
+            "give both, as decode_rows(records, dtype, shape).",
+        )
+    return known
 
 
 def _choose(path: str, members: list[Member], data_name: str, labels_name: str) -> tuple[Member, Member | None]:

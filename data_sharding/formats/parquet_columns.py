@@ -81,6 +81,13 @@ def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
     return Columns("", features, label)
 
 
+def float64_columns(schema: Any) -> frozenset[str]:
+    """Columns of 64-bit floats, or of lists of them."""
+    kinds = {field.name: field.type for field in schema}
+    inner = {name: kind.value_type if _HOLDS_VALUES.match(str(kind)) else kind for name, kind in kinds.items()}
+    return frozenset(name for name, kind in inner.items() if str(kind) == "double")
+
+
 def _no_column(path: str, kinds: dict[str, Any], name: str, wanted: str) -> MissingDataError:
     there = ", ".join(f"{column} ({kind})" for column, kind in list(kinds.items())[:20])
     return MissingDataError(

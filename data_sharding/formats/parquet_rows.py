@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from data_sharding import example
 from data_sharding.errors import PlanError
 from data_sharding.formats.interface import Damaged
-from data_sharding.formats.parquet_columns import Columns, choose_columns
+from data_sharding.formats.parquet_columns import Columns, choose_columns, float64_columns
 from data_sharding.storage import ByteSource, FileEntry
 from data_sharding.storage.byte_source import SourceFile
 
@@ -188,8 +188,13 @@ def read_group(parquet: Any, columns: Columns, group: int) -> Any:
 def payloads_of(table: Any, columns: Columns) -> list[bytes | None]:
     """The payload of each row; None for a row without one."""
     if not columns.data:
-        # An Example has no nulls; a feature without a value has no kind.
-        rows = ({name: [] if value is None else value for name, value in row.items()} for row in table.to_pylist())
-        return [example.encode(row) for row in rows]
+        doubles = float64_columns(table.schema)
+        return [example.encode(_features(row, doubles), keep_float64=True) for row in table.to_pylist()]
     payloads: list[bytes | None] = table.column(columns.data).to_pylist()
     return payloads
+
+
+def _features(row: dict[str, Any], doubles: frozenset[str]) -> dict[str, Any]:
+    # An Example has no nulls; a feature without a value has no kind.
+    features = {name: [] if value is None else value for name, value in row.items()}
+    return {name: np.asarray(v) if name in doubles and v != [] else v for name, v in features.items()}

@@ -1,14 +1,16 @@
 """Tar shards as webdataset writes and reads them: finding their samples."""
 
+import shlex
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError
+from data_sharding.errors import CorruptRecordError, ScatteredSampleError
 from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, refuse_gzip
 from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
+from data_sharding.formats.tar_parts import SampleParts
 from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -27,11 +29,24 @@ class TarFormat(RecordFormat):
     patterns = ("*.tar",)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
-        """Only headers are touched; there is no checksum of content that `check_data` could compare."""
-        return _Scan(path, source).index()
+        """Only headers are touched; there is no checksum of content that `check_data` could compare.
+
+        Raises:
+            ScatteredSampleError: members of one sample are at different places of the archive.
+        """
+        index, scattered = scan_archive(path, source)
+        if scattered is not None:
+            raise scattered
+        return index
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.fromiter(map(_is_sample, raw), np.bool_, len(raw)))
+
+
+def scan_archive(path: str, source: ByteSource) -> tuple[RecordIndex, ScatteredSampleError | None]:
+    """The samples of an archive, and the error that says so if one of them is a part of another one."""
+    scan = _Scan(path, source)
+    return scan.index(), scan.scattered
 
 
 def _is_sample(span: bytes) -> bool:
@@ -54,10 +69,15 @@ class _Scan:
         self._damage: list[CorruptRecordError] = []
         self._key: str | None = None
         self._extensions: set[str] = set()
+        self._cut_by_damage: str | None = None  # key of the sample into which a refused member was put
+        self._parts = SampleParts()
+        self.scattered: ScatteredSampleError | None = None
 
     def index(self) -> RecordIndex:
         try:
-            self._check_rest_is_zero(self._walk())
+            mark = self._walk()
+            self._end_sample()
+            self._check_rest_is_zero(mark)
         except TarError as error:
             self._damage.append(self._lost(error))
             # Members of the last sample may be behind the damage.
@@ -84,6 +104,8 @@ class _Scan:
             return
         key, extension = split
         if key != self._key:
+            self._end_sample()
+            self._cut_by_damage = self._key if member.refused else self._cut_by_damage
             self._key = key
             self._extensions.clear()
             self._begins.append(member.begin)
@@ -92,6 +114,21 @@ class _Scan:
             self._damage.append(self._refused(member, "is there twice in its sample"))
         self._extensions.add(extension)
         self._ends[-1] = member.data + member.size
+
+    def _end_sample(self) -> None:
+        """Note the sample that has come to its end."""
+        if self._key in (None, self._cut_by_damage):
+            return
+        begin = self._begins[-1]
+        earlier = self._parts.rest_of(self._key, self._extensions, begin)
+        if earlier is not None and self.scattered is None:
+            self.scattered = ScatteredSampleError(
+                f"Members of the sample {self._key!r} of {self._path} are at byte offset {earlier} and, after those of "
+                f"other samples, at byte offset {begin}.",
+                "The members of a sample have to stand together, or each part would count as a sample.",
+                f"have `hvdtrain shard convert {shlex.quote(self._path)} FOLDER --to tar` join them, or write the "
+                "archive again in the order of names (tar --sort=name).",
+            )
 
     def _check_rest_is_zero(self, mark: int) -> None:
         for begin in range(mark, self._end, _CHUNK_BYTES):

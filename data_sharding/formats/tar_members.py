@@ -6,9 +6,10 @@ Tar Format".
 
 Samples follow webdataset's convention. A member's key is its path up to the first dot of its base name, its extension
 what follows that dot, in lower case. Consecutive members of one key form a sample; the same key later on begins
-another. Members that belong to no sample are passed over: folders, names without a dot, hidden files, and what lies
-under a top-level name such as `__meta__`. Source: webdataset, src/webdataset/tariterators.py, base_plus_ext() and
-group_by_keys(); there a hidden file inside a folder forms a sample whose key is the folder, here it does not.
+another, unless it is the rest of one, which the index refuses. Members that belong to no sample are passed over:
+folders, names without a dot, hidden files, and what lies under a top-level name such as `__meta__`. Source: webdataset,
+src/webdataset/tariterators.py, base_plus_ext() and group_by_keys(); there a hidden file inside a folder forms a sample
+whose key is the folder, here it does not.
 """
 
 import zlib

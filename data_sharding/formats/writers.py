@@ -13,6 +13,7 @@ from data_sharding.errors import PlanError
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.storage.local import OUT_OF_DESCRIPTORS, out_of_descriptors
 
 
 class _Writer:
@@ -176,6 +177,7 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
     Raises:
         PlanError: num_shards < 1, fewer records than files, or the folder holds a set of the same name in another
             number of files, which would later be read together with this one.
+        OpenFilesLimitError: all files are open at the same time, and the process may not open so many.
     """
     folder, num_shards = Path(pattern_dir), whole("num_shards", num_shards)
     paths = [folder / file for file in shard_names(name, num_shards, ".tfrecord")]
@@ -190,7 +192,12 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
         )
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(TFRecordWriter(path)) for path in paths]
+        try:
+            writers = [stack.enter_context(TFRecordWriter(path)) for path in paths]
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+            raise out_of_descriptors(f"{num_shards} files are to be written at the same time") from error
         count = 0
         for record in records:
             writers[count % num_shards].write(record)

@@ -1,12 +1,15 @@
 """From record ids to decoded arrays: the work that a background thread or process does for one batch."""
 
+import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
+from data_sharding.loading.failing_record import name_failing
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
@@ -28,25 +31,49 @@ def read_and_decode(
 
     Raises:
         PlanError: `decode` returned no mapping of arrays, or another number of rows.
-        ShardingError: as `RecordReader.load`; and whatever `decode` raises.
+        ShardingError: as `RecordReader.load`; and whatever `decode` raises, with the name of the record.
     """
-    return decoded(decode, reader.load(ids, random))
+    records = reader.load(ids, random)
+
+    def name(row: int) -> str:
+        return f"record {records.ids[row]} ({reader.catalog.describe(int(records.ids[row]))})"
+
+    return Decoded(decode_rows(decode, records, name), records.intact)
 
 
 def decoded(decode: Decode, records: RecordBatch) -> Decoded:
-    """Decode k records. Errors as `read_and_decode`."""
+    """Decode k records. Errors as `read_and_decode`, without a record's name."""
     return Decoded(decode_rows(decode, records), records.intact)
 
 
-def decode_rows(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
-    """What `decode` makes of k records: arrays of k rows by name. Errors as `read_and_decode`."""
+def decode_rows(
+    decode: Decode, records: RecordBatch, name: Callable[[int], str] | None = None
+) -> dict[str, NDArray[Any]]:
+    """What `decode` makes of k records: arrays of k rows by name.
+
+    Args:
+        name: names the record at a place of the batch, for the message of an exception that `decode` raises; then the
+            records are decoded again, one by one, until one fails.
+
+    Raises:
+        PlanError: as `read_and_decode`; and whatever `decode` raises.
+    """
     try:
-        features = decode(records)
+        features = _call(decode, records)
+    except Exception as error:
+        if name is not None and not isinstance(error, PlanError):  # those say what is wrong with the function
+            name_failing(error, partial(_call, decode), records, name)
+        raise
+    _check_rows(decode, features, len(records))
+    return features
+
+
+def _call(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
+    try:
+        return decode(records)
     except StopIteration as error:
         # It would pass for the end of the epoch in whatever iterates over the batches.
         raise RuntimeError("the decode function raised StopIteration") from error
-    _check_rows(decode, features, len(records))
-    return features
 
 
 def _check_rows(decode: Decode, features: Any, rows: int) -> None:
@@ -67,6 +94,7 @@ def _check_rows(decode: Decode, features: Any, rows: int) -> None:
 
 def name_of(decode: Decode) -> str:
     """How messages call a decode function."""
+    decode = inspect.unwrap(decode)
     return str(getattr(decode, "__qualname__", type(decode).__name__))
 
 

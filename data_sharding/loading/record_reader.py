@@ -19,6 +19,7 @@ from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
 from data_sharding.storage.byte_source import OpenFiles, SpanRequest, read_spans
+from data_sharding.storage.local import affordable
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -43,7 +44,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     Args:
         catalog: the records.
         check_crc: compare every payload's checksum with the catalog's, where the format has one.
-        max_open_files: files kept open at a time; each takes one file descriptor.
+        max_open_files: files kept open at a time; each takes one file descriptor. A quarter of what the process may
+            open in addition (ulimit -n) is not exceeded.
         on_corrupt: what `load` does with a damaged record: "raise"; or "mask" and "quarantine", which both hand out
             another record's payload in its place, marked as not intact.
     """
@@ -55,7 +57,10 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
         self._are_remote = is_remote(catalog.files[0].path)
-        self._files = OpenFiles(catalog.files, catalog.format.open, max_open_files)
+        most = max_open_files if self._are_remote else affordable(max_open_files)
+        self._files = OpenFiles(catalog.files, catalog.format.open, most)
+        # All files are alike, but one without records may be damaged.
+        self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._under_way: dict[int, NDArray[np.int64]] = {}  # ids by thread
 
     def read(self, ids: NDArray[np.int64]) -> list[bytes]:
@@ -65,6 +70,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             CorruptRecordError: a payload does not match its stored CRC or framing; names file, byte and record id.
             ChangedDataError: a file has gone or is not the one that was indexed.
             NoSuchRecordError: an id is not in the catalog.
+            OpenFilesLimitError: the process may open no further file.
             PlanError: the reader is closed.
         """
         ids = self._checked_ids(ids)
@@ -89,7 +95,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
                 payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
             )
         labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
-        return RecordBatch(payloads, ids, labels, intact, random)
+        return RecordBatch(payloads, ids, labels, intact, random, self._row_type)
 
     def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
@@ -101,7 +107,9 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(payloads[at], own, labels[at] if labels is not None else None, intact[at], random)
+            RecordBatch(
+                payloads[at], own, labels[at] if labels is not None else None, intact[at], random, self._row_type
+            )
             for at, (own, random) in zip(places, batches, strict=True)
         ]
 
@@ -147,10 +155,10 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ends = (begins + self.catalog.lengths[ordered]).tolist()
         firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist()] if len(ids) else []
         starts = begins.tolist()
-        requests = [
+        requests = (
             SpanRequest(self._files.get(int(files[first])), starts[first:last], ends[first:last])
             for first, last in itertools.pairwise([*firsts, len(ids)])
-        ]
+        )
         thread = threading.get_ident()
         self._under_way[thread] = ordered
         try:

@@ -105,7 +105,10 @@ class PipeBatches:
         filled = payloads + [self._last()] * (shape.width - count)
         records = RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random)
         weights = (np.arange(shape.width) < count).astype(np.float32)
-        return LoadedBatch(step, ids, weights, decode_rows(shape.decode, records), global_weight=0.0)
+        features = decode_rows(
+            shape.decode, records, lambda row: f"record {ids[row] - shape.first_id} of {self._pass.name}"
+        )
+        return LoadedBatch(step, ids, weights, features, global_weight=0.0)
 
     def _read(self) -> list[bytes]:
         if self._records is None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 from data_sharding.checks import at_least
-from data_sharding.errors import PlanError
+from data_sharding.errors import OpenFilesLimitError, PlanError
 from data_sharding.storage.file_entry import FileEntry
 
 if TYPE_CHECKING:
@@ -92,17 +92,21 @@ class SpanRequest(NamedTuple):
         return self.source.spans(self.begins, self.ends)
 
 
-def read_spans(requests: Sequence[SpanRequest], concurrently: bool) -> list[bytes]:
+def read_spans(requests: Iterable[SpanRequest], concurrently: bool) -> list[bytes]:
     """The bytes of all spans of all requests, in order.
 
     Args:
+        requests: one after the other, unless `concurrently`, so that they need not all be open at the same time.
         concurrently: ask all files at the same time, which is for remote ones: a shuffled batch has records of as many
             files as it has records, and would wait for one answer after the other.
 
     Raises:
         ShardingError: as `ByteSource.spans`; of several failures the one of the first request.
     """
-    if not concurrently or len(requests) < 2:
+    if not concurrently:
+        return [span for request in requests for span in request.read()]
+    requests = list(requests)
+    if len(requests) < 2:
         return [span for request in requests for span in request.read()]
     with ThreadPoolExecutor(min(_THREADS, len(requests)), thread_name_prefix="data_sharding-spans") as pool:
         return [span for spans in pool.map(SpanRequest.read, requests) for span in spans]
@@ -130,6 +134,7 @@ class OpenFiles:
 
         Raises:
             ChangedDataError: the file has gone, or is not the one that was indexed.
+            OpenFilesLimitError: the process may not open another file, not even after those here were given up.
             PlanError: the cache is closed.
         """
         with self._lock:
@@ -137,11 +142,20 @@ class OpenFiles:
                 raise PlanError("The reader is closed.", "Its files cannot be read any more.", "open another reader.")
             source = self._open.pop(file_id, None)
             if source is None:
-                source = self._opener(self._files[file_id])
+                source = self._opened(file_id)
             self._open[file_id] = source
             if len(self._open) > self._max_open:
                 self._open.popitem(last=False)
         return source
+
+    def _opened(self, file_id: int) -> ByteSource:
+        try:
+            return self._opener(self._files[file_id])
+        except OpenFilesLimitError:
+            if not self._open:
+                raise
+            self._open.clear()
+        return self._opener(self._files[file_id])
 
     def close(self) -> None:
         """Give up all files. May be called twice."""

@@ -3,10 +3,30 @@
 import fnmatch
 import os
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage.redaction import redacted
+
+_OF_THE_SYSTEM: Final = frozenset(
+    {
+        "__macosx",  # macOS' metadata in zip archives
+        "__pycache__",
+        "lost+found",  # fsck's, on the root of a disk; only root may read it
+        "@eadir",  # Synology's thumbnails and metadata
+        "#recycle",  # Synology's
+        "#snapshot",  # Synology's
+        "@recycle",  # QNAP's
+        "@recently-snapshot",  # QNAP's
+        "~snapshot",  # NetApp's
+        "$recycle.bin",  # Windows'
+        "system volume information",  # Windows'
+        "thumbs.db",  # Windows'
+        "ehthumbs.db",  # Windows'
+        "desktop.ini",  # Windows'
+    }
+)
+"""Names, in lower case, of folders and files that operating systems and storage devices put beside people's data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +79,15 @@ class FileEntry:
         )
 
 
+def is_data(name: str) -> bool:
+    """Whether a folder or file of that name can hold data: it is neither hidden nor the operating system's."""
+    return not name.startswith(".") and name.lower() not in _OF_THE_SYSTEM
+
+
 def matches(path: str, patterns: tuple[str, ...]) -> bool:
     """Whether the base name of `path` matches one of the patterns, in any case. Hidden files never do."""
-    name = path.rpartition("/")[2].lower()
-    return not name.startswith(".") and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    name = path.rpartition("/")[2]
+    return is_data(name) and any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
 
 
 def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:

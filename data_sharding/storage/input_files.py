@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.storage.file_entry import FileEntry, matches, no_match, no_such_files
+from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
 
 _VERSIONS: Final = (".bin", ".gz")
 """Put after a file's name, these give another version of it: CIFAR's batches without pickle, and compressed files."""
-_LOST_FILES: Final = "lost+found"  # fsck's, on the root of a disk; only root may read it
 _DOUBLE: Final = "Its records would be read twice in an epoch."
 
 
@@ -29,9 +28,10 @@ def find_files(
     """Absolute paths or URLs of all files named, in the order of the arguments, sorted by path within each.
 
     A folder means its own files (with `recursive` also those of its subfolders) whose names match one of
-    `patterns`; a glob (`**` crosses folders) for whatever files it matches; a path that exists is taken as it is even
-    if it holds glob characters. Links to nothing are among them: else the records of a disk that is not mounted would
-    vanish without a word.
+    `patterns`; a glob (`**` crosses folders) for whatever files it matches. A path, or a folder at the beginning of a
+    path, that exists is taken as it is even if it holds glob characters. What is hidden, and what operating systems
+    put beside data, has to be named. Links to nothing are among the files: else the records of a disk that is not
+    mounted would vanish without a word.
 
     Args:
         listed: receives the files whose entries become known meanwhile, as `describe_file` would give them.
@@ -62,7 +62,7 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[
         return [path]
     if not glob.has_magic(path):
         raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
-    files = sorted(file for file in _matches(path) if not os.path.isdir(file))
+    files = sorted(file for file in matching(path) if not os.path.isdir(file))
     if not files:
         raise no_match(path)
     return _require_files(files)
@@ -148,6 +148,20 @@ def identity(path: str) -> object:
     return status.st_dev, status.st_ino
 
 
+def matching(pattern: str) -> set[str]:
+    """All that an absolute pattern matches, below the folders at its beginning that exist as they are written."""
+    folder, parts = "", pattern.split("/")[1:]
+    while len(parts) > 1 and os.path.isdir(f"{folder}/{parts[0]}"):
+        folder += f"/{parts.pop(0)}"
+    there = _matches(f"{glob.escape(folder)}/{'/'.join(parts)}")
+    return {path for path in there if all(map(_may_match, {*path[len(folder) + 1 :].split("/")} - {*parts}))}
+
+
+def _may_match(name: str) -> bool:
+    """Whether a wildcard may stand for `name`; glob itself knows which ones stand for hidden names."""
+    return name.startswith(".") or is_data(name)
+
+
 def _matches(pattern: str) -> set[str]:
     """All that an absolute pattern matches; `**` means the folders of `walk`."""
     head, crossing, tail = f"{pattern}/".partition("/**/")
@@ -160,7 +174,7 @@ def _matches(pattern: str) -> set[str]:
 
 
 def _visible(subfolders: list[str]) -> list[str]:
-    return [name for name in subfolders if not name.startswith(".") and name != _LOST_FILES]
+    return [name for name in subfolders if is_data(name)]
 
 
 def _unreadable(error: OSError) -> None:

@@ -1,13 +1,19 @@
 """Files on this machine, memory-mapped."""
 
+import errno
 import os
+import resource
 import stat
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from data_sharding.errors import ChangedDataError, MissingDataError
+from data_sharding.errors import ChangedDataError, MissingDataError, OpenFilesLimitError
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.torn_maps import ReadOnlyMap
+
+OUT_OF_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
+_READERS: Final = 4
+"""Readers of training and of validation data, and as much again for everything else, share what a process may open."""
 
 
 class LocalSource:
@@ -73,7 +79,31 @@ def open_local(entry: FileEntry) -> LocalSource:
             entry.verify_same(FileEntry.from_status(entry.path, os.fstat(file.fileno())))
             return LocalSource(entry, file)
     except OSError as error:
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise out_of_descriptors(f"{entry.path} cannot be opened: {error.strerror}") from error
         raise entry.changed(f"cannot be reached: {error.strerror}") from error
+
+
+def out_of_descriptors(fact: str) -> OpenFilesLimitError:
+    """The error for a process that has as many files open as it may."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OpenFilesLimitError(
+        f"{fact}.",
+        f"Each open file takes a descriptor, of which this process may have {limit} (ulimit -n).",
+        f"allow more with `ulimit -n {max(4096, 4 * limit)}` in the shell or the job script that starts it.",
+    )
+
+
+def affordable(max_open: int) -> int:
+    """How many files one reader may keep open: `max_open`, or its share of what the process may open in addition."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return max_open
+    try:
+        free = limit - len(os.listdir("/dev/fd"))
+    except OSError:  # to look takes a descriptor
+        free = 0
+    return min(max_open, max(1, free // _READERS))
 
 
 def verify_local(entry: FileEntry) -> None:

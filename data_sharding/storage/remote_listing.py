@@ -3,7 +3,7 @@
 import glob
 from typing import Any, Final
 
-from data_sharding.storage.file_entry import FileEntry, matches, no_match, no_such_files
+from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 from data_sharding.storage.remote_errors import missing
 from data_sharding.storage.remote_filesystem import call, is_s3, open_filesystem
 from data_sharding.storage.retry import RETRY
@@ -44,7 +44,8 @@ def expand_remote(
         found = {url: about}
     elif about is not None:
         files = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
-        found = {_url_of(fs, name, path, url): item for name, item in files.items() if matches(name, patterns)}
+        there = {name: item for name, item in files.items() if _is_visible(name, path) and matches(name, patterns)}
+        found = {_url_of(fs, name, path, url): item for name, item in there.items()}
         if not found:
             raise no_such_files(url, patterns)
     elif glob.has_magic(path):
@@ -68,6 +69,11 @@ def _ask(fs: Any, method: str, path: str, url: str, **options: Any) -> dict[str,
 def _files(found: dict[str, Any]) -> dict[str, Any]:
     # Some tools mark a folder by an empty object whose name ends in a slash.
     return {name: about for name, about in found.items() if about["type"] == "file" and not name.endswith("/")}
+
+
+def _is_visible(name: str, folder: str) -> bool:
+    """Whether no folder between `folder` and the file is hidden or the operating system's, as on a local disk."""
+    return all(map(is_data, name[len(folder.rstrip("/")) :].strip("/").split("/")[:-1]))
 
 
 def _url_of(fs: Any, name: str, path: str, url: str) -> str:

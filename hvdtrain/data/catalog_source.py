@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
+from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.interface import Task
@@ -29,6 +32,8 @@ class CatalogSource:
         global_batch: records a step over all ranks.
         seed: of the order.
         training: shuffle and augment; else the catalog's own order, and nothing random.
+        refuses_draws: whether a `decode` that draws random numbers of its own is refused, or warned of; None: it is not
+            looked at.
     """
 
     catalog: Catalog
@@ -38,15 +43,19 @@ class CatalogSource:
     global_batch: int
     seed: int
     training: bool
+    refuses_draws: bool | None = None
 
     def __post_init__(self) -> None:
         config = self.config
         self._begun: tuple[int, ShardLoader] | None = None
         self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
-        self._decode: Decode | DecodeProcesses = self.task.decode
+        self._decode_here = TensorDecode(self.task)
+        self._decode: Decode | DecodeProcesses = self._decode_here
+        self._processes: ReportedProcesses | None = None
         if config.processes:
-            self._decode = DecodeProcesses(self._reader, DecodeElsewhere(self.task.decode), config.processes)
+            reporting = DecodeElsewhere(ReportingDecode(self._decode_here))
+            self._decode = self._processes = ReportedProcesses(self._reader, reporting, config.processes)
 
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file, damaged or not."""
@@ -66,7 +75,7 @@ class CatalogSource:
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
         random = SampleRandom(self.seed, epoch, ids) if self.training else None
-        return read_and_decode(self._reader, self.task.decode, ids, random).features
+        return read_and_decode(self._reader, self._decode_here, ids, random).features
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(
@@ -78,7 +87,12 @@ class CatalogSource:
             balance=self.config.balance,
         )
 
-    def loader(self, epoch: int, start_step: int) -> ShardLoader:
+    def loader(self, epoch: int, start_step: int) -> ShardLoader | WatchedLoader[ShardLoader]:
+        if self.refuses_draws is not None:
+            again = partial(self.decoded_again, epoch)
+            watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again)
+            self.refuses_draws = None  # said once
+            return WatchedLoader(self._open(epoch, start_step), watch.look, partial(warn_of_float64, self.task))
         begun = self._begun
         if begun is not None and (begun[0], 0) == (epoch, start_step):
             self._begun = None

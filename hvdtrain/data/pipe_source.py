@@ -8,7 +8,7 @@ come.
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,8 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
+from hvdtrain.data.random_draws import DrawWatch, L, WatchedLoader
+from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
@@ -43,7 +45,21 @@ class PipeEpoch:
 
 
 class _Piped:
-    """What is the same however counts are known."""
+    """What is the same however counts are known.
+
+    Args:
+        refuses_draws: as for `CatalogSource`.
+    """
+
+    def __init__(self, task: Task, refuses_draws: bool | None) -> None:
+        self._task, self._refuses_draws = task, refuses_draws
+
+    def _watched(self, open_loader: Callable[[], L]) -> L | WatchedLoader[L]:
+        """What it opens, and the first one watched."""
+        if self._refuses_draws is None:
+            return open_loader()
+        watch, self._refuses_draws = DrawWatch(self._task.decode, self._refuses_draws), None
+        return WatchedLoader(open_loader(), watch.look, partial(warn_of_float64, self._task))
 
     def begin(self, epoch: int) -> None:
         """Nothing: ranks open their pipes together, and a pipe is read once."""
@@ -71,24 +87,36 @@ class PipeSource(_Piped):
         config: where the FIFOs appear and how they are read.
         global_batch: records a step over all ranks.
         seed: of the draws for augmentation.
+        refuses_draws: as for `CatalogSource`.
 
     Raises:
         PlanError: the plan has no channel for this rank, or the global batch is smaller than the number of ranks.
     """
 
     def __init__(
-        self, plan: PipePlan, task: Task, comm: Communicator, config: DataConfig, global_batch: int, seed: int
+        self,
+        plan: PipePlan,
+        task: Task,
+        comm: Communicator,
+        config: DataConfig,
+        global_batch: int,
+        seed: int,
+        refuses_draws: bool | None = None,
     ) -> None:
+        super().__init__(task, refuses_draws)
         self.fingerprint = plan.fingerprint
-        self._task, self._comm, self._config, self._seed = task, comm, config, seed
+        self._comm, self._config, self._seed = comm, config, seed
         self._steps = PipeSteps(_known_records(plan), global_batch)
         self._channels = PipeChannels(plan, comm, config)
 
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self._steps.steps, self._steps.num_records, self._steps.global_batch)
 
-    def loader(self, epoch: int, start_step: int) -> PipeLoader:
+    def loader(self, epoch: int, start_step: int) -> PipeLoader | WatchedLoader[PipeLoader]:
         """Every rank calls it: all open their FIFOs, or none does."""
+        return self._watched(partial(self._open, epoch, start_step))
+
+    def _open(self, epoch: int, start_step: int) -> PipeLoader:
         if epoch > self._channels.epoch or start_step:
             _say_reading_again(self._comm.topology, epoch - self._channels.epoch, start_step)
         rank = self._comm.topology.rank
@@ -98,7 +126,7 @@ class PipeSource(_Piped):
         return PipeLoader(
             self._channels.open(self._steps.records[rank]),
             self._steps,
-            self._task.decode,
+            TensorDecode(self._task),
             rank=rank,
             seed=self._seed,
             start_step=start_step,
@@ -127,7 +155,9 @@ class AgreedPipeSource(_Piped):
         global_batch: int,
         seed: int,
         steps: int,
+        refuses_draws: bool | None = None,
     ) -> None:
+        super().__init__(task, refuses_draws)
         self.fingerprint = plan.fingerprint
         self._steps, self._global_batch, self._comm = steps, global_batch, comm
         self._channels = PipeChannels(plan, comm, config)
@@ -137,7 +167,7 @@ class AgreedPipeSource(_Piped):
             partial(self._channels.open, None),
             partial(agree_counts, comm),
             # Ranks' ids must differ, and nobody knows how many the others need.
-            BatchShape(task.decode, width, seed, topology.rank << 40),
+            BatchShape(TensorDecode(task), width, seed, topology.rank << 40),
             prefetch=config.prefetch,
             timeout_s=config.timeout,
         )
@@ -145,8 +175,11 @@ class AgreedPipeSource(_Piped):
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self._steps, self._steps * self._global_batch, self._global_batch)
 
-    def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader:
+    def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader | WatchedLoader[UnevenPipeLoader]:
         """Every rank calls it."""
+        return self._watched(partial(self._open, epoch, start_step))
+
+    def _open(self, epoch: int, start_step: int) -> UnevenPipeLoader:
         if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
             _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
         return UnevenPipeLoader(self._stream, self._steps, epoch, start_step)
@@ -158,7 +191,12 @@ class AgreedPipeSource(_Piped):
 
 
 def open_pipe_source(
-    config: DataConfig, task: Task, comm: Communicator, global_batch: int, seed: int
+    config: DataConfig,
+    task: Task,
+    comm: Communicator,
+    global_batch: int,
+    seed: int,
+    refuses_draws: bool | None = None,
 ) -> PipeSource | AgreedPipeSource:
     """What `--data.mode pipe` trains on. Opens no pipe yet.
 
@@ -177,12 +215,12 @@ def open_pipe_source(
     _require_folder(config)
     known = plan.rank_records() is not None
     if known and config.pipe_steps is None:
-        return PipeSource(plan, task, comm, config, global_batch, seed)
+        return PipeSource(plan, task, comm, config, global_batch, seed, refuses_draws)
     steps = config.pipe_steps
     if steps is None and plan.records is not None:
         steps = -(-plan.records // global_batch)  # about one pass; what one epoch leaves begins the next
     if not known and steps is not None:
-        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, steps)
+        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, steps, refuses_draws)
     if known:
         raise UsageError(
             f"--data.pipe-steps is {config.pipe_steps}, and the plan knows how many records reach each worker.",

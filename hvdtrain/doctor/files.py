@@ -52,10 +52,20 @@ def _described(path: str, deadline: float) -> dict[str, Any]:
 def _files(path: str) -> Iterator[tuple[str, int, str]]:
     """(name below the path, bytes, path) of every file, in the same order on every host."""
     if not Path(path).exists() and glob.has_magic(path):
-        for found in sorted(glob.glob(path, recursive=True)):
+        for found in sorted(glob.glob(_literal_folder(path), recursive=True)):
             yield from _below(found, os.path.basename(found))
     else:
         yield from _below(path, "")
+
+
+def _literal_folder(pattern: str) -> str:
+    """The pattern, in which folders at its beginning that exist as they are written mean themselves, as for training.
+
+    (The catalog's own code is not used here: the doctor works where data_sharding cannot be imported.)
+    """
+    parts = Path(pattern).parts
+    count = next(n for n in range(len(parts) - 1, -1, -1) if n == 0 or Path(*parts[:n]).is_dir())
+    return os.path.join(*(glob.escape(part) for part in parts[:count]), *parts[count:])
 
 
 def _below(path: str, shown: str) -> Iterator[tuple[str, int, str]]:

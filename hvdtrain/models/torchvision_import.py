@@ -56,6 +56,11 @@ class DecodeElsewhere:
 
     decode: Callable[[Any], dict[str, Any]]
 
+    @property
+    def __wrapped__(self) -> Callable[[Any], dict[str, Any]]:
+        """What messages name."""
+        return self.decode
+
     def __call__(self, records: Any) -> dict[str, Any]:
         return self.decode(records)
 

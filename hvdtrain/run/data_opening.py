@@ -13,7 +13,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Task, require_splits
+from hvdtrain.task.interface import Splits, Task, require_catalog
 from hvdtrain.user_cache import user_cache
 
 _SETTLE_SECONDS: Final = 60.0
@@ -109,13 +109,19 @@ def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, OpenedData]:
     access = _data_access(config.data)
     if by_pipe:
         return task, OpenedData(None, _open_validation(task, access))
-    splits = require_splits(task.open_data(access))
+    splits = task.open_data(access)
+    if not isinstance(splits, Splits):
+        raise UsageError(
+            f"{type(task).__name__}.open_data returned an object of type {type(splits).__name__}.",
+            "It is to say which records are trained on, and which ones are validated on.",
+            "return hvdtrain.Splits(data.catalog(NAMES)), with validation=data.catalog(OTHERS) if there are any.",
+        )
     return task, OpenedData(splits.train, splits.validation)
 
 
 def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
     try:
-        return task.open_validation(access)
+        catalog = task.open_validation(access)
     except (UsageError, ShardingError) as error:
         if type(task).open_validation is not Task.open_validation:
             raise
@@ -125,6 +131,9 @@ def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
             f"{error.hint.rstrip('.')}; {type(task).__name__} has no open_validation(), so its training files are "
             "opened, too.",
         ) from error
+    if catalog is not None:
+        require_catalog(catalog, f"What {type(task).__name__}.open_validation returned")
+    return catalog
 
 
 def _data_access(config: DataConfig) -> DataAccess:

@@ -137,11 +137,13 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     _require_large_enough(batch, own.size, config, task, micro_batches)
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
-        return CatalogSource(catalog, task, own, config.data, batch, config.seed, training)
+        watched = config.deterministic if training and comm.topology.is_root else None
+        return CatalogSource(catalog, task, own, config.data, batch, config.seed, training, watched)
 
     train: CatalogSource | PipeSource | AgreedPipeSource
     if data.train is None:
-        train = open_pipe_source(config.data, task, comm, batch, config.seed)
+        watched = config.deterministic if comm.topology.is_root else None
+        train = open_pipe_source(config.data, task, comm, batch, config.seed, watched)
         fingerprint = train.fingerprint
     else:
         train, fingerprint = source(data.train, True), data.train.fingerprint

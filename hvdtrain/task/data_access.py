@@ -1,5 +1,6 @@
 """What a task is given to find its records."""
 
+import glob
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class DataAccess:
     ) -> Catalog:
         """All records of files, folders or globs in the data folder; without names, of the folder itself.
 
+        Wildcards are those of the names: a data folder whose own name holds such characters is meant as it is written.
         The catalog is kept in `cache_dir` for the next run, and made again when a file has changed.
 
         Args:
@@ -51,7 +53,7 @@ class DataAccess:
             UsageError: a relative name, but no data folder was given.
             data_sharding.ShardingError: there is no such file, no record in it, or damage.
         """
-        paths = [self.path(name) for name in names or ("",)]
+        paths = [self._pattern(str(name)) for name in names or ("",)]
         catalogs = self.cache_dir / "catalogs"
         return open_catalog(paths, check_data, format=format, on_corrupt=self.on_corrupt, cache_dir=catalogs)
 
@@ -71,6 +73,13 @@ class DataAccess:
                 "give it as --data.dir DIR.",
             )
         return f"{self.dir.rstrip('/')}/{name}" if name else self.dir
+
+    def _pattern(self, name: str) -> str:
+        """As `path`. Behind a URL nothing tells a folder from a pattern, so there its name is escaped."""
+        path = self.path(name)
+        if path != name and "://" in path and glob.has_magic(name):
+            return f"{glob.escape(path.removesuffix(name))}{name}"
+        return path
 
     def made_once(self, name: str, write: Callable[[Path], None]) -> Path:
         """The absolute path of `name` in `cache_dir`. If it is not there, `write` makes it, whole or not at all.

@@ -32,10 +32,19 @@ class TaskDefaults:
 
 @dataclass(frozen=True)
 class Splits:
-    """The records to train on, and those to validate on after each epoch (None: no validation)."""
+    """The records to train on, and those to validate on after each epoch (None: no validation).
+
+    Raises:
+        UsageError: they are no catalogs.
+    """
 
     train: Catalog
     validation: Catalog | None = None
+
+    def __post_init__(self) -> None:
+        require_catalog(self.train, "The argument train of Splits")
+        if self.validation is not None:
+            require_catalog(self.validation, "The argument validation of Splits")
 
 
 class Task(ABC):
@@ -148,6 +157,16 @@ class Task(ABC):
         """
 
 
+def require_catalog(records: Any, where: str) -> None:
+    """Raise `UsageError` unless `records` is a catalog."""
+    if not isinstance(records, Catalog):
+        raise UsageError(
+            f"{where} is an object of type {type(records).__name__}.",
+            "Records are given as a catalog of their files, which says where each of them is.",
+            "give data.catalog(NAMES); how a torch Dataset object becomes a task is in docs/migrate.md.",
+        )
+
+
 def check_measures(measures: Any, samples: int) -> None:
     """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples."""
     if not isinstance(measures, dict) or "loss" not in measures:
@@ -165,21 +184,6 @@ def check_measures(measures: Any, samples: int) -> None:
                 "hvdtrain weights each sample itself, so values must not be averaged over the batch.",
                 f"return one value a sample, shape ({samples},), e.g. with reduction='none'.",
             )
-
-
-def require_splits(splits: Any) -> Splits:
-    """What `Task.open_data` has returned. Raises `UsageError` unless it is `Splits` of catalogs."""
-    named = vars(splits) if isinstance(splits, Splits) else {"": splits}
-    for name, records in named.items():
-        if not isinstance(records, Catalog) and not (name == "validation" and records is None):
-            where = f" with a {type(records).__name__} as {name}" if name else ""
-            raise UsageError(
-                f"The task's open_data() returned a {type(splits).__name__}{where}.",
-                "hvdtrain reads the records of a data_sharding.Catalog.",
-                'return Splits(train=data.catalog("train-*.tfrecord")), with validation=… if there are such records.',
-            )
-    checked: Splits = splits
-    return checked
 
 
 def callbacks_of(task: Task) -> list[Callable[[Any], None]]:

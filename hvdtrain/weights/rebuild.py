@@ -8,6 +8,7 @@ import numpy as np
 
 from data_sharding import RecordReader
 from data_sharding.errors import ShardingError
+from hvdtrain.data.tensor_decode import TensorDecode
 from hvdtrain.errors import UsageError
 from hvdtrain.task.arguments import build_task
 from hvdtrain.task.data_access import DataAccess
@@ -71,7 +72,7 @@ def example_features(task: Task, about: Mapping[str, Any], data_dir: str | None)
         splits = task.open_data(data_access(about, data_dir))
         catalog = splits.validation if splits.validation is not None else splits.train
         with RecordReader(catalog) as reader:
-            return task.decode(reader.load(np.arange(min(_SAMPLES, len(catalog)))))
+            return TensorDecode(task)(reader.load(np.arange(min(_SAMPLES, len(catalog)))))
     except (UsageError, ShardingError) as error:
         raise UsageError(
             f"{type(task).__name__} has no example(), and its data cannot be opened: {error.fact}",

@@ -29,7 +29,7 @@ def view_state(model: Any, optimizer: Any) -> State:
 def view_weights(model: Any, optimizer: Any) -> State:
     """Of these the weights and buffers alone."""
     variables = _variables(model, optimizer).items()
-    return {name: _values(variable.value) for name, variable in variables if name.startswith("model/")}
+    return {name: view_of(variable.value) for name, variable in variables if name.startswith("model/")}
 
 
 def _values(tensor: Any) -> NDArray[Any]:

@@ -141,9 +141,9 @@ def test_compressed_files_of_a_folder_are_found_and_mixed_with_plain_ones(tmp_pa
 
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz"])
 def test_compressed_tar_shards_are_read(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(gzip.compress((FIXTURES / "webdataset.tar").read_bytes()))
+    (tmp_path / name).write_bytes(gzip.compress((FIXTURES / "gnu.tar").read_bytes()))
     done = convert(tmp_path / name, tmp_path / "out", 2, to="tar")
-    assert samples(done.paths) == samples(FIXTURES / "webdataset.tar")
+    assert samples(done.paths) == samples(FIXTURES / "gnu.tar")
 
 
 def test_a_record_whose_length_looks_like_gzip_is_copied(tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ def test_other_values_are_refused(value: object) -> None:
         example.encode({"x": value})  # type: ignore[dict-item]
 
 
+def test_float64_is_kept_on_request_and_other_readers_find_float32() -> None:
+    values = np.array([[0.1, 1e300], [16777217.0, 2.0]])
+    record = example.encode({"x": values, "y": np.float32([0.1]), "z": [0.1]}, keep_float64=True)
+    decoded = example.decode(record)
+    assert (decoded["x"].dtype, decoded["x"].tolist()) == (np.float64, values.ravel().tolist())  # type: ignore[union-attr]
+    assert decoded["y"].dtype == decoded["z"].dtype == np.float32  # type: ignore[union-attr]
+    rounded = example.encode({"x": values, "y": np.float32([0.1]), "z": [0.1]})
+    assert len(rounded) < len(record)
+    # Another program has written other floats into the record, and taken the field that it does not know along.
+    other = record.replace(np.float32([2.0]).tobytes(), np.float32([3.0]).tobytes())
+    assert other != record
+    assert example.decode(other)["x"].tolist()[2:] == [16777216.0, 3.0]  # type: ignore[union-attr]
+
+
 def feature_x(float_list: bytes) -> bytes:
     """An Example with one feature 'x', whose FloatList has these bytes; field numbers as in feature.proto."""
 

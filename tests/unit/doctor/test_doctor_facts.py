@@ -116,6 +116,16 @@ def test_data_by_glob_by_file_and_not_there(tmp_path: Path) -> None:
     assert not late["whole"]
 
 
+@pytest.mark.parametrize("name", ["a*b", "[2024] set"])
+def test_a_data_folder_that_exists_is_literal(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, content in ((name, "12"), ("azzb", "345")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train-1").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    found = data_facts([f"{tmp_path}/{name}/train-*", f"{name}/train-*", "*/train-1"], 10.0)
+    assert [(one["files"], one["bytes"]) for one in found] == [(1, 2), (1, 2), (2, 5)]
+
+
 @pytest.mark.parametrize(
     ("line", "command"),
     [

@@ -95,18 +95,27 @@ def test_nothing_is_waited_for_that_was_not_begun(task: type[Told], tmp_path: Pa
     assert time.monotonic() - begin < 10
 
 
-@pytest.mark.parametrize(
-    ("returned", "fact"),
-    [
-        ([1, 2], "a list"),
-        (hvdtrain.Splits(train=[1, 2]), "a Splits with a list as train"),  # type: ignore[arg-type]
-        (None, "a NoneType"),
-    ],
-)
-def test_data_that_is_not_splits_of_catalogs_is_refused(
-    returned: Any, fact: str, task: type[Told], tmp_path: Path
-) -> None:
-    other = type("Other", (task,), {"open_data": lambda *_: returned})
-    with pytest.raises(UsageError) as caught:
+@pytest.mark.parametrize("what", ["train", "validation", "all"])
+def test_what_is_no_catalog_is_refused(what: str, task: type[Told], tmp_path: Path) -> None:
+    def open_data(self: Told, data: DataAccess) -> Any:  # noqa: ARG001
+        records = data.catalog("records.npy")
+        dataset: Any = [1, 2, 3]  # such as a torch Dataset
+        match what:
+            case "train":
+                return hvdtrain.Splits(dataset)
+            case "validation":
+                return hvdtrain.Splits(records, dataset)
+            case _:
+                return records
+
+    other = type("Other", (task,), {"open_data": open_data})
+    with pytest.raises(UsageError, match="is an object of type list|returned an object of type Catalog") as caught:
         DataOpening(parse_train_config(["--data.dir", str(tmp_path)]), other).result()
-    assert caught.value.fact == f"The task's open_data() returned {fact}."
+    assert "data.catalog" in caught.value.hint
+    assert what in caught.value.fact or what == "all"
+
+
+def test_validation_records_of_pipe_mode_are_a_catalog(task: type[Told], tmp_path: Path) -> None:
+    other = type("Other", (task,), {"open_validation": lambda self, data: [1, 2, 3]})  # noqa: ARG005
+    with pytest.raises(UsageError, match=r"Other\.open_validation returned is an object of type list"):
+        DataOpening(parse_train_config(["--data.dir", str(tmp_path), "--data.mode", "pipe"]), other).result()

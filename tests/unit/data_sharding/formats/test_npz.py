@@ -281,3 +281,31 @@ def test_an_array_without_a_name_is_named_once(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.asfortranarray(np.zeros((2, 3), np.uint8)))
     with pytest.raises(ds.CorruptRecordError, match=r"The array uint8\[2, 3\] of .* is kept column by column"):
         ds.Catalog.index(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("kind", ["<f8", ">i2", "<i8"])
+def test_rows_are_decoded_without_being_told_their_type(kind: str, tmp_path: Path) -> None:
+    rows = np.arange(24).reshape(4, 3, 2).astype(kind)
+    np.save(tmp_path / "a.npy", rows)
+    np.savez(tmp_path / "b.npz", image=rows, number=np.arange(4))
+    for name in ("a.npy", "b.npz"):
+        catalog = ds.Catalog.index(tmp_path / name)
+        plan = ds.ShardPlan.for_catalog(catalog, global_batch=2, seed=0, epoch=0, shuffle="none")
+        with ds.RecordReader(catalog) as reader:
+            batches = list(ds.ShardLoader(plan, reader, decode_rows, rank=0, size=1))
+        data = np.concatenate([batch.features["data"] for batch in batches])
+        assert (batches[0].features["data"].dtype, data.tolist()) == (rows.dtype, rows.tolist())
+        assert ("label" in batches[0].features) == (name == "b.npz")
+
+
+def test_rows_of_other_records_need_their_type(catalog: ds.Catalog, tmp_path: Path) -> None:
+    with ds.RecordReader(catalog) as reader:
+        for records in (reader.load(np.arange(2)), ds.RecordBatch([b"12"], np.arange(1), None, np.ones(1, np.bool_))):
+            with pytest.raises(ds.PlanError, match="without dtype and shape"):
+                decode_rows(records)
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    with ds.RecordReader(ds.Catalog.index(tmp_path / "a.npy")) as reader:
+        assert decode_rows(reader.load(np.arange(2)).only(1), "u1", (24,))["data"].shape == (1, 24)
+        assert decode_rows(reader.load(np.arange(2)), shape=(3, 1))["data"].shape == (2, 3, 1)
+        with pytest.raises(ds.PlanError, match="rows of float32"):
+            decode_rows(reader.load(np.arange(2)), "f4")

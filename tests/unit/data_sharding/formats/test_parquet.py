@@ -104,6 +104,32 @@ def test_columns_are_chosen(
     assert (catalog.labels is None) if not label else labels(catalog) == columns[label]
 
 
+@pytest.mark.parametrize("kind", ["float64", "list", "dictionary"])
+def test_float64_stays_float64(kind: str, tmp_path: Path) -> None:
+    values = np.array([16777217.0, 0.1, 1e300, np.nan, -0.0])
+    column = {
+        "float64": pa.array(values),
+        "list": pa.array([[value, value + 1] for value in values]),
+        "dictionary": pa.array(values).dictionary_encode(),
+    }[kind]
+    single = pa.array(np.float32([0.1] * 5))
+    batch = ds.example.decode_batch(load(ds.Catalog.index(write(tmp_path / "a.parquet", x=column, y=single))).payloads)
+    width = 2 if kind == "list" else 1
+    expected = np.stack([values, values + 1], axis=1)[:, :width]
+    assert (batch["x"].dtype, batch["x"].tobytes()) == (np.float64, expected.tobytes())
+    assert (batch["y"].dtype, batch["y"][0, 0]) == (np.float32, np.float32(0.1))
+
+
+def test_float64_values_may_be_missing(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", x=pa.array([0.1, None]), y=pa.array([[], [0.1]]), z=[1, 2])
+    first, second = (ds.example.decode(payload) for payload in load(ds.Catalog.index(path)))
+    assert (first["x"], first["y"]) == (np.array([0.1]), [])
+    assert (second["x"], second["y"]) == ([], np.array([0.1]))
+    catalog = ds.Catalog.index(write(path, x=pa.array([[0.1, None]]), y=[1]))
+    with pytest.raises(ds.ExampleError, match="'x' holds object values"):
+        load(catalog)
+
+
 def test_a_field_of_a_struct_is_a_column(tmp_path: Path) -> None:
     images = pa.array(
         [{"bytes": blob, "path": "x"} for blob in BLOBS], pa.struct({"bytes": pa.binary(), "path": pa.string()})

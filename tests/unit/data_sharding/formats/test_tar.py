@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import random
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
+from data_sharding.convert import convert
+from data_sharding.formats.tar import scan_archive
 from data_sharding.formats.tar_members import TarSample, split_name, tar_members, tar_sample
 from data_sharding.formats.writers import TarWriter
+from data_sharding.storage import describe_file, open_source
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 BLOCK = 512
@@ -31,7 +35,7 @@ keys = st.one_of(
 extensions = st.sampled_from(["jpg", "cls", "seg.png", "json", "a" * 120, ""])
 contents = st.one_of(st.binary(max_size=20), st.sampled_from([0, 511, 512, 513, 1024]).map(bytes))
 samples = st.lists(st.tuples(keys, st.dictionaries(extensions, contents, min_size=1, max_size=3)), min_size=1)
-distinct = samples.map(lambda all_: [s for i, s in enumerate(all_) if i == 0 or s[0] != all_[i - 1][0]])
+distinct = samples.map(lambda all_: list(dict(all_).items()))
 
 
 def write(path: Path, records: Sequence[tuple[str, Mapping[str, bytes]]]) -> Path:
@@ -95,8 +99,13 @@ def test_what_the_standard_library_writes_is_read(records: list[tuple[str, dict[
 @pytest.mark.parametrize("name", ["webdataset.tar", "gnu.tar"])
 def test_samples_are_those_of_webdataset(name: str) -> None:
     expected = json.loads((FIXTURES / "tar.json").read_text())[name]
-    theirs = [(s["key"], {k: bytes.fromhex(v) for k, v in s["fields"].items()}) for s in expected]
-    assert [(sample.key, sample.members) for sample in read(FIXTURES / name)] == theirs
+    theirs = [TarSample(s["key"], {k: bytes.fromhex(v) for k, v in s["fields"].items()}) for s in expected]
+    content = (FIXTURES / name).read_bytes()
+    index, scattered = scan_archive(name, open_source(describe_file(str(FIXTURES / name))))
+    spans = zip(index.offsets.tolist(), index.lengths.tolist(), strict=True)
+    assert [tar_sample(content[offset : offset + length]) for offset, length in spans] == theirs
+    # Where webdataset begins another sample with the rest of one, archives are not read as they are.
+    assert (scattered is not None) == (len({sample.key for sample in theirs}) < len(theirs))
 
 
 def test_equal_samples_make_equal_files(tmp_path: Path) -> None:
@@ -128,6 +137,52 @@ def test_what_belongs_to_no_sample_is_passed_over(tmp_path: Path) -> None:
     folder = special("dir", tarfile.DIRTYPE)
     path = archive(tmp_path / "a.tar", folder, ("a.x", b"1"), ("NOTE", b"?" * 600), folder, ("a.y", b"2"), ("END", b""))
     assert read(path) == [TarSample("a", {"x": b"1", "y": b"2"})]
+
+
+def test_a_sample_in_several_places_is_refused(tmp_path: Path) -> None:
+    members = [("n/a.txt", b"1"), ("n/b.txt", b"2"), ("README", b""), ("n/a.cls", b"3"), ("n/b.cls", b"4")]
+    path = archive(tmp_path / "a.tar", *members)
+    for policy in ("raise", "mask"):
+        with pytest.raises(
+            ds.ShardingError, match="'n/a' of .*a.tar are at byte offset 0 and,.* offset 2560"
+        ) as caught:
+            read(path, policy)
+        assert f"hvdtrain shard convert {path} FOLDER --to tar" in caught.value.hint
+    converted = convert(path, tmp_path / "joined", 1, to="tar")
+    assert read(converted.paths[0]) == [
+        TarSample("n/a", {"txt": b"1", "cls": b"3"}),
+        TarSample("n/b", {"txt": b"2", "cls": b"4"}),
+    ]
+
+
+def test_a_key_that_comes_again_with_the_same_members_is_another_sample(tmp_path: Path) -> None:
+    members = [("a.x", b"1"), ("b.x", b"2"), ("a.x", b"3"), ("a.y", b"4"), ("b.x", b"5")]
+    path = archive(tmp_path / "a.tar", *members)
+    assert [(sample.key, sample.members) for sample in read(path)] == [
+        ("a", {"x": b"1"}),
+        ("b", {"x": b"2"}),
+        ("a", {"x": b"3", "y": b"4"}),
+        ("b", {"x": b"5"}),
+    ]
+
+
+@given(distinct, st.randoms())
+def test_joining_gives_the_samples_that_were_scattered(
+    records: list[tuple[str, dict[str, bytes]]], random: random.Random
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        members = [(f"{key}.{name}", content) for key, sample in records for name, content in sample.items()]
+        random.shuffle(members)
+        path = archive(Path(folder) / "a.tar", *members)
+        (joined,) = convert(path, Path(folder) / "joined", 1, to="tar").paths
+        assert {sample.key: sample.members for sample in read(joined)} == dict(records)
+
+
+def test_damage_is_named_rather_than_joined(tmp_path: Path) -> None:
+    link = special("c.lnk", tarfile.SYMTYPE)
+    path = archive(tmp_path / "a.tar", ("a.x", b"1"), ("b.x", b"2"), link, ("a.y", b"3"))
+    with pytest.raises(ds.CorruptRecordError, match=r"c\.lnk.* is a symbolic link"):
+        convert(path, tmp_path / "joined", 1, to="tar")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import resource
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -55,6 +58,40 @@ def test_open_files_are_bounded_and_given_back(tmp_path: Path) -> None:
     assert open_data_files() == 0
     with pytest.raises(ds.PlanError, match="closed"):
         reader.read(np.arange(1))
+
+
+@contextmanager
+def limited_descriptors(free: int) -> Iterator[None]:
+    """Inside, this process may open no more than `free` files more than it has open."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The limit is on numbers, of which open files need not have the lowest.
+    used = [int(entry.name) for entry in os.scandir("/proc/self/fd")]
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(max(used) - len(used) + 1)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max([*used, *held]) + 1 + free, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def test_more_shards_than_the_process_may_open_are_read(tmp_path: Path) -> None:
+    payloads = [bytes([number]) for number in range(120)]
+    ds.write_shards(tmp_path, "a", payloads, 120)
+    with limited_descriptors(free=30):
+        catalog = ds.Catalog.index(tmp_path)
+        with ds.RecordReader(catalog) as training, ds.RecordReader(catalog) as validation:
+            assert training.read(np.arange(120)) == validation.read(np.arange(120)) == payloads
+    with limited_descriptors(free=0), ds.RecordReader(catalog) as reader, pytest.raises(ds.ShardingError) as caught:
+        reader.read(np.arange(120))
+    assert "cannot be opened: Too many open files" in caught.value.fact
+    assert "ulimit -n" in caught.value.hint
+    assert not isinstance(caught.value, ds.ChangedDataError)
+    with limited_descriptors(free=30), pytest.raises(ds.ShardingError, match="50 files are to be written") as caught:
+        ds.write_shards(tmp_path / "more", "b", payloads, 50)
+    assert "ulimit -n" in caught.value.hint
+    assert not list((tmp_path / "more").iterdir())
 
 
 def test_a_reader_needs_a_file(catalog: ds.Catalog) -> None:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
+from data_sharding.loading.decoding import read_and_decode
 
 _SUPPORT = str(Path(__file__).parents[1] / "support")
 if _SUPPORT not in sys.path:
@@ -169,11 +170,42 @@ def test_an_exception_arrives_at_its_own_step(catalog: ds.Catalog, threads: int,
         with pytest.raises(ArithmeticError, match="cannot decode") as caught, loader:
             steps.extend(batch.step for batch in loader)
         assert steps == list(range(failing))
-        assert caught.value.__notes__ == [f"while loading step {failing} of epoch 1 for rank 0 of 1"]
+        assert caught.value.__notes__[-1] == f"while loading step {failing} of epoch 1 for rank 0 of 1"
+        assert "together, with none of them alone" in caught.value.__notes__[0]
         with pytest.raises(
             ds.PlanError, match=rf"closed: batch {failing} ended it with ArithmeticError: cannot decode"
         ):
             next(loader)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("global_batch", [1, 8])
+def test_an_exception_of_decode_names_its_record(catalog: ds.Catalog, processes: int, global_batch: int) -> None:
+    chosen = int(np.flatnonzero(catalog.lengths > 100)[0])
+    failing = decoders.FailsOn(int(catalog.lengths[chosen]))
+    same = np.flatnonzero(catalog.lengths == failing.length)
+    plan = plan_for(catalog, global_batch=global_batch)
+    with ds.RecordReader(catalog) as reader:
+        for kind, decode in ((ArithmeticError, failing.plainly), (ds.ExampleError, failing.in_words)):
+            with (
+                pytest.raises(kind) as caught,
+                ds.ShardLoader(plan, reader, decode, rank=0, size=1, processes=processes) as loader,
+            ):
+                list(loader)
+            named = [f"Decoding fails with record {one} ({catalog.describe(one)})." for one in same.tolist()]
+            text = caught.value.__notes__[0] if kind is ArithmeticError else str(caught.value)
+            assert any(text.startswith(one) for one in named)
+
+
+def test_an_exception_of_unlike_records_names_two(catalog: ds.Catalog) -> None:
+    ids = np.array([3, 4, 5])
+    first, second, _ = catalog.lengths[ids].tolist()
+    with ds.RecordReader(catalog) as reader, pytest.raises(ValueError, match="inhomogeneous") as caught:
+        read_and_decode(reader, decoders.stacked, ids, None)
+    assert caught.value.__notes__ == [
+        f"Decoding gives 'x' of uint8[{second}] for record 4 ({catalog.describe(4)}), and of uint8[{first}] "
+        f"for record 3 ({catalog.describe(3)})."
+    ]
 
 
 def test_after_an_exception_the_threads_end_and_nothing_more_comes(catalog: ds.Catalog) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import data_sharding as ds
+from data_sharding.class_names import class_names
 from data_sharding.convert import convert
 from data_sharding.storage.input_files import find_files
 
@@ -24,7 +25,7 @@ def picture(path: Path) -> Path:
     return path
 
 
-def found(paths: str | Path) -> list[str]:
+def found(paths: str | Path | list[Path]) -> list[str]:
     return find_files(paths, ("*.jpg",), recursive=True)
 
 
@@ -62,11 +63,38 @@ def test_a_folder_that_many_ways_lead_to_is_refused_soon(pattern: str, tmp_path:
     assert "copy" in caught.value.hint
 
 
-def test_a_hidden_folder_and_that_of_lost_files_hold_no_data(tmp_path: Path) -> None:
+def test_what_is_hidden_or_of_the_system_holds_no_data(tmp_path: Path) -> None:
     expected = picture(tmp_path / "a" / "x.jpg")
-    for name in (".cache", "lost+found"):
+    hidden = (".cache", ".ipynb_checkpoints", "lost+found", "__MACOSX", "@eaDir", "#recycle", "$Recycle.Bin")
+    for name in hidden:
         picture(tmp_path / name / "y.jpg")
-    assert found(tmp_path) == found(tmp_path / "**" / "*.jpg") == [str(expected)]
+        picture(tmp_path / "a" / name / "z.jpg")
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini", "._x.jpg"):
+        picture(tmp_path / "a" / name)
+    patterns = ("", "**/*.jpg", "*/*.jpg", "*/*", "**")
+    assert [found(tmp_path / pattern) for pattern in patterns] == [[str(expected)]] * len(patterns)
+    catalog = ds.Catalog.index(tmp_path)
+    assert (len(catalog), class_names(catalog)) == (1, ("a",))
+    for name in ("@eaDir", ".cache"):  # what is named is meant
+        assert found(tmp_path / name) == found(tmp_path / name / "*.jpg") == [str(tmp_path / name / "y.jpg")]
+        assert found(tmp_path / "*" / name / "*.jpg") == [str(tmp_path / "a" / name / "z.jpg")]
+    assert found(tmp_path / "a" / "Thumbs.db") == [str(tmp_path / "a" / "Thumbs.db")]
+
+
+@pytest.mark.parametrize("name", ["[2024] set", "a*b", "a?b", "what;is this", "**", "[!x]", "a]b[c"])
+def test_a_folder_that_exists_is_literal_and_the_rest_is_a_pattern(name: str, tmp_path: Path) -> None:
+    for other in ("azzb", "azb", "a", "2 set", "x"):
+        picture(tmp_path / other / "deep" / "x.jpg")
+        picture(tmp_path / other / "x.jpg")
+    folder = tmp_path / name
+    inside, deep = str(picture(folder / "x.jpg")), str(picture(folder / "deep" / "x.jpg"))
+    assert found(folder / "*.jpg") == [inside]
+    assert found(folder / "*" / "x.jpg") == found(folder / "d[e]ep" / "*.jpg") == [deep]
+    assert found(folder) == found(folder / "**" / "*.jpg") == [deep, inside]
+    assert found([folder / "x.jpg", folder / "de*" / "x.jpg"]) == [inside, deep]
+    assert class_names(ds.Catalog.index(folder / "deep", format=ds.format_named("image_folder", {"root": str(folder)})))
+    (folder / "x.jpg").unlink()
+    assert class_names(ds.Catalog.index(folder)) == ("deep",)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

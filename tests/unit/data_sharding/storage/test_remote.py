@@ -164,6 +164,14 @@ def test_an_empty_object_follows_the_policy(memory: str, data_folder: Path, by_i
     assert (len(catalog), [damage.path for damage in catalog.damage]) == (len(by_id), [f"{memory}/1a.tfrecord"])
 
 
+def test_hidden_folders_and_those_of_the_system_are_passed_over(memory: str) -> None:
+    fs = fsspec.filesystem("memory")
+    for name in ("a/x.jpg", "__MACOSX/a/y.jpg", "a/@eaDir/x.jpg", ".ipynb_checkpoints/z.jpg"):
+        fs.pipe(f"/data/{name}", b"x")
+    assert find_files(memory, ("*.jpg",), recursive=True) == [f"{memory}/a/x.jpg"]
+    assert find_files(f"{memory}/__MACOSX", ("*.jpg",), recursive=True) == [f"{memory}/__MACOSX/a/y.jpg"]
+
+
 def test_folders_of_a_folder_count_when_asked(memory: str) -> None:
     fs = fsspec.filesystem("memory")
     for name in ("b.rec", "a/2.rec", "a/1.rec", "a/.hidden.rec", "a/c/3.rec", "notes.txt"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from data_sharding import RecordBatch
+from data_sharding import ExampleError, RecordBatch
 
 WAIT_S = 60.0
 
@@ -105,6 +105,28 @@ def fail(_: RecordBatch) -> dict[str, Any]:
 
 def leave(records: RecordBatch) -> dict[str, Any]:
     raise SystemExit(len(records))
+
+
+class FailsOn:
+    """Fails with a record of that many bytes."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def plainly(self, records: RecordBatch) -> dict[str, Any]:
+        if self.length in map(len, records):
+            raise ArithmeticError("cannot decode")
+        return {}
+
+    def in_words(self, records: RecordBatch) -> dict[str, Any]:
+        if self.length in map(len, records):
+            raise ExampleError("It is odd.", "It cannot be decoded.", "look at it.")
+        return {}
+
+
+def stacked(records: RecordBatch) -> dict[str, Any]:
+    """Records of one length."""
+    return {"x": np.array([list(payload) for payload in records], np.uint8)}
 
 
 class OddError(Exception):

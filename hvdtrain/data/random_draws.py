@@ -1,0 +1,186 @@
+"""Notices a `decode` that draws from random generators of the process.
+
+What these give depends on which thread or process draws first, and on how many there are. A draw changes the state of a
+generator. Between the moment at which reading begins and the arrival of the first batch only `decode` runs, as the main
+thread waits: so states are compared there. In a decode process nothing else runs.
+"""
+
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import DecodeProcesses, LoadedBatch, RecordBatch, SampleRandom
+from data_sharding.loading.decoding import Decoded, name_of
+from hvdtrain.errors import UsageError
+
+_log = logging.getLogger("hvdtrain.data")
+
+_NAMES: Final = ("Python's random", "numpy.random", "torch's generator")
+_REPORT: Final = "hvdtrain: draws"
+"""An array beside the features, by which a process reports the numbers of the generators that `decode` drew from."""
+
+
+class _States:
+    """The states of the generators of this process, in the order of `_NAMES`; torch's where torch is imported."""
+
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._torch = torch
+        self._all = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
+
+    def drawn(self) -> list[int]:
+        """Numbers of those that have drawn since."""
+        pairs = zip(self._all, _States()._all, strict=True)
+        return [number for number, (before, now) in enumerate(pairs) if not _equal(before, now)]
+
+    def restore(self) -> None:
+        """Take them back."""
+        random.setstate(self._all[0])
+        np.random.set_state(self._all[1])
+        if self._torch is not None:
+            self._torch.set_rng_state(self._all[2])
+
+
+def _equal(before: Any, now: Any) -> bool:
+    if isinstance(before, tuple):
+        return all(_equal(*pair) for pair in zip(before, now, strict=True))
+    return before is None or bool(np.array_equal(before, now))  # torch may have been imported meanwhile
+
+
+class ReportingDecode:
+    """In a decode process: `decode`, whose first result reports what it has drawn from.
+
+    A process decodes one batch at a time, so a function that seeds a generator for each record before it draws is right
+    there: called again it gives the same arrays, and leaves the generators in the same states.
+    """
+
+    def __init__(self, decode: Callable[[RecordBatch], dict[str, NDArray[Any]]]) -> None:
+        self._decode, self._has_reported = decode, False
+
+    @property
+    def __wrapped__(self) -> Callable[[RecordBatch], dict[str, NDArray[Any]]]:
+        """What messages name."""
+        return self._decode
+
+    def __call__(self, records: RecordBatch) -> dict[str, NDArray[Any]]:
+        if self._has_reported:
+            return self._decode(records)
+        before = _States()
+        features = self._decode(records)
+        self._has_reported = True
+        drawn = before.drawn()
+        if not drawn or not isinstance(features, Mapping) or self._is_seeded(features, records):
+            return features
+        return {**features, _REPORT: np.tile(np.array(drawn, np.uint8), (len(records), 1))}
+
+    def _is_seeded(self, features: Mapping[str, NDArray[Any]], records: RecordBatch) -> bool:
+        kept = {name: np.array(array) for name, array in features.items()}  # `decode` may use its memory again
+        before = _States()
+        again = self._decode(records)
+        return not before.drawn() and same_arrays(kept, again)
+
+
+class ReportedProcesses(DecodeProcesses):
+    """`DecodeProcesses` of a `ReportingDecode`. `drawn` has the numbers of generators in all reports so far."""
+
+    drawn: frozenset[int] = frozenset()
+
+    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Decoded:
+        decoded = super().__call__(ids, random)
+        report = decoded.features.pop(_REPORT, None)
+        if report is not None:
+            self.drawn |= frozenset(report[0].tolist())
+        return decoded
+
+
+def same_arrays(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether both have the same names, dtypes, shapes and, to the last bit, values."""
+    if first.keys() != second.keys():
+        return False
+    pairs = [(first[name], second[name]) for name in first]
+    return all(
+        a.dtype == b.dtype and a.shape == b.shape and (np.array_equal(a, b) or a.tobytes() == b.tobytes())
+        for a, b in pairs
+    )
+
+
+class _Loader(AbstractContextManager[Any], Protocol):
+    def __iter__(self) -> Iterator[LoadedBatch]: ...
+
+    def abandon(self) -> None: ...
+
+
+L = TypeVar("L", bound=_Loader)
+
+
+class DrawWatch:
+    """Looks at the first batch that a source delivers, and says once from what `decode` drew. Made before anything is
+    decoded.
+
+    Args:
+        decode: the task's.
+        refuses: whether draws end the run (--deterministic) or are a warning.
+        processes: that decode; None: threads do.
+        decoded_again: the first batch's records, ids int64[k], decoded once more; None where none can be read twice.
+            Asked for if `refuses`: it shows a generator of the function's own.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[..., Any],
+        refuses: bool,
+        processes: ReportedProcesses | None = None,
+        decoded_again: Callable[[NDArray[np.int64]], Mapping[str, NDArray[Any]]] | None = None,
+    ) -> None:
+        self._decode, self._refuses, self._processes, self._decoded_again = decode, refuses, processes, decoded_again
+        self._before = _States()
+
+    def look(self, batch: LoadedBatch) -> None:
+        """The first batch is here. Raises UsageError (draws are refused)."""
+        drawn = self._before.drawn() if self._processes is None else sorted(self._processes.drawn)
+        names = [_NAMES[number] for number in drawn]
+        if not names and self._refuses and self._decoded_again is not None:
+            states = _States()
+            again = self._decoded_again(batch.ids)
+            states.restore()
+            names = [] if same_arrays(batch.features, again) else ["a generator of its own"]
+        if names:
+            self._say(" and ".join(names))
+
+    def _say(self, generators: str) -> None:
+        fact = f"The decode function {name_of(self._decode)} draws random numbers from {generators}."
+        conflict = "They depend on threads, processes and the number of workers, so that no two runs train on the same."
+        hint = "draw from records.random, which depends on seed, epoch and record only (docs/data.md, Augmentation)."
+        if self._refuses:
+            raise UsageError(fact, f"{conflict} --deterministic promises that they do.", hint)
+        _log.warning("%s %s HINT: %s", fact, conflict, hint)
+
+
+class WatchedLoader(AbstractContextManager["WatchedLoader[L]"], Generic[L]):
+    """A loader of whose first batch all `looks` are told; otherwise as it is."""
+
+    def __init__(self, loader: L, *looks: Callable[[LoadedBatch], None]) -> None:
+        self._loader, self._looks = loader, looks
+
+    def __enter__(self) -> "WatchedLoader[L]":
+        self._loader.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._loader.__exit__(*error)
+
+    def __iter__(self) -> Iterator[LoadedBatch]:
+        for batch in self._loader:
+            looks, self._looks = self._looks, ()
+            for look in looks:
+                look(batch)
+            yield batch
+
+    def abandon(self) -> None:
+        self._loader.abandon()
