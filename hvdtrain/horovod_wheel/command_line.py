@@ -18,7 +18,8 @@ from hvdtrain.horovod_wheel.toolchain import find_mpi
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of `python -m hvdtrain.horovod_wheel`."""
-    top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=__doc__)
+    about = "Set up an environment for hvdtrain, or build Horovod alone: setup, install, recipe, pin."
+    top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=about)
     commands = top.add_subparsers(dest="command", required=True)
     setup = commands.add_parser("setup", help="make or update a virtual environment with all that hvdtrain needs")
     setup.add_argument("--venv", type=Path, default=Path(".venv"), help="default: .venv")
