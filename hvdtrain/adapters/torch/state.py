@@ -1,6 +1,7 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -86,7 +87,10 @@ def load_state(
     if trained is None:
         trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}
     _load_optimizer(trained, optimizer, state)
-    weights = {n.removeprefix("model/"): _to_read(a) for n, a in state.items() if n.startswith("model/")}
+    weights: Any = OrderedDict(
+        (name.removeprefix("model/"), _to_read(array)) for name, array in state.items() if name.startswith("model/")
+    )
+    weights._metadata = getattr(model.state_dict(), "_metadata", {})  # the versions of these very modules
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
