@@ -28,6 +28,7 @@ def table_columns(stream: TextIO, launcher: str) -> int:
     width = _width(stream.fileno()) if stream.isatty() else 0
     if not width and launcher != "single":  # mpirun's own terminal has no size
         width = _width(_of_an_ancestor())
+    width = width or _stated_columns()
     tag = 0 if launcher in _UNTAGGED else _LONGEST_TAG
     return max(_NARROWEST, min(_WIDEST, width - tag - 1 if width else _WIDEST))
 
@@ -56,9 +57,14 @@ class Terminal:
 
     def columns(self) -> int:
         """How long a redrawn line may be. To be asked for each of them: terminals are resized."""
-        stated = os.environ.get("COLUMNS", "")
-        columns = _width(self._place) or (int(stated) if stated.isdigit() else 0) or _COLUMNS
+        columns = _width(self._place) or _stated_columns() or _COLUMNS
         return max(1, columns - self._tag - 1)
+
+
+def _stated_columns() -> int:
+    """What the environment says; 0 where it says nothing."""
+    stated = os.environ.get("COLUMNS", "")
+    return int(stated) if stated.isdigit() else 0
 
 
 def _of_an_ancestor() -> str | None:
