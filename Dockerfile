@@ -100,6 +100,7 @@ COPY --from=horovod /wheels/ /tmp/wheels/
 RUN python -m pip install --no-cache-dir --no-deps --no-index /tmp/wheels/*.whl; rm -r /tmp/wheels
 COPY --from=hvdtrain /wheels/ /tmp/wheels/
 RUN python -m pip install --no-cache-dir --no-deps --no-index /tmp/wheels/*.whl; rm -r /tmp/wheels; \
+    python -m hvdtrain.horovod_wheel start-up; \
     python -m pip check
 
 ARG VERSION=0.1.0

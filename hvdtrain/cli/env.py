@@ -25,6 +25,7 @@ from hvdtrain.launch.execute import run_program
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
 from hvdtrain.version import PACKAGES, versions
 
+_DESCRIPTION = "`hvdtrain env`: show versions, what Horovod was built with, and this process's rank in its job."
 OPTIONS = ("--explain", "--json", "--all-ranks", "--debug", "--help")
 PROBE_SECONDS = 120.0
 """Deadline for the child that imports a framework: TensorFlow takes 4 s from a warm disk, much more from a cold one."""
@@ -148,7 +149,7 @@ def _print_evidence(evidence: Sequence[Evidence]) -> None:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     nothing, hint = "Nothing was printed.", did_you_mean("", OPTIONS)
-    parser = CommandParser("hvdtrain env", nothing, hint, description=__doc__.splitlines()[0])
+    parser = CommandParser("hvdtrain env", nothing, hint, description=_DESCRIPTION)
     parser.add_argument("--explain", action="store_true", help="which variable decided each fact, and what was ignored")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--all-ranks", action="store_true", help="print one line on every rank")

@@ -23,6 +23,7 @@ class Column:
         cells: one a row.
         style: of each cell; none: all are plain.
         is_number: it is set to the right.
+        is_whole: no cell may go on in another line.
         priority: among the columns that are left out on a narrow terminal, the lowest goes first; None: it stays.
     """
 
@@ -30,6 +31,7 @@ class Column:
     cells: Sequence[str]
     style: Sequence[str] = ()
     is_number: bool = False
+    is_whole: bool = False
     priority: int | None = None
 
     @property
@@ -57,21 +59,31 @@ def _screen(width: int | None = None) -> Console:
     return Screen(width=width)
 
 
-def print_fitting(columns: Sequence[Column]) -> None:
-    """Print a table without lines that fits the terminal: empty columns are left out, and further ones by priority."""
+def print_fitting(columns: Sequence[Column], width: int | None = None) -> None:
+    """Print a table without lines that fits the terminal: empty columns are left out, and further ones by priority.
+
+    Args:
+        width: of the terminal, where a launcher stands before it: then there are no colours.
+    """
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    screen = console()
+    screen = console() if width is None else Console(width=width, color_system=None, highlight=False)
     shown = _fitting([column for column in columns if any(column.cells)], screen.width)
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in shown:
         side: JustifyMethod = "right" if column.is_number else "left"
-        keeps_whole = column.is_number or bool(column.style)  # half of a number would be taken for a number
+        keeps_whole = column.is_whole or column.is_number or bool(column.style)  # half of a number looks like one
         table.add_column(column.head, justify=side, overflow="fold", no_wrap=keeps_whole)
     for row in range(len(columns[0].cells)):
         table.add_row(*(Text(printable(c.cells[row]), style=c.style[row] if c.style else "") for c in shown))
-    screen.print(table)
+    if width is None:
+        screen.print(table)
+        return
+    with screen.capture() as text:
+        screen.print(table)
+    print("\n".join(line.rstrip() for line in text.get().splitlines()))
 
 
 def _fitting(columns: list[Column], width: int) -> list[Column]:

@@ -1,6 +1,8 @@
 """Start a user's script that does not use our rendezvous, so that its `hvd.init()` finds all ranks:
 
-    python -P -m hvdtrain.comm.script_start COMMAND...      with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set
+    python -P -m hvdtrain.comm.script_start COMMAND...
+
+with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, as torchrun sets them, or in the tasks of a Slurm step.
 
 The ranks meet first; then the command runs with Horovod's variables. Rank 0 serves Horovod's store beside it.
 """
@@ -33,7 +35,9 @@ def run_script(command: Sequence[str], environ: Mapping[str, str]) -> int:
     own = {**environ, _PORT: _next_port(environ.get(_PORT, ""))}
     topology = detect_topology(own)
     with connected_ranks(topology, own):
-        variables = {**own, _PORT: environ.get(_PORT, "")}
+        variables = {name: value for name, value in own.items() if name != _PORT}
+        if _PORT in environ:
+            variables[_PORT] = environ[_PORT]
         if not topology.is_root:
             os.execvpe(command[0], list(command), variables)
         return _beside_the_store(command, variables)

@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 import docstring_parser
 
+from hvdtrain.config.docstrings import docstring_of
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 
@@ -180,7 +181,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {"-h": train_page, "--help": tra
 def _keys_of(kind: type[Any], prefix: str) -> dict[str, Key]:
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        for told in docstring_parser.parse(base.__doc__ or "").params:
+        for told in docstring_parser.parse(docstring_of(base)).params:
             texts[told.arg_name] = " ".join((told.description or "").split())
     hints = typing.get_type_hints(kind)
     return {prefix + f.name: _key(prefix + f.name, hints[f.name], f.default, texts[f.name]) for f in fields(kind)}

@@ -90,8 +90,8 @@ class RunConfig:
             in it.
         resume: auto (continue the run in output_dir), never, or the path or URL of a run folder or
             checkpoint.
-        init_weights: start from the weights in a file (torch .pt, .safetensors, Keras .weights.h5 or .keras) or in
-            another run's folder, of either framework; a resumed run keeps its own weights (default: random weights).
+        init_weights: start from the weights in a file (torch .pt, .safetensors, the index of several, Keras .weights.h5
+            or .keras) or in another run's folder; a resumed run keeps its own weights (default: random weights).
         init_weights_exclude: names of weights that keep their random values, in the model or in the file, with * and
             commas: 'fc.*' for a new head (default: none).
         log_interval: updates between two lines of metrics.

@@ -1,4 +1,4 @@
-"""The command line of `python -m hvdtrain.horovod_wheel`: setup, install, recipe, pin."""
+"""The command line of `python -m hvdtrain.horovod_wheel`: setup, install, start-up, recipe, pin."""
 
 import argparse
 import json
@@ -13,12 +13,14 @@ from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up
 from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.packages import write_pins
 from hvdtrain.horovod_wheel.recipe import find_recipe
+from hvdtrain.horovod_wheel.site_files import write_start_up
 from hvdtrain.horovod_wheel.toolchain import find_mpi
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of `python -m hvdtrain.horovod_wheel`."""
-    top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=__doc__)
+    about = "Set up an environment for hvdtrain, or build Horovod alone: setup, install, start-up, recipe, pin."
+    top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=about)
     commands = top.add_subparsers(dest="command", required=True)
     setup = commands.add_parser("setup", help="make or update a virtual environment with all that hvdtrain needs")
     setup.add_argument("--venv", type=Path, default=Path(".venv"), help="default: .venv")
@@ -31,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     installing = commands.add_parser("install", help="install Horovod into this Python's environment")
     installing.add_argument("--constraints", type=Path, help="pip's constraints file")
     installing.add_argument("--copy-to", type=Path, metavar="DIR", help="leave a copy of the wheel there")
+    commands.add_parser(
+        "start-up", help="let this environment's Python help scripts that import torchvision or Horovod"
+    )
     commands.add_parser("recipe", help="show everything that decides the binary, and its key")
     return top
 
@@ -66,6 +71,8 @@ def _run(options: argparse.Namespace) -> None:
         set_up(options.root.absolute(), options.venv.absolute(), options.extras, options.add)
     elif options.command == "install":
         install(options.constraints, options.copy_to)
+    elif options.command == "start-up":
+        write_start_up()
     elif options.command == "pin":
         write_pins(options.root.absolute(), options.extras or DEFAULT_EXTRAS)
     else:

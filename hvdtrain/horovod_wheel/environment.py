@@ -113,6 +113,7 @@ def _install_all(root: Path, python: str, extras: str) -> None:
     pip_install(["setuptools", "wheel"], constraints, python)
     pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)
     _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints)])
+    _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "start-up"])
 
 
 def _run_to_its_end(command: list[str]) -> None:

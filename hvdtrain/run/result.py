@@ -29,6 +29,7 @@ PARTS: Final = (
 """Those that make up a step's time, then parts of "compute" and what happens beside it."""
 
 _MOST_ROWS: Final = 4  # of stragglers, in the table
+_BORDERS: Final = len("│  │  │")
 
 
 class Totals:
@@ -180,18 +181,19 @@ def result(
 
 
 def print_table(result: dict[str, Any], folder: str, report: str | None = None, columns: int = 100) -> None:
-    """The closing table on standard output, at most `columns` wide.
+    """The closing table on standard output, at most `columns` wide; below it, paths that are too long for it.
 
     Args:
         folder, report: the paths of the run folder and of its report, or what makes one.
     """
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
     seconds = result["seconds"]
     table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
     table.add_column()
-    table.add_column(overflow="fold")  # a path stays whole
+    table.add_column(overflow="fold")
     for name, value in result["metrics"].items():
         table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
     if best := result["best"]:
@@ -209,11 +211,15 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None, 
         table.add_row("restarts", _restarts(result["goodput"]))
     table.add_row("parameters", f"{result['parameters']:,}")
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
-    table.add_row("run folder", folder)
-    if report is not None:
-        table.add_row("report", report)
+    paths = {"run folder": folder} | ({} if report is None else {"report": report})
+    beside = max(len(str(name)) for name in [*table.columns[0].cells, *paths]) + _BORDERS
+    below = {name: path for name, path in paths.items() if beside + cell_len(path) > columns}
+    for name in (name for name in paths if name not in below):
+        table.add_row(name, paths[name])
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=columns, color_system=None).print(table)
+    for name, path in below.items():
+        print(f"{name}: {path}")  # which the terminal breaks, so that it can be copied
 
 
 def _restarts(goodput: dict[str, Any]) -> str:

@@ -139,11 +139,11 @@ def _write_built(run: Run, weights: NamedWeights, format_name: str, path: Path, 
     framework = FORMATS[format_name].framework or weights.framework
     task = rebuilt_task(run.about, framework)
     if framework == "torch":
-        from hvdtrain.weights import torch_files
+        from hvdtrain.weights import torch_files, torch_loading
 
         features = example_features(task, run.about, data_dir)
         model = built_model(task)
-        torch_files.give_weights(model, weights)
+        torch_loading.give_weights(model, weights)
         return torch_files.write_model(model, task, features, format_name, path)
     from hvdtrain.weights import keras_models
 

@@ -20,32 +20,33 @@ from hvdtrain.errors import UsageError
 from hvdtrain.state import as_numbers
 from hvdtrain.weights.keras_files import MEMBER, read_keras
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
+from hvdtrain.weights.shards import file_in, is_index, read_shards
 
-Kind = Literal["run", "safetensors", "torch", "keras"]
+Kind = Literal["run", "shards", "safetensors", "torch", "keras"]
 
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"
 _PICKLE: Final = b"\x80\x02"  # of protocol 2, which torch.save wrote before it wrote zip files
 
 _READABLE: Final = (
-    "give a torch state_dict (.pt, .pth), .safetensors, Keras .weights.h5 or .keras, or a run or checkpoint folder."
+    "give a torch state_dict (.pt, .pth), .safetensors, an index of such files (.index.json), Keras .weights.h5 or "
+    ".keras, or a run or checkpoint folder."
 )
 
 
 def kind_of(path: Path) -> Kind:
     """What `path` is. Raises `UsageError` if it is not there, or holds no weights."""
     try:
+        path = weights_file(path)
         if path.is_dir() or is_in_checkpoint(path) or followed(path) != path:
             return "run"
-        with path.open("rb") as file:
-            start = file.read(9)
-        found = _kind_of_zip(path) if zipfile.is_zipfile(path) else _kind_of_bytes(start)
+        kind = _kind_of_zip(path) if zipfile.is_zipfile(path) else _kind_of_bytes(path)
     except OSError as error:
         raise UsageError(
             f"The weights {path} cannot be read: {error.strerror or error}.", "There are none to take.", _READABLE
         ) from error
-    if found is None:
-        raise UsageError(f"{path} is not a file of weights.", "Its first bytes match no known format.", _READABLE)
-    return found
+    if kind is None:
+        raise UsageError(f"{path} is not a file of weights.", "Its content matches no known format.", _READABLE)
+    return kind
 
 
 def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedWeights:
@@ -60,6 +61,9 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
     """
     if kind == "run":
         return read_run(path).weights()
+    path = weights_file(path)
+    if kind == "shards":
+        return read_shards(path, lambda shard: _read_shard(shard, framework))
     if kind == "safetensors":
         return _read_safetensors(path)
     if kind == "keras":
@@ -72,7 +76,8 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
         )
     from hvdtrain.weights.torch_files import read_state_dict
 
-    return NamedWeights(read_state_dict(path), "torch", str(path))
+    arrays, versions = read_state_dict(path)
+    return NamedWeights(arrays, "torch", str(path), versions)
 
 
 @dataclass(frozen=True)
@@ -130,17 +135,28 @@ def read_run(path: Path, given_as: str = "--init-weights") -> Run:
     return Run(path, checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as))
 
 
+def weights_file(path: Path) -> Path:
+    """The file by which a folder of another program is read; any other path as it is."""
+    is_checkpoint = not path.is_dir() or (path / "manifest.json").exists() or (path / "checkpoints").exists()
+    return path if is_checkpoint else file_in(path) or path
+
+
 def is_in_checkpoint(path: Path) -> bool:
     """Whether it is one of a checkpoint's own files, whose names are not those of the weights alone."""
     return path.is_file() and path.suffix == ".safetensors" and (path.parent / "manifest.json").is_file()
 
 
-def _kind_of_bytes(start: bytes) -> Kind | None:
+def _kind_of_bytes(path: Path) -> Kind | None:
+    with path.open("rb") as file:
+        start = file.read(9)
     if start.startswith(_HDF5):
         return "keras"
-    if start[8:9] == b"{":  # safetensors: the header's length in 8 bytes, then the header, which is JSON
+    # safetensors: the header's length in 8 bytes, then the header, which is JSON. Eight letters are a greater number.
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:
         return "safetensors"
-    return "torch" if start.startswith(_PICKLE) else None
+    if start.startswith(_PICKLE):
+        return "torch"
+    return "shards" if start.lstrip().startswith(b"{") and is_index(path) else None
 
 
 def _kind_of_zip(path: Path) -> Kind | None:
@@ -154,6 +170,13 @@ def _kind_of_zip(path: Path) -> Kind | None:
     return "torch" if any(name.rpartition("/")[2] == "data.pkl" for name in names) else None
 
 
+def _read_shard(path: Path, framework: str | None) -> NamedWeights:
+    kind = kind_of(path)
+    if kind not in ("safetensors", "torch"):
+        raise UsageError(f"{path} is named as a shard.", "It is no file of safetensors or of torch.", _READABLE)
+    return read_weights(path, kind, framework)
+
+
 def _read_safetensors(path: Path) -> NamedWeights:
     content = path.read_bytes()
     try:
@@ -162,7 +185,7 @@ def _read_safetensors(path: Path) -> NamedWeights:
         raise UsageError(
             f"{path} is not a valid safetensors file: {error}.", "Its weights are lost or unknown.", _READABLE
         ) from error
-    return NamedWeights(arrays, _framework_of(content, arrays), str(path))
+    return NamedWeights(arrays, _framework_of(content, arrays), str(path), versions={})
 
 
 def _array(data: bytes, dtype: str, shape: list[int]) -> NDArray[Any]:

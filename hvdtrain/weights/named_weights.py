@@ -1,10 +1,10 @@
 """Weights as named arrays, and fitted to a model: in its framework's names and axes, complete, each of its shape."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from hvdtrain.models.exchange import COUNTER, LISTED, some, to_keras, to_torch, 
 
 Arrays = dict[str, NDArray[Any]]
 Framework = Literal["torch", "tensorflow"]
+Versions = Mapping[str, Mapping[str, Any]]
+"""The name of a torch module → what its class has saved of its version."""
 
 _WRAPPERS: Final = ("module.", "_orig_mod.")
 """What DataParallel and DistributedDataParallel, and torch.compile, put before the name of every weight."""
@@ -30,21 +32,51 @@ class NamedWeights:
             ("conv1/kernel"), with axes as that framework keeps them.
         framework: whose names these are.
         origin: where they came from, for messages.
+        versions: of torch's modules when the weights were saved; None: those of today.
     """
 
     arrays: Arrays
     framework: Framework
     origin: str
+    versions: Versions | None = None
+
+
+class Naming(Protocol):
+    """Gives arrays the names that a model has for them.
+
+    What the model has under several names gets all of these, unless all are in `fresh`, whose names get nothing else.
+    What it does not know, or has in another shape, stays as it is; what it misses is not in the result.
+    """
+
+    def __call__(self, arrays: Arrays, versions: Versions | None, origin: str, fresh: Collection[str]) -> Arrays: ...
 
 
 def without_wrappers(arrays: Arrays, wanted: Container[str] = ()) -> Arrays:
     """`arrays` of torch without the prefixes of wrapper modules, as long as no name is in `wanted` as it is."""
-    while arrays and not any(name in wanted for name in arrays):
-        prefix = next((p for p in _WRAPPERS if all(name.startswith(p) for name in arrays)), None)
+    prefix = _wrappers_of(arrays, wanted)
+    return {name.removeprefix(prefix): array for name, array in arrays.items()}
+
+
+def _wrappers_of(names: Iterable[str], wanted: Container[str]) -> str:
+    """The prefixes that all names share, such as "module._orig_mod."; "" where there are none."""
+    inner, removed = list(names), ""
+    while inner and not any(name in wanted for name in inner):
+        prefix = next((p for p in _WRAPPERS if all(name.startswith(p) for name in inner)), None)
         if prefix is None:
             break
-        arrays = {name.removeprefix(prefix): array for name, array in arrays.items()}
-    return arrays
+        inner, removed = [name.removeprefix(prefix) for name in inner], removed + prefix
+    return removed
+
+
+def _without_prefix(weights: NamedWeights, prefix: str) -> NamedWeights:
+    """Modules have the names of their weights without what follows the last dot; the outermost one is ""."""
+    arrays = {name.removeprefix(prefix): array for name, array in weights.arrays.items()}
+    if weights.versions is None or not prefix:
+        return replace(weights, arrays=arrays)
+    inner = {f"{name}.": facts for name, facts in weights.versions.items() if f"{name}.".startswith(prefix)}
+    return replace(
+        weights, arrays=arrays, versions={n.removeprefix(prefix).removesuffix("."): f for n, f in inner.items()}
+    )
 
 
 class Exclusion:
@@ -81,33 +113,40 @@ class Exclusion:
 
 
 def fitted(
-    found: NamedWeights, wanted: Mapping[str, NDArray[Any]], framework: str, exclusion: Exclusion | None = None
+    weights: NamedWeights,
+    wanted: Mapping[str, NDArray[Any]],
+    framework: str,
+    exclusion: Exclusion | None = None,
+    naming: Naming | None = None,
 ) -> Arrays:
-    """`found` as the arrays that a model of `framework` has under the names of `wanted`, with the dtypes of `wanted`.
+    """`weights` as the arrays that a model of `framework` has under the names of `wanted`, with the dtypes of `wanted`.
 
     BatchNorm's num_batches_tracked, which old state_dicts and Keras lack, stays as it is in `wanted`, and so does what
-    `exclusion` names, by its name in either of the two.
+    `exclusion` names, by its name in either of the two, unless the model has it under another name too.
 
     Raises:
         UsageError: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
     """
-    arrays = found.arrays
-    if found.framework == "torch":
-        arrays = without_wrappers(arrays, wanted if framework == "torch" else ())
-    fresh: set[str] = set()
-    if exclusion is not None:
-        fresh = {_in_torch(name) for name in [*arrays, *wanted] if name in exclusion}
-        exclusion.require_used(found.origin, wanted)
+    excluded = exclusion or Exclusion(None)
+    if weights.framework == "torch":
+        names = [name for name in weights.arrays if name not in excluded]
+        weights = _without_prefix(weights, _wrappers_of(names, wanted if framework == "torch" else ()))
+    arrays, origin = weights.arrays, weights.origin
+    fresh = {_in_torch(name) for name in [*arrays, *wanted] if name in excluded}
+    excluded.require_used(origin, wanted)
     kept = {name: array for name, array in wanted.items() if _in_torch(name) not in fresh}
     arrays = {name: array for name, array in arrays.items() if _in_torch(name) not in fresh}
-    if found.framework != framework:
+    if weights.framework != framework:
         arrays = to_torch(arrays) if framework == "torch" else to_keras(arrays, kept)
+    for name in arrays.keys() & kept.keys():
+        _require_kind(arrays[name], kept[name], name, origin)
+    if naming is not None:
+        arrays = naming(arrays, weights.versions, origin, wanted.keys() - kept.keys())
+        kept = {name: array for name, array in wanted.items() if name in kept or name in arrays}
     counters = {name: array for name, array in kept.items() if name.rpartition(".")[2] == COUNTER}
     arrays = {**{name: array for name, array in counters.items() if name not in arrays}, **arrays}
-    require_same(
-        {n: a.shape for n, a in kept.items()}, {n: a.shape for n, a in arrays.items()}, found.origin, exclusion
-    )
-    own = {name: _like(arrays[name], wanted[name], name, found.origin) for name in kept}
+    require_same({n: a.shape for n, a in kept.items()}, {n: a.shape for n, a in arrays.items()}, origin, exclusion)
+    own = {name: _like(arrays[name], wanted[name], name, origin) for name in kept}
     return {name: own.get(name, array) for name, array in wanted.items()}
 
 
@@ -151,14 +190,20 @@ def _in_torch(name: str) -> str:
         return name
 
 
-def _like(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> NDArray[Any]:
-    if array.dtype.kind != wanted.dtype.kind:
+def _require_kind(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> None:
+    """Floats stay floats; a truth value may be kept as a byte, as torch once did."""
+    whole = array.dtype.kind in "biu" and wanted.dtype.kind in "biu"
+    if array.dtype.kind != wanted.dtype.kind and not (whole and np.array_equal(array.astype(wanted.dtype), array)):
         raise UsageError(
             f"{name} in {origin} is {array.dtype}.", f"The model keeps {wanted.dtype}.", "save it as such numbers."
         )
+
+
+def _like(array: NDArray[Any], wanted: NDArray[Any], name: str, origin: str) -> NDArray[Any]:
+    _require_kind(array, wanted, name, origin)
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise UsageError(f"{name} in {origin} holds NaN.", "Every loss would be NaN.", "use weights from before.")
-    return array.astype(wanted.dtype)
+    return array.astype(wanted.dtype, copy=False)
 
 
 def no_onnx(error: ImportError, framework: str) -> UsageError:

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.errors import UsageError
+from hvdtrain.models.exchange import some
 from hvdtrain.state import State, as_numbers, like_numbers
 from hvdtrain.task.interface import Task
 from hvdtrain.weights.files import kind_of, read_weights
-from hvdtrain.weights.named_weights import Exclusion, NamedWeights, fitted
+from hvdtrain.weights.named_weights import Exclusion, NamedWeights, Naming, fitted
 
 _MODEL: Final = "model/"
 _AVERAGE: Final = "ema/"
@@ -38,10 +39,28 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
         from hvdtrain.weights.keras_models import read_into
 
         arrays = read_into(task.build_model(), path, list(wanted), exclusion)
-        found = NamedWeights(arrays, "tensorflow", str(path))
+        source = NamedWeights(arrays, "tensorflow", str(path))
     else:
-        found = read_weights(path, kind, task.framework)
-    weights = fitted(found, wanted, task.framework, exclusion)
+        source = read_weights(path, kind, task.framework)
+    weights = fitted(source, wanted, task.framework, exclusion, _naming_of(task))
+    _tell_of_other_names([name for name in wanted if name in exclusion and weights[name] is not wanted[name]], exclude)
     replaced = {_MODEL + name: like_numbers(array, arrays_of_model[name].dtype) for name, array in weights.items()}
     averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
     return {**state, **replaced, **averages}
+
+
+def _naming_of(task: Task) -> Naming | None:
+    if task.framework != "torch":
+        return None
+    from hvdtrain.weights.torch_loading import naming_of  # imports torch
+
+    return naming_of(task)
+
+
+def _tell_of_other_names(names: list[str], exclude: str | None) -> None:
+    if names:
+        print(
+            f"hvdtrain: --init-weights-exclude {exclude} has no effect on {some(names)}: the model has the same array "
+            "under another name, which is not excluded",
+            flush=True,
+        )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
-from hvdtrain.weights.named_weights import Arrays, NamedWeights, fitted, no_onnx
+from hvdtrain.weights.named_weights import Arrays, Versions, no_onnx
 
 _PROTOBUF_BYTES: Final = 2**31 - 2**20  # an ONNX file is one protobuf message, which ends below 2 GiB
 
@@ -30,8 +30,11 @@ class _SeenInputError(Exception):
     """The model was called; ends the task's measure()."""
 
 
-def read_state_dict(path: Path) -> Arrays:
+def read_state_dict(path: Path) -> tuple[Arrays, Versions]:
     """The tensors of a state_dict, or of the one inside a training script's checkpoint, as arrays; bfloat16 as float32.
+
+    Returns:
+        The arrays, and what the file states of the modules' versions.
 
     Raises:
         UsageError: the file is damaged, or holds anything else; nothing in it is executed.
@@ -55,7 +58,7 @@ def read_state_dict(path: Path) -> Arrays:
             "A model's weights are arrays that take their full size in the file.",
             "save the state_dict without them.",
         )
-    return {name: _to_array(tensor) for name, tensor in tensors.items()}
+    return {name: to_array(tensor) for name, tensor in tensors.items()}, _versions_of(tensors)
 
 
 def _require_stored(path: Path) -> None:
@@ -77,13 +80,6 @@ def state_dict_bytes(arrays: Arrays, prefix: str) -> bytes:
     content = io.BytesIO()
     torch.save({prefix + name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, content)
     return content.getvalue()
-
-
-def give_weights(model: torch.nn.Module, found: NamedWeights) -> None:
-    """Put `found` into `model`. Errors as `fitted`."""
-    wanted = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    arrays = fitted(found, wanted, "torch")
-    model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
 
 
 def write_model(
@@ -216,9 +212,18 @@ def _is_plain(value: Any) -> bool:
     return value.nbytes <= value.untyped_storage().nbytes()
 
 
-def _to_array(tensor: torch.Tensor) -> Any:
+def to_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """The numbers of a tensor, without a copy where that can be; bfloat16 as float32."""
     numbers = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
-    return numbers.contiguous().numpy()
+    array: NDArray[Any] = numbers.contiguous().numpy(force=True)
+    return array
+
+
+def _versions_of(tensors: Mapping[str, Any]) -> Versions:
+    """What torch saves beside a state_dict, by the names of modules. Whatever else a file has there is left out."""
+    facts = getattr(tensors, "_metadata", {})
+    named = facts.items() if isinstance(facts, Mapping) else ()
+    return {name: fact for name, fact in named if isinstance(name, str) and isinstance(fact, Mapping)}
 
 
 def _content_of(content: Any) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from hvdtrain.horovod_wheel.site_files import write_start_up
+
 DEADLINE_S = 180.0
 SHORT = ["--max-steps", "3", "--warmup-epochs", "0"]
 
@@ -39,22 +41,20 @@ def run_by_hand(with_interpreter: Callable[..., list[str]]) -> RunByHand:
 def start(
     with_interpreter: Callable[..., list[str]], folder: Path, variables: Sequence[Mapping[str, str]], *flags: str
 ) -> Started:
-    """The output of each process goes to a file."""
     argv = with_interpreter(["python", "-m", "hvdtrain", *flags, "--output-dir", "out"])
-    started = []
-    for number, own in enumerate(variables):
-        path = folder / f"output_{number}"
-        with path.open("wb") as file:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                cwd=folder,
-                env={**os.environ, **own},
-            )
-        started.append((process, path))
-    return started
+    return [launched(argv, folder, own, number) for number, own in enumerate(variables)]
+
+
+def launched(
+    argv: Sequence[str], folder: Path, variables: Mapping[str, str], number: int
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """The output goes to a file."""
+    path = folder / f"output_{number}"
+    with path.open("wb") as file:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder, env={**os.environ, **variables}
+        )
+    return process, path
 
 
 def ends(started: Started, seconds: float = DEADLINE_S) -> list[tuple[int, str]]:
@@ -96,6 +96,26 @@ def test_four_variables_are_enough(tmp_path: Path, run_by_hand: RunByHand) -> No
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert (result["world_size"], result["steps"]) == (3, 3)
     assert all("correct horse" not in path.read_text(errors="replace") for path in (tmp_path / "out").glob("*.*"))
+
+
+PLAIN = """
+import os, horovod.torch as hvd
+hvd.init()
+print("rank", hvd.rank(), "of", hvd.size(), os.environ.get("MASTER_PORT"))
+"""
+
+
+def test_plain_horovod_in_a_slurm_step_is_connected_by_script_start(tmp_path: Path) -> None:
+    """As the HINT says that such a script gets otherwise, which it does not get then."""
+    write_start_up(tmp_path)
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    step |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
+    script = f"import site; site.addsitedir({str(tmp_path)!r}){PLAIN}"
+    argv = ["python", "-P", "-m", "hvdtrain.comm.script_start", "python", "-c", script]
+    started = [
+        launched(argv, tmp_path, {**step, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}, int(rank)) for rank in "01"
+    ]
+    assert ends(started) == [(0, f"rank {rank} of 2 None\n") for rank in (0, 1)]
 
 
 def test_a_taken_port_is_passed_over(tmp_path: Path, run_by_hand: RunByHand) -> None:

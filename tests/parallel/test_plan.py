@@ -43,7 +43,7 @@ def test_three_workers_with_unequal_parts_of_a_batch(tmp_path: Path, run_command
 
 
 def test_where_nothing_fits_a_plan_ends_with_code_2(tmp_path: Path, run_command: Callable[..., Any]) -> None:
-    options = ["--framework", "torch", "--seconds", "0.1", "--workers", "1,2", "--memory", "1MiB"]
+    options = ["--framework", "torch", "--seconds", "0.1", "--workers", "1,2", "--memory", "1MiB", "--all-tables"]
     finished = run_command(["python", "-m", "hvdtrain", "plan", *options], 120, cwd=tmp_path)
     assert finished.returncode == 2, finished.tail()
     assert finished.stdout.count("No way fits into the memory. ") == 2, finished.tail()

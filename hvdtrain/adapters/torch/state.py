@@ -1,5 +1,6 @@
 """A torch model and optimizer as named numpy arrays, and back. No pickle."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -96,7 +97,10 @@ def load_state(
     if trained is None:
         trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}
     load_optimizer(trained, optimizer, state)
-    weights = {n.removeprefix("model/"): _to_read(a) for n, a in state.items() if n.startswith("model/")}
+    weights: Any = OrderedDict(
+        (name.removeprefix("model/"), _to_read(array)) for name, array in state.items() if name.startswith("model/")
+    )
+    weights._metadata = getattr(model.state_dict(), "_metadata", {})  # the versions of these very modules
     _fit_buffers(model, weights)
     try:
         model.load_state_dict(weights)

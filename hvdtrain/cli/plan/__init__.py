@@ -4,6 +4,7 @@ horovodrun -np 2 python -m hvdtrain plan --task cifar10 --model resnet18 [--veri
 """
 
 import os
+import sys
 from collections.abc import Sequence
 
 from hvdtrain.cli.plan.options import parse
@@ -17,6 +18,7 @@ from hvdtrain.run.planning.files import require_folder, write_plan
 from hvdtrain.run.planning.make import make_plan, timed_parallel
 from hvdtrain.run.planning.measured import undivided
 from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.sinks.terminal import stated_columns, table_columns
 from hvdtrain.topology import detect_topology
 
 
@@ -35,7 +37,8 @@ def run(argv: Sequence[str]) -> int:
         agree(comm, lambda: require_folder(options.out) if comm.topology.is_root else None, "hvdtrain.plan.folder")
         plan = make_plan(setup, config, kind, comm, options.request)
         if comm.topology.is_root:
-            print_plan(plan)
+            width = table_columns(sys.stdout, comm.topology.launcher, stated_columns())
+            print_plan(plan, comm.topology.size, options.all_tables, width)
             print("\n".join(write_plan(plan, config, kind, comm.topology.size, options.out)), flush=True)
         return 0 if broadcast_json(comm, plan.fits, "hvdtrain.plan.fits") else UsageError.exit_code
 

@@ -22,10 +22,11 @@ _RATIOS: Final = (8.0, 2.0, 1.0)
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is asked for, and the folder for the results."""
+    """What is asked for, the folder for the results, and whether all that they contain is printed, too."""
 
     request: PlanRequest
     out: Path
+    all_tables: bool
 
 
 def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
@@ -55,6 +56,11 @@ def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
     parser.option("--restart", 60.0, "seconds until training goes on after a failure", type=positive("--restart"))
     parser.option("--save", 1.0, "seconds that training waits for a checkpoint", type=positive("--save"))
     parser.option("--out", Path("plan"), "folder for the results", type=Path)
+    parser.add_argument(
+        "--all-tables",
+        action="store_true",
+        help="print the ways for every number of workers, and simulated jobs (default: the ways for this job's number)",
+    )
     options, rest = parser.parse_own(argv)
     request = PlanRequest(
         counts=options.workers,
@@ -66,7 +72,7 @@ def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
         ratios=options.ratios,
         disturbances=Disturbances(options.jitter, options.mtbf, options.restart, options.save),
     )
-    return PlanOptions(request, options.out), [*rest, *(["--debug"] if options.debug else [])]
+    return PlanOptions(request, options.out, options.all_tables), [*rest, *(["--debug"] if options.debug else [])]
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -32,7 +32,9 @@ def _unwritable(folder: Path, error: OSError) -> UsageError:
 
 
 def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, folder: Path) -> list[str]:
-    """Write plan.json, plan.svg and, if a way is recommended, plan.yaml; returns lines for people.
+    """Write plan.json, plan.svg and, if a way is recommended, plan.yaml.
+
+    Returns lines for people, of which the last one is the command that trains so, if there is one.
 
     Args:
         workers: of this job, for which the config is, if the plan has that number; else for its smallest one.
@@ -60,5 +62,6 @@ def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, 
     options = " ".join(best.options or ())
     return [
         f"recommended for {count} worker{'s' * (count > 1)}: {best.name}{', ' * bool(options)}{options}",
-        f"wrote plan.json, plan.svg and plan.yaml into {folder}; start it with: {start}",
+        f"wrote plan.json, plan.svg and plan.yaml into {folder}; to train so:",
+        start,
     ]

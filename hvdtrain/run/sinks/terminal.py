@@ -21,13 +21,18 @@ _UNTAGGED = ("single", "hvdtrain launch")
 _LONGEST_TAG = len("[1,10]<stdout>: ")  # horovodrun's and mpirun's
 
 
-def table_columns(stream: TextIO, launcher: str) -> int:
+def table_columns(stream: TextIO, launcher: str, stated: int = 0) -> int:
     """How wide a table may be that is printed on `stream`, so that the terminal breaks none of its lines, also where
-    the launcher writes a tag before each. Args: `launcher`: as `Topology.launcher`.
+    the launcher writes a tag before each.
+
+    Args:
+        launcher: as `Topology.launcher`.
+        stated: how wide the terminal is where that cannot be asked, as `stated_columns` says; 0: as wide as may be.
     """
     width = _width(stream.fileno()) if stream.isatty() else 0
     if not width and launcher != "single":  # mpirun's own terminal has no size
         width = _width(_of_an_ancestor())
+    width = width or stated
     tag = 0 if launcher in _UNTAGGED else _LONGEST_TAG
     return max(_NARROWEST, min(_WIDEST, width - tag - 1 if width else _WIDEST))
 
@@ -56,9 +61,14 @@ class Terminal:
 
     def columns(self) -> int:
         """How long a redrawn line may be. To be asked for each of them: terminals are resized."""
-        stated = os.environ.get("COLUMNS", "")
-        columns = _width(self._place) or (int(stated) if stated.isdigit() else 0) or _COLUMNS
+        columns = _width(self._place) or stated_columns() or _COLUMNS
         return max(1, columns - self._tag - 1)
+
+
+def stated_columns() -> int:
+    """What the environment says; 0 where it says nothing."""
+    stated = os.environ.get("COLUMNS", "")
+    return int(stated) if stated.isdigit() else 0
 
 
 def _of_an_ancestor() -> str | None:

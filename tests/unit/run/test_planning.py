@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from hvdtrain.cli.plan.page import print_plan
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.run.planning.candidates import candidates, recommended
+from hvdtrain.run.planning.candidates import COUNTS, candidates, recommended
 from hvdtrain.run.planning.files import require_folder, write_plan
 from hvdtrain.run.planning.plan import Plan, predicted_plan
 from hvdtrain.run.planning.verify import Verified, config_of, measured_best
@@ -90,9 +91,9 @@ def test_a_folder_that_cannot_be_is_refused_in_its_own_name(tmp_path: Path) -> N
 
 def test_it_is_told_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = plan_of(Cluster(SLOW, SLOW, memory=64e9))
-    print_plan(replace(plan, verified=[Verified("ring", 1.0, [1.1, 1.2, 1.3])]))
+    print_plan(replace(plan, verified=[Verified("ring", 1.0, [1.1, 1.2, 1.3])]), 16)
     told = capsys.readouterr().out
-    assert "16 workers" in told
+    assert "\n16 workers\n" in told
     assert "> pipeline" in told
     assert "-17%" in told
     lines = write_plan(plan, TrainConfig(), TorchDigits, 16, tmp_path / "plan")
@@ -107,8 +108,56 @@ def test_it_is_told_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_plan_into_which_nothing_fits_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
-    print_plan(plan_of(Cluster(FAST, FAST, memory=1e3)))
+    print_plan(plan_of(Cluster(FAST, FAST, memory=1e3)), 2)
     assert "No way fits into the memory. " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [40, 63, 79, 100])
+def test_no_name_breaks_over_lines_and_no_line_is_wider_than_the_terminal(
+    width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the ways and the simulated jobs, for the numbers of workers that a plan has by default."""
+    plan = plan_of(Cluster(SLOW, SLOW, memory=2e10), COUNTS, replace(WORK, batch=2.0**17))
+    assert any(not way.fits for ways in plan.ways.values() for way in ways)
+    verified = [Verified(way.name, 1.0, [0.9, 1.1]) for way in plan.ways[16]]
+    print_plan(replace(plan, verified=verified), 16, all_tables=True, width=width)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    for workers, ways in plan.ways.items():
+        assert f"{workers:,} worker{'s' * (workers > 1)}" in lines
+        for way in ways:
+            mark = ">" if way is plan.recommended[workers] else " " if way.fits else "!"
+            assert any(line.startswith(f"{mark} {way.name}  ") for line in lines), way.name
+    if width >= 79:
+        assert (
+            sum(line.split()[:6] == ["way", "step", "exchange", "idle", "records/s", "memory"] for line in lines) == 14
+        )
+        heads = ["workers", "hours", "goodput", "slow", "failures", "saving", "failed", "save every"]
+        assert any(re.split(" {2,}", line.strip()) == heads for line in lines)
+
+
+def test_one_table_is_printed_and_the_rest_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of this job's number of workers, if the plan has it."""
+    plan = plan_of(Cluster(SLOW, SLOW, memory=64e9), (1, 8, 64))
+    for workers, shown in ((8, "8 workers"), (2, "1 worker"), (64, "64 workers")):
+        print_plan(plan, workers)
+        told = capsys.readouterr().out
+        titles = [line for line in told.splitlines() if re.fullmatch(r"\d+ workers?", line)]
+        assert titles == [shown]
+        assert "simulated" not in told.partition("--all-tables")[0]
+        assert told.count("--all-tables") == 1
+    print_plan(plan, 8, all_tables=True)
+    told = capsys.readouterr().out
+    assert [title for title in ("1 worker", "8 workers", "64 workers", "simulated") if title in told] != []
+    assert "--all-tables" not in told
+    assert parse(["--all-tables"])[0].all_tables
+    assert not parse([])[0].all_tables
+
+
+def test_the_command_that_starts_a_plan_is_a_line_of_its_own(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    lines = write_plan(plan_of(Cluster(SLOW, SLOW, memory=64e9)), TrainConfig(), TorchDigits, 16, folder)
+    assert lines[-1] == f"hvdtrain launch local -np 16 -- train --config {folder}/plan.yaml"
 
 
 def test_options() -> None:

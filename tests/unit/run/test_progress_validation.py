@@ -85,16 +85,21 @@ def test_the_closing_table_says_both(capsys: pytest.CaptureFixture[str]) -> None
 def test_no_line_of_the_closing_table_is_too_long_and_nothing_is_lost(
     columns: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = "runs/" + "digits-torch-20261124-" * 4
-    print_table(RESULT, folder, columns=columns)
-    text = capsys.readouterr().out
-    lines = text.splitlines()
-    assert max(map(len, lines)) <= columns
-    rows = [line for line in lines if line.startswith(("│", "|"))]
-    assert len({len(row) for row in rows}) == 1
-    assert "\x1b" not in text
-    cells = "".join(row.strip("│|").replace("|", "│").split("│")[1].strip() for row in rows)
-    assert folder in cells
+    """A path is never broken, so that it can be copied: one that is too long for the table follows it."""
+    for folder in ("out", "runs/" + "digits-torch-20261124-" * 6):
+        print_table(RESULT, folder, f"`hvdtrain report {folder}` draws it", columns)
+        text = capsys.readouterr().out
+        lines = text.splitlines()
+        below = [line for line in lines if len(line) > columns]
+        assert below == (
+            [] if folder == "out" else [f"run folder: {folder}", f"report: `hvdtrain report {folder}` draws it"]
+        )
+        assert lines[len(lines) - len(below) :] == below
+        rows = [line for line in lines if line.startswith(("│", "|"))]
+        assert len({len(row) for row in rows}) == 1
+        assert "\x1b" not in text
+        assert text.count(f"hvdtrain report {folder}`") == 1
+        assert "0.8000" in text
 
 
 @pytest.mark.parametrize(

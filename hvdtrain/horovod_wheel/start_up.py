@@ -1,0 +1,53 @@
+"""Runs at each start of the Python of an environment that `make setup` has made: `site_files` copies it there.
+
+It costs one small import, so it imports nothing at its top that Python has not loaded already. Two imports of any
+script get help, by code of hvdtrain that is loaded only then:
+
+- torchvision: its operators are declared where its extension does not fit the installed torch.
+- horovod.torch, horovod.tensorflow: one HINT where a launcher has started several processes that nothing connects.
+"""
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+
+_TORCHVISION = "hvdtrain.models.torchvision_import"
+_UNCONNECTED = "hvdtrain.comm.unconnected"
+_HOROVOD = ("horovod.torch", "horovod.tensorflow")
+_CONNECTS = "hvdtrain.comm"  # whoever has imported this connects the processes, or refuses by itself
+
+
+class FirstLook:
+    """Is asked before all other finders; leaves every other module to them."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> "ModuleSpec | None":
+        if name == "torchvision" and _TORCHVISION not in sys.modules:
+            return _declaring(name)
+        if name in _HOROVOD and _CONNECTS not in sys.modules:
+            _tell_if_unconnected()
+        return None
+
+
+def _declaring(name: str) -> "ModuleSpec | None":
+    """Found once more, by the finder that the module of hvdtrain puts before all others."""
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if find_spec("hvdtrain") is None:
+        return None  # it was uninstalled, and this file is left
+    import_module(_TORCHVISION)
+    return find_spec(name)
+
+
+def _tell_if_unconnected() -> None:
+    from importlib import import_module
+    from importlib.util import find_spec
+
+    if find_spec("hvdtrain") is not None:
+        import_module(_UNCONNECTED).tell_if_unconnected()
+
+
+sys.meta_path.insert(0, FirstLook)
