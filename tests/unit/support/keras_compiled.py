@@ -9,8 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from hvdtrain.adapters.keras.compiled import CompiledStep
+from hvdtrain.adapters.keras.fixed_order import keep_order_of_sums
 from hvdtrain.adapters.keras.step_numbers import StepNumbers
 
 
@@ -95,6 +97,27 @@ def numbers_of_a_step_come_back_exactly() -> None:
     assert int(found.step) == 2**40 + 1
     assert [float(n) for n in found[1:4]] == [float(np.float32(0.1)), 2.0**-20, 123_457.0]
     assert [(int(high) << 32) + int(low) for high, low in found.seeds.numpy()] == seeds
+
+
+def sums_of_large_tensors_add_their_terms_in_their_order() -> None:
+    """A sum of four terms whose graph needs so much memory that TensorFlow would add each one when it is there."""
+
+    def total(x: tf.Tensor) -> list[tf.Tensor]:
+        return [tf.add_n([tf.sin(x), tf.cos(x), tf.tan(x)]) + tf.sinh(x)]
+
+    def sums_in(run: Callable[[tf.Tensor], object]) -> list[str]:
+        with context.collect_graphs() as graphs:
+            run(tf.ones([4096, 4096]))
+        kinds = ("AddN", "AddV2", "AssignAdd")
+        return sorted(node.op for graph in graphs for node in graph.node if node.op in kinds)
+
+    def in_any_order() -> Callable[[tf.Tensor], object]:
+        return tf.function(total, autograph=False)  # type: ignore[no-any-return]
+
+    assert sums_in(in_any_order()) == ["AssignAdd"] * 4
+    assert sums_in(lambda x: CompiledStep(total)(0, x)) == ["AddN", "AddV2"]
+    keep_order_of_sums()
+    assert sums_in(in_any_order()) == ["AddN", "AddV2"]
 
 
 if __name__ == "__main__":
