@@ -1,7 +1,7 @@
 """What each rank made from its own samples, as one state of all ranks, by a rule that the type decides.
 
-Floating and complex numbers become their mean. Of everything else (integers, bools, what modules keep in Python) there
-is no mean: all ranks take those of the first rank that has them, as PyTorch's DistributedDataParallel does.
+Floating and complex numbers become their mean. All else (integers, bools, float8, what modules keep in Python) has no
+mean: all ranks take those of the first rank that has them, as PyTorch's DistributedDataParallel does.
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, dtype_text
+from hvdtrain.state import State, dtype_text, name_of_bits
 
 _log = logging.getLogger("hvdtrain.run")
 
 
 def has_mean(array: NDArray[Any]) -> bool:
     """Whether the mean of all ranks' arrays replaces them."""
-    return array.dtype.kind in "fc"
+    return array.dtype.kind in "fc" or name_of_bits(array.dtype) == "bfloat16"
 
 
 def without_means_in_common(comm: Communicator, stage: int, arrays: State) -> State:
@@ -55,7 +55,7 @@ def _from_first(comm: Communicator, stage: int, arrays: State) -> State:
     other = {name: array for name, array in common.items() if array.tobytes() != arrays[name].tobytes()}
     if other:
         names = ", ".join(name.partition("/")[2] for name in other)
-        _log.info("took from rank %d what differed, and has no mean: %s", stage, names)
+        _log.info("the values of rank %d replace these, which differed and have no mean: %s", stage, names)
     return other
 
 

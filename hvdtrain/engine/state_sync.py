@@ -12,7 +12,7 @@ from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.engine.buffers_in_common import has_mean, without_means_in_common
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
-from hvdtrain.state import State, bytes_of, dtype_of, dtype_text, weights_of
+from hvdtrain.state import State, as_numbers, bytes_of, dtype_of, dtype_text, like_numbers, weights_of
 
 _PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
@@ -85,7 +85,7 @@ def _means(comm: Communicator, buffers: State) -> State:
     mean = comm.allreduce(np.concatenate(parts), "hvdtrain.buffers") / comm.topology.size
     means = np.split(mean, np.cumsum([part.size for part in parts])[:-1])
     return {
-        name: of_array.view(_wide(array)).reshape(array.shape).astype(array.dtype)
+        name: like_numbers(of_array.view(_wide(array)).reshape(array.shape), array.dtype)
         for (name, array), of_array in zip(buffers.items(), means, strict=True)
     }
 
@@ -96,7 +96,7 @@ def _wide(array: NDArray[Any]) -> type[np.inexact[Any]]:
 
 def _as_floats(array: NDArray[Any]) -> NDArray[np.float64]:
     """A flat copy; complex numbers as pairs."""
-    return array.astype(_wide(array)).reshape(-1).view(np.float64)
+    return as_numbers(array).astype(_wide(array)).reshape(-1).view(np.float64)
 
 
 def weights_hash(state: State) -> str:

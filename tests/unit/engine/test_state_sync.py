@@ -15,7 +15,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from hvdtrain.engine import state_sync
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, bits_dtype
+from hvdtrain.state import State, as_numbers, bits_dtype, like_numbers
 
 DTYPES = ["?", "u1", "i4", "u4", "i8", "f2", "f4", "f8", "c8", "c16", "S7"]
 
@@ -137,6 +137,20 @@ def test_means_of_floating_and_complex_numbers_and_rank_0s_of_everything_else() 
     }
     for after in all_well(run_on_ranks(3, work)):
         assert_bit_equal(expected, after)
+
+
+def test_bfloat16_becomes_the_mean_too() -> None:
+    dtype = bits_dtype("bfloat16", 2)
+
+    def work(comm: ThreadCommunicator) -> State:
+        values = np.array([comm.topology.rank, -2.5 * comm.topology.rank], np.float32)
+        adapter = Buffers(comm, {"model/low": like_numbers(values, dtype)})
+        average_rank_local_state(comm, adapter)
+        return adapter.buffers
+
+    for after in all_well(run_on_ranks(3, work)):
+        assert after["model/low"].dtype == dtype
+        np.testing.assert_array_equal(as_numbers(after["model/low"]), [1.0, -2.5])
 
 
 def test_equal_integers_are_compared_by_one_small_message() -> None:
