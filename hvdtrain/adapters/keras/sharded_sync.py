@@ -102,6 +102,7 @@ class ShardedSync(GradientSync):
         self.slots: dict[int, Piece] = {}
         with tf.device("/cpu:0"):
             self._received = tf.Variable(0.0, dtype=tf.float64, trainable=False)
+            self._none = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._build(optimizer)
 
     def updated(self, variables: Sequence[Any]) -> Sequence[Any]:  # noqa: ARG002
@@ -110,21 +111,22 @@ class ShardedSync(GradientSync):
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of this rank's pieces; None for None."""
         found = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
-        flat = [self._flattened(shard, found) for shard in self._shards]
-        parts = self._waiting.over(
-            flat, lambda: [self._scattered(*pair) for pair in zip(self._shards, flat, strict=True)]
-        )
+        # All ranks leave out the same buckets. Their zeros would be constants, and TensorFlow would compute the sum of
+        # constants once, while it optimizes the graph, at another moment on each rank.
+        sent = [shard for shard in self._shards if any(id(variable) in found for variable in shard.variables)]
+        flat = [self._flattened(shard, found) for shard in sent]
+        parts = self._waiting.over(flat, lambda: [self._scattered(*pair) for pair in zip(sent, flat, strict=True)])
         self._need(
             part
-            for shard, part in zip(self._shards, parts, strict=True)
+            for shard, part in zip(sent, parts, strict=True)
             if not any(id(piece.variable) in found for piece in shard.pieces)
         )
-        return [
-            numbers if id(piece.variable) in found else None
-            for shard, part in zip(self._shards, parts, strict=True)
-            if shard.pieces
-            for piece, numbers in zip(shard.pieces, tf.split(part, shard.part_lengths), strict=True)
-        ]
+        numbers: dict[int, Any] = {}
+        for shard, part in zip(sent, parts, strict=True):
+            if shard.pieces:
+                split = tf.split(tf.ensure_shape(part, [sum(shard.part_lengths)]), shard.part_lengths)
+                numbers |= {id(piece): n for piece, n in zip(shard.pieces, split, strict=True)}
+        return [numbers[id(piece)] if id(piece.variable) in found else None for piece in self.pieces]
 
     def _flattened(self, shard: _Shard, gradients: dict[int, Any]) -> Any:
         flat = []
@@ -141,12 +143,11 @@ class ShardedSync(GradientSync):
             self._received.assign_add(tf.reduce_sum(tf.concat(unneeded, 0)))
 
     def _scattered(self, shard: _Shard, flat: Any) -> Any:
-        part = self._hvd.reducescatter(flat, op=self._hvd.Sum, name=shard.name, ignore_name_scope=True)
-        return tf.ensure_shape(part, [sum(shard.part_lengths)])
+        return self._hvd.reducescatter(flat, op=self._hvd.Sum, name=shard.name, ignore_name_scope=True)
 
     def distribute(self) -> None:
         own = [
-            tf.concat([piece.weights.value for piece in shard.pieces] or [tf.zeros([0], shard.dtype)], 0)
+            tf.concat([piece.weights.value for piece in shard.pieces] or [self._no_numbers(shard.dtype)], 0)
             for shard in self._shards
         ]
         gathered = self._waiting.over(
@@ -155,6 +156,10 @@ class ShardedSync(GradientSync):
         for shard, flat in zip(self._shards, gathered, strict=True):
             for variable, part in zip(shard.variables, tf.split(flat, shard.lengths), strict=True):
                 variable.assign(tf.reshape(part, variable.shape))
+
+    def _no_numbers(self, dtype: tf.DType) -> Any:
+        """An empty vector, but no constant: TensorFlow would gather it while it optimizes the graph."""
+        return tf.zeros(tf.cast(self._none, tf.int32)[tf.newaxis], dtype)
 
     def _gathered(self, shard: _Shard, own: Any) -> Any:
         flat = self._hvd.allgather(own, name=f"{shard.name}_weights", ignore_name_scope=True)
