@@ -35,7 +35,7 @@ class UserChanges:
         self._model, self._optimizer, self._fixed_by, self._in_place = model, optimizer, fixed_by, in_place
         self._settings = KeptSettings(_SETTINGS)
         self._parameters = dict(model.named_parameters())
-        self._buffers = sorted(name for name, _ in model.named_buffers())
+        self._buffers = _buffer_names(model)
         self._kinds = self._read_kinds()
         self._groups = self._read_groups()
         self._trained = {name for name, parameter in self._parameters.items() if parameter.requires_grad}
@@ -97,7 +97,7 @@ class UserChanges:
         now = dict(self._model.named_parameters())
         names = now.keys() ^ self._parameters.keys()
         others = sorted(names | {n for n in now.keys() & self._parameters.keys() if now[n] is not self._parameters[n]})
-        others += sorted({name for name, _ in self._model.named_buffers()} ^ set(self._buffers))
+        others += sorted(_buffer_names(self._model) ^ self._buffers)
         if others:
             raise HvdtrainError(
                 f"User code has added, removed or replaced {listed(others)} in the model during training.",
@@ -129,6 +129,11 @@ class UserChanges:
                 hook = parameter.register_post_accumulate_grad_hook(_guard(name))  # type: ignore[no-untyped-call]
                 self._guards[name] = hook
                 parameter.requires_grad_(False)
+
+
+def _buffer_names(model: nn.Module) -> set[str]:
+    """Those that are None as well: training may give them values."""
+    return {f"{path}.{name}" if path else name for path, module in model.named_modules() for name in module._buffers}
 
 
 def _guard(name: str) -> Callable[[torch.Tensor], None]:

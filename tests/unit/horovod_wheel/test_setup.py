@@ -104,7 +104,7 @@ def test_an_unsupported_python_is_refused_before_anything_that_it_cannot_import(
     code = (
         "import runpy, sys; sys.version_info = (3, 10, 13, 'final', 0)\n"
         "try: runpy.run_module('hvdtrain.horovod_wheel', run_name='__main__')\n"
-        "finally: print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('hvdtrain')), sep='\\n')"
+        "finally: print(*(m.__file__ for n, m in sys.modules.items() if n.partition('.')[0] == 'hvdtrain'), sep='\\n')"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
