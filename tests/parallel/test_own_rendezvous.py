@@ -111,7 +111,7 @@ def test_plain_horovod_in_a_slurm_step_is_connected_by_script_start(tmp_path: Pa
     step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
     step |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0"}
     script = f"import site; site.addsitedir({str(tmp_path)!r}){PLAIN}"
-    argv = ["python", "-P", "-m", "hvdtrain.comm.script_start", "python", "-c", script]
+    argv = [sys.executable, "-P", "-m", "hvdtrain.comm.script_start", sys.executable, "-c", script]
     started = [
         launched(argv, tmp_path, {**step, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}, int(rank)) for rank in "01"
     ]

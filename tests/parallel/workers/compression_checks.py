@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -113,7 +114,15 @@ class Checks:
         exchanging = self.exchanging(compression="powersgd", powersgd_rank=2, **options)
         for step in range(STEPS_BEFORE):
             self._step(case, step, exchanging)
-        average_rank_local_state(self._comm, exchanging.exchange)
+        exchange = exchanging.exchange
+        average_rank_local_state(
+            self._comm,
+            SimpleNamespace(  # the part of an adapter that is asked
+                stage=None,
+                rank_local_state=exchange.rank_local_state,
+                load_rank_local_state=exchange.load_rank_local_state,
+            ),
+        )
         state = exchanging.exchange.state()
         self.arrays |= {f"{case}/state/{name}": array for name, array in state.items()}
         for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):

@@ -39,11 +39,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Of `TrainingOptions`. The options of one case together make sums of more terms than each of them alone."""
 
 ONLY_TENSORFLOW: dict[str, dict[str, Any]] = {
-    "large-steps-per-call": {"optimizer": "sgd", "nesterov": True, "weight_decay": 1e-2, "steps_per_call": 5},
+    "steps-per-call": {"optimizer": "sgd", "nesterov": True, "weight_decay": 1e-2, "steps_per_call": 5},
     "deterministic": {"optimizer": "sgd", "weight_decay": 1e-2, "deterministic": True},
 }
 
-AT_THREE = ("large-sgd", "adamw-together", "shard-together", "lamb-together", "bf16", "large-steps-per-call")
+AT_THREE = ("large-sgd", "adamw-together", "shard-together", "lamb-together", "bf16", "steps-per-call")
 """What three ranks sum otherwise than two."""
 
 

@@ -23,7 +23,7 @@ ALL: dict[str, Any] = {
     "gradient_accumulation_steps": 2,
 }
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
-    "large-fit-sgd": lambda lr: opt.SGD(lr, momentum=0.9, weight_decay=0.1, clipnorm=0.5),
+    "fit-sgd-clipnorm": lambda lr: opt.SGD(lr, momentum=0.9, weight_decay=0.1, clipnorm=0.5),
     "fit-sgd": lambda lr: opt.SGD(lr, momentum=0.9, nesterov=True, **ALL),
     "fit-rmsprop": lambda lr: opt.RMSprop(lr, momentum=0.9, centered=True, **ALL),
     "fit-adam": lambda lr: opt.Adam(lr, amsgrad=True, **ALL),
@@ -52,7 +52,7 @@ def fit(name: str, watched: Any) -> dict[str, Any]:
     """Hashes after each step of `fit` from different weights on each rank, with a schedule of the learning rate."""
     hvd.init()
     keras.utils.set_random_seed(hvd.rank())
-    model = keras_model(4096 if name.startswith("large") else 1024, normalized=False)
+    model = keras_model(1024, normalized=False)
     optimizer = OPTIMIZERS[name](opt.schedules.CosineDecay(LR, 2 * STEPS))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(hvd.DistributedOptimizer(optimizer), loss)
