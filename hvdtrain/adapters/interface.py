@@ -48,9 +48,13 @@ class Adapter(Protocol):
     """One model in training, in one framework, on one rank. Steps return before the device has finished them.
 
     Attributes:
+        model: the framework's own object; of a pipeline, what this rank has of it.
         stage: of a pipeline, which part of the model this rank has, from 0; None: all of it.
         counts: this rank measures the samples that it is given; other stages of its pipeline are given the same ones.
     """
+
+    @property
+    def model(self) -> Any: ...
 
     @property
     def stage(self) -> int | None: ...

@@ -140,7 +140,8 @@ def _own_start(setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None,
     fresh = adapter.view_state() if adapter.stage is None else adapter.state()
     if path is None:
         return fresh
-    state = initial_state(fresh, Path(path), setup.task, setup.config.init_weights_exclude)
     exclude = setup.config.init_weights_exclude
+    model = adapter.model if adapter.stage is None else None
+    state = initial_state(fresh, Path(path), setup.task, exclude, model)
     print(f"hvdtrain: the first weights are those in {path}{f', except for {exclude}' if exclude else ''}", flush=True)
     return state

@@ -21,7 +21,7 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
     """The weights in a Keras file, by Keras' own rules of which layer they belong to.
 
     Args:
-        model: as the task builds it, which this spoils.
+        model: the task's, whose values are lost.
         path: .weights.h5, .keras, or .h5 of before Keras 3.
         names: of the model's weights in their order; a second model in one process has others by itself.
         exclusion: what is not read, by name or by place in the file.

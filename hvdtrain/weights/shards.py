@@ -47,6 +47,13 @@ def read_shards(index: Path, read: Callable[[Path], NamedWeights]) -> NamedWeigh
             raise UsageError(
                 f"{index} names {file!r} as a shard.", "That is not the name of a file in the same folder.", _WHOLE
             )
+    for file in files.values():
+        if not index.with_name(file).exists():
+            raise UsageError(
+                f"The index at {index} names {file}.",
+                f"{file}, a shard of the weights, is missing: it is not in the folder of the index.",
+                "copy all shards beside the index.",
+            )
     shards = [read(index.with_name(file)) for file in dict.fromkeys(files.values())]
     whole = NamedWeights(
         {name: array for shard in shards for name, array in shard.arrays.items()},

@@ -1,7 +1,9 @@
 """A training's first state from given weights."""
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import some
@@ -14,10 +16,15 @@ _MODEL: Final = "model/"
 _AVERAGE: Final = "ema/"
 
 
-def initial_state(state: State, path: Path, task: Task, exclude: str | None = None) -> State:
+def initial_state(state: State, path: Path, task: Task, exclude: str | None = None, model: Any = None) -> State:
     """`state` of a fresh adapter with the weights in `path` for its own, and for its averages; nothing else changes.
 
-    Weights whose names match one of the patterns of `exclude` stay fresh.
+    Args:
+        state: may be views of the memory of `model`.
+        path: of the weights.
+        task: builds another model where there is no `model`.
+        exclude: patterns of the names of weights that stay fresh.
+        model: the adapter's, if it is the whole one. Its values are lost: the result is to be loaded into it.
 
     Raises:
         UsageError: `path` holds no weights, or those of another model; names that differ are listed.
@@ -25,7 +32,7 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
     arrays_of_model = {
         n.removeprefix(_MODEL): a for n, a in state.items() if n.startswith(_MODEL) and a.dtype.kind != "S"
     }
-    wanted = {name: as_numbers(array) for name, array in arrays_of_model.items()}
+    wanted = {name: np.array(as_numbers(array)) for name, array in arrays_of_model.items()}
     exclusion = Exclusion(exclude)
     if all(name in exclusion for name in wanted):
         raise UsageError(
@@ -38,23 +45,23 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
         # Keras itself knows where each layer of any kind keeps its weights in a file.
         from hvdtrain.weights.keras_models import read_into
 
-        arrays = read_into(task.build_model(), path, list(wanted), exclusion)
+        arrays = read_into(task.build_model() if model is None else model, path, list(wanted), exclusion)
         source = NamedWeights(arrays, "tensorflow", str(path))
     else:
         source = read_weights(path, kind, task.framework)
-    weights = fitted(source, wanted, task.framework, exclusion, _naming_of(task))
+    weights = fitted(source, wanted, task.framework, exclusion, _naming_of(task, model))
     _tell_of_other_names([name for name in wanted if name in exclusion and weights[name] is not wanted[name]], exclude)
     replaced = {_MODEL + name: like_numbers(array, arrays_of_model[name].dtype) for name, array in weights.items()}
     averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
     return {**state, **replaced, **averages}
 
 
-def _naming_of(task: Task) -> Naming | None:
+def _naming_of(task: Task, model: Any) -> Naming | None:
     if task.framework != "torch":
         return None
     from hvdtrain.weights.torch_loading import naming_of  # imports torch
 
-    return naming_of(task)
+    return naming_of(task, model)
 
 
 def _tell_of_other_names(names: list[str], exclude: str | None) -> None:

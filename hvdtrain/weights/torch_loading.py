@@ -4,6 +4,7 @@ Modules rename and convert what older versions of them saved: by hooks, and by t
 that are tied are one tensor, and a file may hold any of them.
 """
 
+import copy
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -18,10 +19,34 @@ from hvdtrain.weights.named_weights import Arrays, NamedWeights, Versions, fitte
 from hvdtrain.weights.torch_files import to_array
 
 
-def naming_of(task: Task) -> "ModelNaming":
-    """The naming of the task's model, which is built once more. Random numbers are drawn as if it were not."""
+def naming_of(task: Task, model: nn.Module | None) -> "ModelNaming":
+    """The naming of the task's model.
+
+    Args:
+        task: builds a model where there is no whole one; random numbers are drawn as if it did not.
+        model: the one that is trained, whose values may be lost.
+    """
+    if model is not None:
+        return ModelNaming(_copy_of(model))
     with torch.random.fork_rng(devices=[]):
-        return ModelNaming(task.build_model())
+        return ModelNaming(copy.copy(task).build_model())  # of a copy: what the task keeps stays the trained model's
+
+
+def _copy_of(model: nn.Module) -> nn.Module:
+    """A copy, whose layers may note what they see in a file; `model` itself where it cannot be copied.
+
+    Hooks of calls are left out: through them a copy would reach all that exchanges gradients.
+    """
+    calls = (
+        hooks
+        for module in model.modules()
+        for name, hooks in vars(module).items()
+        if name.endswith("_hooks") and "state_dict" not in name
+    )
+    try:
+        return copy.deepcopy(model, {id(hooks): OrderedDict() for hooks in calls})
+    except Exception:  # by whatever the layers keep: a lock, a file, a tensor that torch has computed
+        return model
 
 
 def give_weights(model: nn.Module, weights: NamedWeights) -> None:

@@ -27,9 +27,22 @@ from pathlib import Path
 
 import torch
 from hvdtrain.tasks.torch import TorchDigits
+from safetensors.torch import save_file
 
 class Five(TorchDigits):
-    # digits modulo five: another head
+    # digits modulo five: another head; at the end it says which weights the model has that it built
+
+    def __init__(self):
+        super().__init__()
+        self.built = []
+
+    def callbacks(self):
+        return [self.tell]
+
+    def tell(self, event):
+        if type(event).__name__ == "RunEnded":
+            states = [model.state_dict() for model in self.built]
+            save_file({f"{i}/{name}": s[name] for i, s in enumerate(states) for name in s}, "built.safetensors")
 
     def decode(self, records):
         features = super().decode(records)
@@ -38,6 +51,7 @@ class Five(TorchDigits):
     def build_model(self):
         model = super().build_model()
         model.logits = torch.nn.Linear(model.logits.in_features, 5)
+        self.built.append(model)
         return model
 
 class Told(TorchDigits):
@@ -234,6 +248,10 @@ def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Pa
     assert ", except for logits.weight,logits.bias" in ended.stdout
     old, new = (load_file(run / "checkpoints/step_00000002/model.safetensors") for run in (finished, tmp_path / "five"))
     assert new["model/logits.weight"].shape == (5, 128)
+    built = load_file(tmp_path / "built.safetensors")
+    assert all(name.startswith("0/") for name in built)  # the first model is the only one, and the trained one
+    for name, array in built.items():
+        np.testing.assert_array_equal(new[f"model/{name.removeprefix('0/')}"], array)
     for name, array in old.items():
         if "logits" not in name:
             np.testing.assert_array_equal(new[name], array)

@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from weight_runs import Arrays, random_like, write_run
 
+from hvdtrain.adapters.keras.adapter import KerasAdapter
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Task
 from hvdtrain.tasks.keras import KerasDigits, KerasSynthetic, KerasText
 from hvdtrain.tasks.torch import TorchDigits, TorchSynthetic, TorchText
+from hvdtrain.topology import Topology
 from hvdtrain.weights.export import FORMATS, export
 from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.keras_models import weights_of
@@ -195,6 +198,34 @@ def test_keras_files_of_a_model_with_other_names(tmp_path: Path) -> None:
     keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)]).save(tmp_path / "c.keras")
     with pytest.raises(UsageError, match="Missing: layers/dense_1/vars/0, layers/dense_1/vars/1"):
         initial_state(state, tmp_path / "c.keras", Named())
+
+
+def test_a_file_of_keras_is_read_with_the_model_that_is_trained(tmp_path: Path) -> None:
+    class Kept(KerasDigits):
+        built = 0
+
+        def build_model(self) -> keras.Model:
+            self.built += 1
+            self.kept = super().build_model()
+            return self.kept
+
+    saved = KerasDigits(width=2).build_model()
+    saved.save_weights(tmp_path / "a.weights.h5")
+    task = Kept(width=2)
+    adapter = KerasAdapter(task, Topology.single(), 1, 0.1, TrainingOptions())
+    fresh = adapter.state()
+    first = initial_state(adapter.view_state(), tmp_path / "a.weights.h5", task, "logits*", adapter.model)
+    adapter.load_state(first)
+    assert (task.built, task.kept is adapter.model) == (1, True)
+    old = dict(
+        zip(
+            (n for n in fresh if n in {f"model/{w}" for w in weights_of(adapter.model)}),
+            arrays_of(saved).values(),
+            strict=True,
+        )
+    )
+    for name, array in adapter.state().items():
+        np.testing.assert_array_equal(array, fresh[name] if "logits" in name else old.get(name, fresh[name]))
 
 
 def test_files_from_before_keras_3(tmp_path: Path) -> None:
