@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from numpy_training import CLASSES, WIDTH
 from state_models import (
+    Begun,
     Drawing,
     Extra,
     Growing,
@@ -98,6 +99,7 @@ SAVED: dict[str, Callable[[], Row]] = {
     "buffers that change their size": lambda: Row(Growing),
     "a buffer that changes its type": lambda: with_buffers(lambda: [torch.tensor(0)], lambda held: held + 0.5),
     "numbers of the optimizer": lambda: Row(lambda: Holder(lambda _: None), Numbers),
+    "numbers that the optimizer has at its start": lambda: Row(lambda: Holder(lambda _: None), Begun),
     "slots of the optimizer": lambda: Row(lambda: Holder(lambda _: None), Slots),
 }
 
