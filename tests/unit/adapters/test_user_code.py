@@ -107,3 +107,11 @@ def test_what_tensorflow_refuses_itself_or_cannot_see(facts_of: Any) -> None:
     assert "cannot be modified after initialization" in facts["threads"]
     without, changed = facts["attribute_of_a_layer"]
     assert without == changed
+
+
+def test_measures_that_are_no_tensors_of_tensorflow_or_have_no_names_are_refused(facts_of: Any) -> None:
+    assert facts_of("tensorflow")["measures"] == [
+        "The task's measure() returned 'a' as an object of type numpy.ndarray.",
+        "The task's measure() returned 'a' as an object of type list.",
+        "The task's measure() returned a value under the name 3, an object of type int.",
+    ]
