@@ -90,6 +90,8 @@ def test_what_a_torch_step_cannot_do_is_refused_in_that_step(facts_of: Any) -> N
         "grad mode": "torch.is_grad_enabled() is False in a training step.",
         "unfrozen": "User code has unfrozen '0.weight' within an epoch.",
         "group added": "User code has changed the parameter groups of the optimizer during training.",
+        "learning rate": "The optimizer's learning rate is 1.0; the last step has set it to 0.1.",
+        "rates of the schedule": "",
     }
 
 

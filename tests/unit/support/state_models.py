@@ -130,7 +130,7 @@ class Numbers(torch.optim.SGD):
 
 
 class Begun(torch.optim.SGD):
-    """Keeps numbers under names in `state` from its construction on: some change, and its step counts on all of them."""
+    """Keeps numbers under names in `state` from its construction on: some change, and its step needs all of them."""
 
     def __init__(self, weights: Any, lr: float) -> None:
         super().__init__(weights, lr=lr)
