@@ -139,12 +139,15 @@ REFUSED: dict[str, tuple[Callable[[], Row], str]] = {
     ),
     "a buffer made of two": (_buffer(lambda: TwoTensor(torch.ones(2), torch.ones(2))), "'held0' is a TwoTensor"),
     "a buffer of uint4": (_buffer(lambda: torch.empty(2, dtype=torch.uint4)), "'held0' is torch.uint4"),
-    "lazy weights": (lambda: Row(lambda: nn.Sequential(nn.LazyLinear(CLASSES))), "lazy layers"),
+    "lazy weights": (lambda: Row(lambda: nn.Sequential(nn.LazyLinear(CLASSES))), "The lazy layer '0' of"),
     "lazy buffers": (
         lambda: Row(lambda: nn.Sequential(nn.Linear(WIDTH, CLASSES), nn.LazyBatchNorm1d(affine=False))),
-        "lazy layers",
+        "The lazy layer '1' of",
     ),
-    "extra state of objects": (lambda: Row(lambda: Extra(Kept(), lambda kept: kept)), "returned an instance of Kept"),
+    "extra state of objects": (
+        lambda: Row(lambda: Extra(Kept(), lambda kept: kept)),
+        "model itself returned an instance of Kept",
+    ),
     "an optimizer in an optimizer": (
         lambda: Row(lambda: Holder(lambda _: None), Wrapping),
         "Adam in the attribute 'inner'",
