@@ -37,7 +37,8 @@ def _found(
             rows = _row_types(decode(records.only(row)) if len(records) > 1 else {})
         except Exception as alone:  # whatever the user's function raises: that is what is looked for
             same = (type(alone), str(alone)) == (type(error), str(error))
-            return f"Decoding fails with {name(row)}{'' if same else f', alone with {type(alone).__name__}: {alone}'}."
+            others = "" if same else f", alone with {type(alone).__name__}: {alone}"
+            return f"Decoding fails {'first ' if len(records) > 1 else ''}with {name(row)}{others}."
         first = first or rows
         other = next((key for key, kind in rows.items() if first.get(key, kind) != kind), None)
         if other is not None:

@@ -26,8 +26,8 @@ def require_same_names(names_by_rank: Sequence[Sequence[str]]) -> None:
         return
     (first, first_ranks), (other, other_ranks) = list(ranks_by_names.items())[:2]
     raise DivergenceError(
-        f"The task's measure() names {', '.join(first)} on rank {', '.join(first_ranks)}, "
-        f"and {', '.join(other)} on rank {', '.join(other_ranks)}.",
+        f"The task's measure() names {', '.join(map(repr, first))} on rank {', '.join(first_ranks)}, "
+        f"and {', '.join(map(repr, other))} on rank {', '.join(other_ranks)}.",
         "A measure is averaged over the samples of all ranks, so each rank must have it.",
         "return the same names on all ranks, whatever their samples are; a name may be absent in steps in which it is "
         "absent on all ranks.",

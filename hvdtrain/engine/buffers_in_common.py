@@ -17,7 +17,7 @@ from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, dtype_text, name_of_bits
+from hvdtrain.state import State, name_of_bits
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -65,7 +65,7 @@ def _layout(arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
 
 
 def _described(array: NDArray[Any]) -> str:
-    return "values" if array.dtype.kind == "S" else f"{dtype_text(array.dtype)} {list(array.shape)}"
+    return "values" if array.dtype.kind == "S" else f"{name_of_bits(array.dtype) or array.dtype} {list(array.shape)}"
 
 
 def _hash(parts: list[bytes]) -> int:

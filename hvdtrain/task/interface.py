@@ -167,8 +167,12 @@ def require_catalog(records: Any, where: str) -> None:
         )
 
 
-def check_measures(measures: Any, samples: int) -> None:
-    """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples."""
+def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]) -> None:
+    """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples.
+
+    Args:
+        is_tensor: whether an object is a tensor of the task's framework.
+    """
     if not isinstance(measures, dict) or "loss" not in measures:
         raise UsageError(
             f"The task's measure() returned {type(measures).__name__} without a 'loss'.",
@@ -177,13 +181,29 @@ def check_measures(measures: Any, samples: int) -> None:
         )
     expected = (samples,)
     for name, value in measures.items():
-        if getattr(value, "shape", None) != expected:
-            shape = tuple(getattr(value, "shape", ()))
+        if not isinstance(name, str) or not is_tensor(value):
+            raise _wrong_kind(name, value, samples)
+        if value.shape != expected:
             raise UsageError(
-                f"The task's measure() returned {name!r} of shape {shape} for {samples} samples.",
+                f"The task's measure() returned {name!r} of shape {tuple(value.shape)} for {samples} samples.",
                 "hvdtrain weights each sample itself, so values must not be averaged over the batch.",
                 f"return one value a sample, shape ({samples},), e.g. with reduction='none'.",
             )
+
+
+def _wrong_kind(name: object, value: object, samples: int) -> UsageError:
+    if not isinstance(name, str):
+        return UsageError(
+            f"The task's measure() returned a value under the name {name!r}, an object of type {type(name).__name__}.",
+            "Measures are logged and saved by names, which are of type str.",
+            "give each measure a str as its key.",
+        )
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return UsageError(
+        f"The task's measure() returned {name!r} as an object of type {kind}.",
+        "Each measure is a tensor of the task's framework, with one value a sample.",
+        f"return a tensor of shape ({samples},), which is neither averaged over the batch nor converted.",
+    )
 
 
 def callbacks_of(task: Task) -> list[Callable[[Any], None]]:

@@ -82,7 +82,7 @@ def checked_measures(measures: Any, samples: int) -> dict[str, Any]:
         unknown = {n: v for n, v in measures.items() if tf.is_tensor(v) and not v.shape.is_fully_defined()}
         known_later = {n: v for n, v in unknown.items() if v.shape.is_compatible_with([samples])}
         measures = {**measures, **{n: tf.ensure_shape(v, [samples]) for n, v in known_later.items()}}
-    check_measures(measures, samples)
+    check_measures(measures, samples, tf.is_tensor)
     checked: dict[str, Any] = measures
     return checked
 

@@ -22,8 +22,7 @@ def require_savable_model(model: keras.Model) -> None:
         if variable.dtype not in _TRAINED:
             raise UsageError(
                 f"The trainable variable {variable.path!r} is {variable.dtype}.",
-                "Gradients of that type cannot be summed over workers, and weights that are trained are float32 in "
-                "every precision.",
+                "Gradients of that type cannot be summed over workers; those of float16, float32 and float64 can.",
                 _HINTS.get(variable.dtype, "keep real numbers, such as real and imaginary parts."),
             )
     for variable in model.variables:
@@ -55,10 +54,10 @@ def _require_known(what: str, keeper: Any) -> None:
             )
 
 
-def _parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        yield from value.values()
-    elif isinstance(value, list | tuple):
-        yield from value
-    else:
+def _parts(value: Any, around: tuple[int, ...] = ()) -> Iterator[Any]:
+    """What is in a container, or in containers in it, each of which may hold itself; or the value."""
+    if not isinstance(value, dict | list | tuple | set | frozenset):
         yield value
+    elif id(value) not in around:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _parts(part, (*around, id(value)))

@@ -24,7 +24,7 @@ from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
-from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed
+from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
 from hvdtrain.adapters.user_changes import agree_on_trained
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
@@ -76,6 +76,7 @@ class TorchAdapter(AdapterState):
         fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
         self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
         self._lr: float | None = None
+        self._rates: list[float] | None = None  # of each group, as the last step has set them
 
     def _open_whole(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
         options = self._options
@@ -139,11 +140,14 @@ class TorchAdapter(AdapterState):
         self._skipped += not changed
 
     def _set_lr(self, lr: float) -> None:
-        self._lr, groups = lr, self.optimizer.param_groups
+        groups = self.optimizer.param_groups
         if len(groups) != len(self._lr_factors):
             raise groups_changed()
-        for group, factor in zip(groups, self._lr_factors, strict=True):
-            group["lr"] = lr * factor
+        if self._rates is not None:
+            require_rates(groups, self._rates)
+        self._lr, self._rates = lr, [lr * factor for factor in self._lr_factors]
+        for group, rate in zip(groups, self._rates, strict=True):
+            group["lr"] = rate
 
     def take_changes(self, comm: Communicator) -> None:
         lr = self._lr

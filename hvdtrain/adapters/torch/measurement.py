@@ -65,7 +65,7 @@ class Measurement:
         """The losses [n] of the samples. All measures are added to the sums, for rows that count."""
         with low_precision(self._precision, self._device), batch_mask(rows.real):
             measures = self._task.measure(model, features)
-        check_measures(measures, samples)
+        check_measures(measures, samples, torch.is_tensor)
         self._sums.add(measures, rows.weights, rows.count)
         losses: torch.Tensor = measures["loss"]
         return losses

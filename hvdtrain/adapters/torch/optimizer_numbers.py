@@ -72,11 +72,12 @@ def load_numbers(optimizer: torch.optim.Optimizer, state: State) -> None:
         return to_tensor(array).to(device) if array.ndim else to_tensor(array)  # optimizers keep counts on the host
 
     saved: dict[_Place, Any] = from_text(state[NAME], on_device) if NAME in state else {}
-    for place, text in list(_texts(optimizer)):
-        if place not in saved and place not in start:
-            del _keeper(optimizer, place)[place[-1]]
-        elif place not in saved and text != start[place]:
-            _keeper(optimizer, place)[place[-1]] = from_text(start[place], on_device)
+    present = dict(_texts(optimizer))
+    for place in present.keys() - start.keys() - saved.keys():
+        del _keeper(optimizer, place)[place[-1]]
+    for place, text in start.items():
+        if place not in saved and present.get(place) != text:
+            _keeper(optimizer, place)[place[-1]] = from_text(text, on_device)
     for place, value in saved.items():
         _keeper(optimizer, place)[place[-1]] = value
 

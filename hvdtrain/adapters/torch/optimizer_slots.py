@@ -83,7 +83,9 @@ def load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.op
             for part, of in its_parts:
                 slots[index_of[id(part)]] = dict(_slot(key, of(array)) for key, array in found.items())
     groups = optimizer.state_dict()["param_groups"]
+    named = {key: value for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor)}
     optimizer.load_state_dict({"state": {i: _tensors_in(saved) for i, saved in slots.items()}, "param_groups": groups})
+    optimizer.state.update(named)  # torch has thrown away all that was there
     load_numbers(optimizer, state)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter, saved in ((parameters[index], saved) for index, saved in slots.items()):

@@ -72,9 +72,10 @@ def _extra_text(name: str, value: object) -> NDArray[Any]:
     try:
         return to_text(value, view_of_tensor)
     except NotPlainError as error:
+        path = name.rpartition(".")[0]
+        whose = f"the model's {path!r}" if path else "the model itself"
         raise UsageError(
-            f"get_extra_state() of the model's {name.rpartition('.')[0] or 'outermost module'!r} returned "
-            f"an instance of {type(error.part).__name__}.",
+            f"get_extra_state() of {whose} returned an instance of {type(error.part).__name__}.",
             "A checkpoint holds tensors, numbers and texts, and collections of them.",
             "return such values, and make the object of them in set_extra_state().",
         ) from error

@@ -101,11 +101,13 @@ def require_usable_optimizer(optimizer: Any) -> None:
 
 
 def _require_weights_exist(model: nn.Module) -> None:
-    if any(
-        isinstance(t, UninitializedParameter | UninitializedBuffer) for t in (*model.parameters(), *model.buffers())
-    ):
+    for path, module in model.named_modules():
+        tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if not any(isinstance(tensor, UninitializedParameter | UninitializedBuffer) for tensor in tensors):
+            continue
         raise UsageError(
-            "build_model() returned a model whose lazy layers have no weights yet.",
+            f"The lazy layer {f'{path!r} of the model' if path else type(module).__name__} that build_model() returned "
+            "has no weights yet.",
             "What does not exist cannot be made equal on all workers.",
             "call the model once on a batch of zeros in build_model(), or give the layers their sizes.",
         )
@@ -129,6 +131,6 @@ def _not_trained(name: str, dtype: torch.dtype) -> UsageError:
         )
     return UsageError(
         f"The parameter {name!r} is {dtype}.",
-        "Horovod adds no gradients of that type, and weights that are trained are float32 in every precision.",
+        "Horovod adds no gradients of that type; weights that are trained are float16, float32 or float64.",
         "build the model in float32 and train with --precision bf16; what is frozen (requires_grad=False) may stay so.",
     )

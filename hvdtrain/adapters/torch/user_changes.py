@@ -55,10 +55,8 @@ class UserChanges:
         self._require_same_model()
         if self._read_groups() != self._groups:
             raise groups_changed()
-        rates = [group["lr"] for group in self._optimizer.param_groups]
-        for rate, expected in zip(rates, learning_rates or rates, strict=True):
-            if rate != expected:
-                raise learning_rate_changed(rate, expected)
+        if learning_rates is not None:
+            require_rates(self._optimizer.param_groups, learning_rates)
         self._require_trainable(self._unfrozen())
         return [name for name, parameter in self._parameters.items() if parameter.requires_grad]
 
@@ -145,6 +143,14 @@ def _guard(name: str) -> Callable[[torch.Tensor], None]:
         )
 
     return refuse
+
+
+def require_rates(groups: Sequence[Mapping[str, Any]], rates: Sequence[float]) -> None:
+    """Raise `HvdtrainError` unless the learning rates of the optimizer's groups are these."""
+    for group, expected in zip(groups, rates, strict=True):
+        rate = group["lr"]
+        if rate is not expected and rate != expected:  # rates may be tensors, which a GPU would be waited for
+            raise learning_rate_changed(rate, expected)
 
 
 def groups_changed() -> HvdtrainError:

@@ -74,7 +74,7 @@ def check_other_sizes(setting: Setting, comm: Communicator) -> None:
     """A buffer that grows by another number of rows on each rank: named before the first checkpoint is written."""
     with pytest.raises(DivergenceError) as error:
         train(setting, comm, EVERY_STEP, None, None)
-    assert error.value.fact == "The buffer 'held0' is <f4 [2] on rank 1, and <f4 [1] on rank 0."
+    assert error.value.fact == "The buffer 'held0' is float32 [2] on rank 1, and float32 [1] on rank 0."
     assert setting.store().paths() == []
 
 

@@ -11,7 +11,7 @@ from hvdtrain.errors import DivergenceError
 def test_ranks_that_measure_nothing_agree_with_all() -> None:
     require_same_names([[], ["loss", "accuracy"], [], ["accuracy", "loss"]])
     require_same_names([[], []])
-    with pytest.raises(DivergenceError, match="names a, loss on rank 1, 5, and b, loss on rank 3"):
+    with pytest.raises(DivergenceError, match="names 'a', 'loss' on rank 1, 5, and 'b', 'loss' on rank 3"):
         require_same_names([[], ["loss", "a"], [], ["loss", "b"], [], ["a", "loss"]])
 
 

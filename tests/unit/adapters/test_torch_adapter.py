@@ -160,7 +160,10 @@ REFUSED = {
     "another measure's mean": (lambda m: {**m, "accuracy": m["accuracy"].mean()}, "'accuracy' of shape ()"),
     "a column": (lambda m: {"loss": m["loss"][:, None]}, "'loss' of shape (4, 1) for 4 samples"),
     "too few": (lambda m: {"loss": m["loss"][:3]}, "'loss' of shape (3,) for 4 samples"),
-    "a number": (lambda m: {**m, "accuracy": 0.5}, "'accuracy' of shape ()"),
+    "a number": (lambda m: {**m, "accuracy": 0.5}, "'accuracy' as an object of type float."),
+    "an array": (lambda m: {**m, "accuracy": m["accuracy"].numpy()}, "'accuracy' as an object of type numpy.ndarray."),
+    "a list": (lambda m: {**m, "accuracy": m["accuracy"].tolist()}, "'accuracy' as an object of type list."),
+    "no text as a name": (lambda m: {**m, 3: m["accuracy"]}, "a value under the name 3, an object of type int."),
 }
 
 

@@ -174,7 +174,9 @@ def test_a_lazy_model_and_an_optimizer_with_a_closure_are_refused() -> None:
         def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
             return torch.optim.LBFGS(model.parameters(), lr=lr)
 
-    with pytest.raises(UsageError, match="lazy layers have no weights yet"):
+    with pytest.raises(
+        UsageError, match="The lazy layer '1' of the model that build_model\\(\\) returned has no weights yet"
+    ):
         TorchAdapter(Lazy(), Topology.single(), 3, 0.1, TrainingOptions())
     with pytest.raises(UsageError, match="LBFGS needs a closure"):
         TorchAdapter(Closure(), Topology.single(), 3, 0.1, TrainingOptions())

@@ -90,6 +90,8 @@ def test_what_a_torch_step_cannot_do_is_refused_in_that_step(facts_of: Any) -> N
         "grad mode": "torch.is_grad_enabled() is False in a training step.",
         "unfrozen": "User code has unfrozen '0.weight' within an epoch.",
         "group added": "User code has changed the parameter groups of the optimizer during training.",
+        "learning rate": "The optimizer's learning rate is 1.0; the last step has set it to 0.1.",
+        "rates of the schedule": "",
     }
 
 
@@ -107,3 +109,11 @@ def test_what_tensorflow_refuses_itself_or_cannot_see(facts_of: Any) -> None:
     assert "cannot be modified after initialization" in facts["threads"]
     without, changed = facts["attribute_of_a_layer"]
     assert without == changed
+
+
+def test_measures_that_are_no_tensors_of_tensorflow_or_have_no_names_are_refused(facts_of: Any) -> None:
+    assert facts_of("tensorflow")["measures"] == [
+        "The task's measure() returned 'a' as an object of type numpy.ndarray.",
+        "The task's measure() returned 'a' as an object of type list.",
+        "The task's measure() returned a value under the name 3, an object of type int.",
+    ]

@@ -163,7 +163,7 @@ def test_measures_that_ranks_name_differently_are_refused_with_the_names(names: 
         adder.read_sums = lambda: Sums({"loss": 1.0, **({name: 5.0} if name else {})}, 0.0)
         return meter.reduce("validation")
 
-    first, others = ("loss, " + name if name else "loss" for name in names)
+    first, others = (f"'loss', {name!r}" if name else "'loss'" for name in names)
     for error in run_on_ranks(3, work):
         assert isinstance(error, DivergenceError)
         assert error.joint

@@ -110,5 +110,6 @@ def test_what_a_keras_model_and_its_optimizer_hold(keras_forker: Forker, data: D
         "weights of complex64": "The trainable variable 'weighted/w' is complex64.",
         "texts": "The variable 'weighted/w' holds texts.",
         "a variable of TensorFlow's in a layer": "The layer 'raw' keeps a tf.Variable in 'counts'.",
+        "a variable of TensorFlow's in nested containers": "The layer 'raw' keeps a tf.Variable in 'counts'.",
         "a variable of TensorFlow's in the optimizer": "The optimizer RawCounting keeps a tf.Variable in 'count'.",
     }

@@ -129,6 +129,6 @@ def test_in_processes_seeding_each_record_is_right(torch_run: Command) -> None:
 def test_a_record_that_cannot_be_decoded_is_named(processes: str, torch_run: Command) -> None:
     ended = torch_run("Failing", "--max-steps", "100", "--data.processes", processes)
     assert ended.code == 1
-    assert "ArithmeticError: cannot decode\nDecoding fails with record 7 (" in ended.stderr
+    assert "ArithmeticError: cannot decode\nDecoding fails first with record 7 (" in ended.stderr
     assert "train-00000-of-" in ended.stderr
     assert " @ byte " in ended.stderr

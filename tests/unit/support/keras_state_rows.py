@@ -86,9 +86,9 @@ class Counting(keras.optimizers.SGD):  # type: ignore[misc]  # Keras has no type
 
 
 class KeepsRaw(layers.Layer):  # type: ignore[misc]  # Keras has no types
-    def __init__(self) -> None:
+    def __init__(self, nested: bool = False) -> None:
         super().__init__(name="raw")
-        self.counts = [tf.Variable(0.0)]
+        self.counts: list[Any] = [{"of": (tf.Variable(0.0),)}] if nested else [tf.Variable(0.0)]
 
     def call(self, x: Any) -> Any:
         return x
@@ -117,6 +117,7 @@ REFUSED: dict[str, Callable[[], Rows]] = {
     "weights of complex64": lambda: Rows(lambda: Weighted("complex64")),
     "texts": lambda: Rows(lambda: Weighted("string", trainable=False)),
     "a variable of TensorFlow's in a layer": lambda: Rows(KeepsRaw),
+    "a variable of TensorFlow's in nested containers": lambda: Rows(lambda: KeepsRaw(nested=True)),
     "a variable of TensorFlow's in the optimizer": lambda: Rows(optimizer=RawCounting),
 }
 

@@ -129,6 +129,25 @@ class Numbers(torch.optim.SGD):
         super().step(closure)
 
 
+class Begun(torch.optim.SGD):
+    """Keeps numbers under names in `state` from its construction on: some change, and its step needs all of them."""
+
+    def __init__(self, weights: Any, lr: float) -> None:
+        super().__init__(weights, lr=lr)
+        named: dict[Any, Any] = self.state
+        named["global"] = {"n": 0}
+        named["fixed"] = {"factor": 0.5}
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        named: dict[Any, Any] = self.state
+        named["global"]["n"] += 1
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter.grad.mul_(named["fixed"]["factor"] / named["global"]["n"])
+        super().step(closure)
+
+
 class Slots(torch.optim.SGD):
     """Keeps slots of several dtypes, and values in Python, for each parameter; `bad` is what cannot be saved."""
 

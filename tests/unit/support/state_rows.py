@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from numpy_training import CLASSES, WIDTH
 from state_models import (
+    Begun,
     Drawing,
     Extra,
     Growing,
@@ -98,6 +99,7 @@ SAVED: dict[str, Callable[[], Row]] = {
     "buffers that change their size": lambda: Row(Growing),
     "a buffer that changes its type": lambda: with_buffers(lambda: [torch.tensor(0)], lambda held: held + 0.5),
     "numbers of the optimizer": lambda: Row(lambda: Holder(lambda _: None), Numbers),
+    "numbers that the optimizer has at its start": lambda: Row(lambda: Holder(lambda _: None), Begun),
     "slots of the optimizer": lambda: Row(lambda: Holder(lambda _: None), Slots),
 }
 
@@ -137,12 +139,15 @@ REFUSED: dict[str, tuple[Callable[[], Row], str]] = {
     ),
     "a buffer made of two": (_buffer(lambda: TwoTensor(torch.ones(2), torch.ones(2))), "'held0' is a TwoTensor"),
     "a buffer of uint4": (_buffer(lambda: torch.empty(2, dtype=torch.uint4)), "'held0' is torch.uint4"),
-    "lazy weights": (lambda: Row(lambda: nn.Sequential(nn.LazyLinear(CLASSES))), "lazy layers"),
+    "lazy weights": (lambda: Row(lambda: nn.Sequential(nn.LazyLinear(CLASSES))), "The lazy layer '0' of"),
     "lazy buffers": (
         lambda: Row(lambda: nn.Sequential(nn.Linear(WIDTH, CLASSES), nn.LazyBatchNorm1d(affine=False))),
-        "lazy layers",
+        "The lazy layer '1' of",
     ),
-    "extra state of objects": (lambda: Row(lambda: Extra(Kept(), lambda kept: kept)), "returned an instance of Kept"),
+    "extra state of objects": (
+        lambda: Row(lambda: Extra(Kept(), lambda kept: kept)),
+        "model itself returned an instance of Kept",
+    ),
     "an optimizer in an optimizer": (
         lambda: Row(lambda: Holder(lambda _: None), Wrapping),
         "Adam in the attribute 'inner'",

@@ -17,6 +17,7 @@ from numpy_training import CLASSES, WIDTH, NumpyTask, decode_rows
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
 from hvdtrain.task.interface import Task
 from hvdtrain.topology import Topology
 
@@ -122,6 +123,27 @@ def _attribute_of_a_layer() -> list[list[float]]:
     return weights
 
 
+class Measures(Rows):
+    """With one more."""
+
+    def __init__(self, more: dict[Any, Any]) -> None:
+        self._more = more
+
+    def measure(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        return {**super().measure(model, batch), **self._more}
+
+
+def _measures() -> list[str]:
+    """What is said about values of other kinds."""
+    facts = []
+    for added in ({"a": np.ones(4, np.float32)}, {"a": [1.0] * 4}, {3: tf.ones(4)}):
+        try:
+            KerasAdapter(Measures(added), Topology.single(), 1, 0.1, TrainingOptions()).train_step(batch(), 0, 0.1)
+        except UsageError as error:
+            facts.append(error.fact)
+    return facts
+
+
 def more() -> dict[str, Any]:
     """Rows that are neither all refused when an epoch begins, nor without any effect."""
-    return {"threads": _threads(), "attribute_of_a_layer": _attribute_of_a_layer()}
+    return {"threads": _threads(), "attribute_of_a_layer": _attribute_of_a_layer(), "measures": _measures()}

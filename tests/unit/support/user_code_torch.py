@@ -96,6 +96,19 @@ def _refused_in_step(change: Callable[[Any], object], undo: Callable[[], object]
     return ""
 
 
+def _measured_and_scheduled() -> str:
+    """What is said where only the schedule changes the rate, and in tuning, which puts the state back."""
+    adapter = _opened()
+    before = adapter.state()
+    try:
+        for rate in (0.0, 0.1, 0.05):
+            adapter.train_step(batch(), 0, rate)
+            adapter.load_state(before)
+    except HvdtrainError as error:
+        return error.fact
+    return ""
+
+
 def _hooks() -> list[str]:
     called: list[str] = []
     adapter = _opened()
@@ -141,6 +154,8 @@ def more() -> dict[str, Any]:
         "grad mode": _refused_in_step(lambda _: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
         "unfrozen": _refused_in_step(lambda adapter: adapter.model[0].weight.requires_grad_(True)),
         "group added": _refused_in_step(lambda a: a.optimizer.add_param_group({"params": [a.model[0].bias]})),
+        "learning rate": _refused_in_step(lambda a: a.optimizer.param_groups[0].update(lr=1.0)),
+        "rates of the schedule": _measured_and_scheduled(),
     }
     return {
         "in_step": in_step,

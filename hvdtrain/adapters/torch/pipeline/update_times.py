@@ -33,7 +33,8 @@ def update_times(task: Task, options: TrainingOptions, lr: float) -> tuple[float
     optimizer.step()
     seconds = min(_timed(optimizer, device) for _ in range(_REPEATS))
     nbytes = sum(p.nbytes for p in chosen)
-    kept = sum(value.nbytes for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value))
+    slots = [slot for key, of in optimizer.state.items() if torch.is_tensor(key) for slot in of.values()]
+    kept = sum(slot.nbytes for slot in slots if torch.is_tensor(slot))
     for parameter in chosen:
         parameter.grad, parameter.data = None, parameter.data.cpu()
     return seconds / nbytes, kept / nbytes
