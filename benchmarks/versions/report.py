@@ -18,7 +18,7 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "step of ResNet-18, torch": ("step", "resnet18", "3", "5", "3"),
     "step of the MLP, TensorFlow": ("step", "mlp-tensorflow", "50", "100", "10"),
     "step of 20 × Linear(1024), TensorFlow": ("step", "linear20-tensorflow", "3", "5", "4"),
-    "step of ResNet-18, TensorFlow": ("step", "resnet18-tensorflow", "3", "5", "3"),
+    "step of ResNet-18, TensorFlow": ("step", "resnet18-tensorflow", "2", "3", "2"),
     "hvdtrain launch local to the first step, torch": ("start", "local"),
     "mpirun to the first step, torch": ("start", "mpirun"),
     "an epoch of 20,480 TFRecords of 3 KB, shuffled": ("loader", "shuffled"),

@@ -177,9 +177,9 @@ def test_each_stage_takes_what_the_first_replica_has() -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"model/bank": np.zeros((2, 3))}, "'bank' is <f8 [2, 3] on rank 1, and <f8 [1, 3] on rank 0"),
-        ({"model/bank": np.zeros((1, 3), np.int64)}, "'bank' is <i8 [1, 3] on rank 1, and <f8 [1, 3] on rank 0"),
-        ({}, "'bank' is missing on rank 1, and <f8 [1, 3] on rank 0"),
+        ({"model/bank": np.zeros((2, 3))}, "'bank' is float64 [2, 3] on rank 1, and float64 [1, 3] on rank 0"),
+        ({"model/bank": np.zeros((1, 3), np.int64)}, "'bank' is int64 [1, 3] on rank 1, and float64 [1, 3] on rank 0"),
+        ({}, "'bank' is missing on rank 1, and float64 [1, 3] on rank 0"),
     ],
 )
 def test_buffers_of_other_sizes_are_named_on_all_ranks(other: State, words: str) -> None:
