@@ -36,7 +36,7 @@ def train(framework: str, topology: Topology, case: str, options: dict[str, Any]
         with _watched(framework, sums) if step == 0 else _nothing():
             adapter.train_steps(batches, step, [LR] * per_call)
         hashes.append(_hashes(adapter))
-    largeness = {name: float(np.abs(array).sum()) for name, array in adapter.view_state().items() if "model/" in name}
+    largeness = {name: float(np.abs(array).sum()) for name, array in adapter.view_weights().items()}
     return {"hashes": hashes, "sums": sums, "largeness": largeness}
 
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch, RecordBatch
 from hvdtrain.adapters.interface import Adapter
+from hvdtrain.comm.interface import Communicator
+from hvdtrain.errors import HvdtrainError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.interface import Features, Splits, Task
 
@@ -80,6 +82,15 @@ def vector(adapter: Adapter, prefix: str) -> NDArray[Any]:
     """The one float array of WIDTH numbers whose name begins so."""
     (found,) = [a for n, a in adapter.state().items() if n.startswith(prefix) and a.size == WIDTH]
     return np.array(found.reshape(-1))
+
+
+def said_of_changes(adapter: Adapter, comm: Communicator) -> str:
+    """What `take_changes` says on this rank, after user code has done something on it."""
+    try:
+        adapter.take_changes(comm)
+    except HvdtrainError as error:
+        return error.fact if error.joint else f"on this rank alone: {error.fact}"
+    return "nothing"
 
 
 def done(rank: int) -> None:

@@ -12,14 +12,13 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import keras
 import tensorflow as tf
-from linear_training import LR, WIDTH, NoData, batch_of, done
+from linear_training import LR, WIDTH, NoData, batch_of, done, said_of_changes
 
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.comm.interface import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import assert_equal_weights
-from hvdtrain.errors import HvdtrainError
 from hvdtrain.topology import detect_topology
 
 
@@ -70,11 +69,7 @@ def refusal(comm: Communicator, change: Callable[[KerasAdapter], object]) -> str
     """What `take_changes` says on this rank, after user code has done something on it."""
     adapter = KerasAdapter(Unused(), comm.topology, 1, LR, TrainingOptions())
     change(adapter)
-    try:
-        adapter.take_changes(comm)
-    except HvdtrainError as error:
-        return error.fact if error.joint else f"on this rank alone: {error.fact}"
-    return "nothing"
+    return said_of_changes(adapter, comm)
 
 
 def check_refused(comm: Communicator) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from linear_training import LR, WIDTH, NoData, batch_of, done
+from linear_training import LR, WIDTH, NoData, batch_of, done, said_of_changes
 from torch import nn
 
 from hvdtrain.adapters.open import open_adapter
@@ -19,7 +19,6 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
-from hvdtrain.errors import HvdtrainError
 from hvdtrain.topology import Topology, detect_topology
 
 SIZES: Final = (5, 3, 600)
@@ -164,11 +163,7 @@ def refusal(comm: Communicator, change: Callable[[Head], object], **options: Any
     adapter = open_adapter(task, comm.topology, 1, LR, TrainingOptions(**options))
     adapter.train_step(batch_of(comm.topology.size, 0, [comm.topology.rank]), 0, LR)
     change(task)
-    try:
-        adapter.take_changes(comm)
-    except HvdtrainError as error:
-        return error.fact if error.joint else f"on this rank alone: {error.fact}"
-    return "nothing"
+    return said_of_changes(adapter, comm)
 
 
 def check_refused(comm: Communicator) -> None:
