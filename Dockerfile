@@ -65,7 +65,6 @@ FROM packages AS hvdtrain
 COPY LICENSE README.md pyproject.toml setup.py ./
 COPY data_sharding/ data_sharding/
 COPY hvdtrain/ hvdtrain/
-COPY launch/ launch/
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 
 FROM ${RUNTIME_IMAGE} AS image
@@ -88,7 +87,7 @@ RUN if getent passwd 1000; then userdel --remove "$(id --name --user 1000)"; fi;
     ln --symbolic /runs /workspace/runs
 COPY docker/sshd_config /home/hvdtrain/.sshd_config
 COPY docker/ssh_config /etc/ssh/ssh_config.d/hvdtrain.conf
-COPY --chmod=755 launch/sagemaker/train.sh /usr/local/bin/train
+COPY --chmod=755 hvdtrain/launch/sagemaker/train.sh /usr/local/bin/train
 COPY --chmod=755 docker/health.py /usr/local/bin/hvdtrain-health
 
 COPY --from=packages /opt/hvdtrain /opt/hvdtrain

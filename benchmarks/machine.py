@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
-_MEASURED = ("data_sharding", "hvdtrain", "launch", "benchmarks")
+_MEASURED = ("data_sharding", "hvdtrain", "benchmarks")
 
 
 def describe() -> dict[str, Any]:

@@ -34,7 +34,7 @@ from data_sharding.errors import (
     PlanError,
     ShardingError,
 )
-from data_sharding.formats.interface import RecordFormat, RecordIndex
+from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards

@@ -28,7 +28,7 @@ def repetitions(size: int) -> int:
 
 def hvdtrain_arm() -> tuple[int, int, Callable[[int], Any], Sum]:
     """Horovod as hvdtrain opens it: `hvdtrain.comm`'s settings, and its patches, which the arm "horovod" has too."""
-    from hvdtrain.comm.horovod import set_defaults
+    from hvdtrain.comm.horovod_world import set_defaults
 
     set_defaults(os.environ, stall_timeout=600)
     return horovod_arm()

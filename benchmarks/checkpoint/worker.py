@@ -30,7 +30,7 @@ def hvdtrain(model: Bag, optimizer: torch.optim.Optimizer, folder: Path, waits: 
     from hvdtrain.checkpoints.format import Position
     from hvdtrain.checkpoints.store import CheckpointStore
     from hvdtrain.checkpoints.writer import CheckpointWriter
-    from hvdtrain.comm.interface import SerialCommunicator
+    from hvdtrain.comm.communicator import SerialCommunicator
     from hvdtrain.topology import Topology
 
     writer = CheckpointWriter(SerialCommunicator(Topology.single()), CheckpointStore(folder, keep=1), {})

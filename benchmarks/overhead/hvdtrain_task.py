@@ -14,7 +14,7 @@ import hvdtrain
 from benchmarks.overhead.problem import BATCH, LR, Clock, decode, model, optimizer_of, records
 from data_sharding import RecordBatch
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features
+from hvdtrain.task.task import Features
 
 
 class Overhead(hvdtrain.Task):

@@ -10,7 +10,7 @@ import statistics
 import time
 from typing import Any, cast
 
-from hvdtrain.adapters.laps import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, Laps
+from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, Laps
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.slowness.gauge import INTERVAL, Gauge
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.graph_laps import GraphLaps
-from hvdtrain.adapters.laps import PARTS
+from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
+from hvdtrain.adapters.step_timer import PARTS
 
 _STEPS, _REPEATS, _VARIABLES = 2_000, 7, 4
 

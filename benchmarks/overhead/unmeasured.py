@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hvdtrain.adapters.laps import PARTS, Laps
+from hvdtrain.adapters.step_timer import PARTS, Laps
 from hvdtrain.cli import main
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.slowness.gauge import Gauge

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.commands import printed_json
-from hvdtrain.run.planning.emulated_links import EmulatedLinks, emulated_links
+from hvdtrain.experiments.emulated_links import EmulatedLinks, emulated_links
 
 RATES = (50, 200, 1000)
 """Million bits a second."""

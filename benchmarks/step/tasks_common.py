@@ -9,7 +9,7 @@ import hvdtrain
 from benchmarks.step.workload import LR, RECORDS, inputs, labels
 from data_sharding import RecordBatch
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features
+from hvdtrain.task.task import Features
 
 _LOCK_SECONDS = 60.0
 

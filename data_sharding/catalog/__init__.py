@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog.file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
+from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
 from data_sharding.formats.image_folder import rooted
-from data_sharding.formats.interface import RecordFormat, RecordIndex
+from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files

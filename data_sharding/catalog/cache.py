@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import filelock
 
 from data_sharding.catalog import Catalog, OnCorrupt
-from data_sharding.catalog.file import VERSION
+from data_sharding.catalog.catalog_file import VERSION
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
 from data_sharding.formats.image_folder import rooted
-from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import format_named, format_of, format_options
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files

@@ -27,7 +27,7 @@ from data_sharding.checks import whole
 from data_sharding.convert import targets
 from data_sharding.convert.sources import ImageNames, index_source, records_in
 from data_sharding.errors import CorruptRecordError, ExampleError, PlanError
-from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tar_members import tar_sample
 from data_sharding.formats.writers import shard_names, too_few

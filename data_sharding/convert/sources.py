@@ -19,7 +19,7 @@ from data_sharding.catalog import Catalog
 from data_sharding.class_names import root_of
 from data_sharding.convert.targets import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.formats.interface import GZIP_MAGIC, RecordFormat
+from data_sharding.formats.record_format import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.formats.tar import scan_archive
 from data_sharding.formats.tar_parts import join_samples

@@ -30,7 +30,7 @@ import numpy as np
 from data_sharding import example
 from data_sharding.errors import ExampleError, PlanError
 from data_sharding.example import Feature, FeatureInput
-from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.recordio import RecordIOFormat
 from data_sharding.formats.tar_members import TarSample, tar_sample
 from data_sharding.formats.tar_parts import SampleParts

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
-from data_sharding.formats.interface import RecordIndex
+from data_sharding.formats.record_format import RecordIndex
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc
 from data_sharding.storage import ByteSource, is_remote
 

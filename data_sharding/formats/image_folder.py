@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.formats.interface import RecordFormat, RecordIndex
+from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.storage import ByteSource, is_remote
 from data_sharding.storage.input_files import Paths, listing
 

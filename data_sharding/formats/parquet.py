@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats import parquet_rows
-from data_sharding.formats.interface import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.parquet_columns import Columns, choose_columns
+from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
 

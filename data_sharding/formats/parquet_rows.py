@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from data_sharding import example
 from data_sharding.errors import PlanError
-from data_sharding.formats.interface import Damaged
 from data_sharding.formats.parquet_columns import Columns, choose_columns, float64_columns
+from data_sharding.formats.record_format import Damaged
 from data_sharding.storage import ByteSource, FileEntry
 from data_sharding.storage.byte_source import SourceFile
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
+from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
 from data_sharding.storage import ByteSource
 
 Multipart = Literal["dmlc", "sagemaker"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from data_sharding.errors import PlanError
-from data_sharding.formats.interface import RecordFormat
+from data_sharding.formats.record_format import RecordFormat
 from data_sharding.storage.file_entry import matches
 from data_sharding.storage.input_files import Paths, listing
 
@@ -22,7 +22,7 @@ _FORMATS: Final = {
     "tar": "data_sharding.formats.tar:TarFormat",
     "parquet": "data_sharding.formats.parquet:ParquetFormat",
     "image_folder": "data_sharding.formats.image_folder:ImageFolderFormat",
-    "text": "data_sharding.formats.text:TextFormat",
+    "text": "data_sharding.formats.text_file:TextFormat",
 }
 """Name → class, in the order in which file names are tried. Imported on first use: some need an extra."""
 

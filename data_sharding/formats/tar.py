@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, refuse_gzip
+from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, refuse_gzip
 from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
 from data_sharding.formats.tar_parts import SampleParts
 from data_sharding.storage import ByteSource

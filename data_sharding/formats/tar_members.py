@@ -16,7 +16,7 @@ import zlib
 from typing import Final, NamedTuple
 
 from data_sharding.errors import ExampleError
-from data_sharding.formats.interface import FrameError
+from data_sharding.formats.record_format import FrameError
 from data_sharding.storage import ByteSource
 
 BLOCK: Final = 512

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.idx_file import idx_path, read_idx
-from data_sharding.formats.interface import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip, scan_file
+from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip, scan_file
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.storage import ByteSource
 

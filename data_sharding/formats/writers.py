@@ -13,7 +13,7 @@ from data_sharding.errors import PlanError
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
 from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
-from data_sharding.storage.local import OUT_OF_DESCRIPTORS, out_of_descriptors
+from data_sharding.storage.mapped_file import OUT_OF_DESCRIPTORS, out_of_descriptors
 
 
 class _Writer:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from data_sharding.checks import at_least
 from data_sharding.errors import PlanError, ShardingError
 from data_sharding.loading.decoding import Decode, Decoded
-from data_sharding.loading.messages import Arena, Failure, Setup, receive, send
+from data_sharding.loading.helper_messages import Arena, Failure, Setup, receive, send
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 

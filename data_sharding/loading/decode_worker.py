@@ -19,7 +19,7 @@ from typing import Final
 
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
-from data_sharding.loading.messages import Arena, Failure, Setup, receive, send
+from data_sharding.loading.helper_messages import Arena, Failure, Setup, receive, send
 from data_sharding.loading.record_reader import RecordReader
 
 # Between looks at who the parent is: a descendant that the parent forked may hold the socket open after its death.

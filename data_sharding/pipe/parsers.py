@@ -7,7 +7,7 @@ import numpy as np
 from data_sharding.checks import one_of
 from data_sharding.formats import recordio
 from data_sharding.formats import tfrecord_framing as tfrecord
-from data_sharding.formats.interface import GZIP_MAGIC, FrameError
+from data_sharding.formats.record_format import GZIP_MAGIC, FrameError
 
 Framing = Literal["tfrecord", "recordio", "recordio-sagemaker"]
 

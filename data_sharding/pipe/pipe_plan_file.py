@@ -8,7 +8,7 @@ from typing import Any, Final, get_args
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
-from data_sharding.formats.interface import scan_file
+from data_sharding.formats.record_format import scan_file
 from data_sharding.formats.registry import format_named
 from data_sharding.pipe.parsers import Framing
 from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan

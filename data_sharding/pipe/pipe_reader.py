@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from data_sharding.errors import ChangedDataError, CorruptRecordError, PlanError
-from data_sharding.formats.interface import FrameError
+from data_sharding.formats.record_format import FrameError
 from data_sharding.pipe.fifo import Fifo, PassName, await_fifo
 from data_sharding.pipe.locks import ChannelLock
 from data_sharding.pipe.parsers import FrameParser, Framing, parser_for

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from data_sharding.storage.byte_source import ByteSource as ByteSource
 from data_sharding.storage.file_entry import FileEntry as FileEntry
-from data_sharding.storage.local import open_local, stat_local, verify_local
+from data_sharding.storage.mapped_file import open_local, stat_local, verify_local
 
 
 def is_remote(path: str) -> bool:

@@ -8,15 +8,15 @@ from typing import Any
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.gradient_sync import SyncState
-from hvdtrain.adapters.laps import SpanSink
-from hvdtrain.adapters.sharded_state import Arrays, ShardedState
+from hvdtrain.adapters.gathered_state import Arrays, ShardedState
 from hvdtrain.adapters.stage_state import StageState
+from hvdtrain.adapters.step_timer import SpanSink
+from hvdtrain.adapters.sync_state import SyncState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.named_arrays import NO_STATE, State
 
 
 class AdapterState(ABC):

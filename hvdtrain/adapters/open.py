@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hvdtrain.adapters.interface import TunableAdapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.adapters.profile import Profiler
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 
@@ -144,6 +144,6 @@ def time_message(topology: Topology, options: TrainingOptions, sizes: Sequence[i
         topology: of an even number of torch workers, whose process sets have been formed.
         sizes: bytes, multiples of 4.
     """
-    from hvdtrain.adapters.torch.pipeline.open import times_of_messages
+    from hvdtrain.adapters.torch.pipeline.staged_parts import times_of_messages
 
     return times_of_messages(topology, options.parallel, sizes)

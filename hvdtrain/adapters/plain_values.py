@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.state import dtype_of, dtype_text
+from hvdtrain.named_arrays import dtype_of, dtype_text
 
 ToArray = Callable[[Any], NDArray[Any] | None]
 """The array of a framework's tensor; None for anything else."""

@@ -6,9 +6,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.state import State, dtype_of, dtype_text
+from hvdtrain.named_arrays import State, dtype_of, dtype_text
 
 MESSAGE_BYTES: Final = 16 * 2**20
 _Slice = tuple[int, str, str | None]

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.slices import join_slices
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 from hvdtrain.topology.grid import Grid
 
 

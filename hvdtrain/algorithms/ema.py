@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hvdtrain.state import NO_STATE, State, require_fit
+from hvdtrain.named_arrays import NO_STATE, State, require_fit
 
 PREFIX = "ema/"
 """Begins the names of averages in a checkpoint."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 # The defaults of torch.amp.GradScaler and of Keras' LossScaleOptimizer.
 _FIRST = 2.0**16

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
 from data_sharding.errors import CatalogError, MissingDataError
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, agree, broadcast_json, do_while_others_wait, gather_bytes, gather_json
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines, unwritable, write_atomically

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hvdtrain.audit.report import read_coverage
+from hvdtrain.audit.audit_summary import read_coverage
+from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.faults import inject
-from hvdtrain.chaos.job import Job
 from hvdtrain.chaos.schedule import Fault
 from hvdtrain.errors import RESUMABLE, HvdtrainError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from hvdtrain.chaos.job import Job, send
+from hvdtrain.chaos.disturbed_job import Job, send
 from hvdtrain.chaos.schedule import Fault
 
 _SLICE_SECONDS: Final = 0.05

@@ -29,7 +29,7 @@ from hvdtrain.algorithms.early_stopping import ValidationHistory
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.files import write_json
-from hvdtrain.state import State, as_numbers
+from hvdtrain.named_arrays import State, as_numbers
 
 FORMAT = 1
 _PARTS = ("model", "optimizer")

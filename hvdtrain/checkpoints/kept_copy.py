@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.named_arrays import NO_STATE, State
 
 
 class KeptCopy:

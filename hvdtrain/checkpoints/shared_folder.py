@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable

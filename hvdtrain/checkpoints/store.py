@@ -23,7 +23,7 @@ from hvdtrain.checkpoints.format import (
 )
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 _STAGED = ".parts.tmp"  # ends the name of a folder into which several ranks write
 CHECKPOINT_NAME = re.compile(r"step_(\d{8,})")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.state import State, bits_dtype, name_of_bits
+from hvdtrain.named_arrays import State, bits_dtype, name_of_bits
 
 _TEXT: Final = "text"
 _COMPLEX: Final[dict[str, type[np.floating[Any]]]] = {"complex64": np.float32, "complex128": np.float64}

@@ -30,9 +30,9 @@ from hvdtrain.checkpoints.format import (
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.saved import Saved, diverged, failure_of, not_finite, not_written
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
-from hvdtrain.state import NO_STATE, State, weights_digest
+from hvdtrain.named_arrays import NO_STATE, State, weights_digest
 
 COPIES: Final = 2
 """Of the state, at most: one that is written, and one that waits."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.cli.main import who
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
@@ -19,7 +19,7 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.training import train
 from hvdtrain.run.worlds import first_world, run_in_worlds
 from hvdtrain.stop_requests import StopSignals
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
 from hvdtrain.world_channel import claim_world_channel
 

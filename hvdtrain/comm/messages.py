@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from hvdtrain import activity
-from hvdtrain.comm.failure import end_process
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.peer_failure import end_process
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 
 T = TypeVar("T")

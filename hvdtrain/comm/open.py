@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from hvdtrain.comm import horovod
-from hvdtrain.comm.connections import remembering_connections
-from hvdtrain.comm.failure import bounded_start, limit_waits
-from hvdtrain.comm.interface import Binding, Communicator, HorovodCommunicator, SerialCommunicator
-from hvdtrain.comm.stages import form_stage_sets
+from hvdtrain.comm import horovod_world
+from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
+from hvdtrain.comm.horovod_connections import remembering_connections
+from hvdtrain.comm.peer_failure import bounded_start, limit_waits
+from hvdtrain.comm.stage_groups import form_stage_sets
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.errors import UsageError
@@ -50,13 +50,13 @@ def open_communicator(
             resolve(process_sets, [0])
         return SerialCommunicator(topology)
     require_horovod(framework)
-    horovod.set_defaults(os.environ, stall_timeout)
+    horovod_world.set_defaults(os.environ, stall_timeout)
     sets = Sets(process_sets, parallel)
     if process_sets is not None or parallel.is_pipeline:
-        horovod.allow_process_sets(os.environ)
+        horovod_world.allow_process_sets(os.environ)
     binding = load_binding(framework)
     meanwhile()
-    if not horovod.starts_processes_only(topology, os.environ):
+    if not horovod_world.starts_processes_only(topology, os.environ):
         return _connected(binding, topology, stall_timeout, sets)
     from hvdtrain.comm.rendezvous.connect import connected_ranks
 
@@ -76,10 +76,10 @@ class Sets(NamedTuple):
 def _connected(binding: Binding, topology: Topology, stall_timeout: float, sets: Sets) -> Communicator:
     with bounded_start(topology, os.environ), remembering_connections():
         binding.hvd.init()
-    comm = HorovodCommunicator(binding, horovod.confirmed(topology, binding.hvd))
+    comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
     limit_waits(topology.rank, stall_timeout)
     if sets.named is not None:
-        horovod.form_process_sets(comm, binding.hvd, sets.named)
+        horovod_world.form_process_sets(comm, binding.hvd, sets.named)
     form_stage_sets(comm, binding.hvd, sets.parallel)
     return comm
 
@@ -108,7 +108,7 @@ def load_binding(framework: str) -> Binding:
 
 
 def measured_allreduce(framework: str) -> Any:
-    """The framework's `hvdtrain.doctor.allreduce.Prepared`."""
+    """The framework's `hvdtrain.doctor.allreduce_times.Prepared`."""
     if framework == "torch":
         from hvdtrain.comm.torch_binding import TorchAllreduce
 

@@ -11,7 +11,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from hvdtrain.comm.interface import Array, Reduction, transport
+from hvdtrain.comm.communicator import Array, Reduction, transport
 from hvdtrain.comm.messages import in_background
 
 
@@ -63,7 +63,7 @@ def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
 
 
 class TensorFlowAllreduce:
-    """Implements `hvdtrain.doctor.allreduce.Prepared`, in a graph, as gradients are reduced.
+    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in a graph, as gradients are reduced.
 
     Tensors are on this worker's GPU if it has one, otherwise on the CPU.
     """

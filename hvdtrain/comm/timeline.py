@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 
 
 class TimelineEvent(NamedTuple):

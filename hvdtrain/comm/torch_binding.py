@@ -6,8 +6,8 @@ from typing import Any
 import horovod.torch
 import torch
 
-from hvdtrain.comm.interface import Array, Reduction, transport
-from hvdtrain.comm.stages import form_sets, process_set_of
+from hvdtrain.comm.communicator import Array, Reduction, transport
+from hvdtrain.comm.stage_groups import form_sets, process_set_of
 
 
 class TorchBinding:
@@ -36,7 +36,7 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 class TorchAllreduce:
-    """Implements `hvdtrain.doctor.allreduce.Prepared`, in place, as gradients are reduced.
+    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in place, as gradients are reduced.
 
     Tensors are on this worker's GPU if it has one, otherwise on the CPU.
 

@@ -6,7 +6,7 @@
 import os
 import sys
 
-from hvdtrain.comm.horovod import starts_processes_only
+from hvdtrain.comm.horovod_world import starts_processes_only
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology, detect_topology
 

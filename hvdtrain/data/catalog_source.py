@@ -16,7 +16,7 @@ from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDe
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 

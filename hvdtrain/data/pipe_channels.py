@@ -9,7 +9,7 @@ from data_sharding.pipe.fifo import PassName, await_fifo
 from data_sharding.pipe.locks import FifoOpener, check_openers
 from data_sharding.pipe.pipe_plan import PipePlan
 from data_sharding.pipe.pipe_reader import PipePass, PipeReader
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.train_config import DataConfig
 

@@ -22,14 +22,14 @@ from data_sharding.pipe.pipe_loader import PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_plan import PipePlan
 from data_sharding.pipe.pipe_plan_file import load_plan
 from data_sharding.pipe.uneven_loader import UnevenPipeLoader, UnevenStream
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
 from hvdtrain.data.random_draws import DrawWatch, L, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 _log = logging.getLogger("hvdtrain.pipe")

@@ -12,7 +12,7 @@ from data_sharding import LoadedBatch, RecordBatch
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import name_of
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 _log = logging.getLogger("hvdtrain.data")
 

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from hvdtrain.doctor.environment import environment_findings, process_findings
-from hvdtrain.doctor.files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts
 from hvdtrain.doctor.gpu import gpu_findings
-from hvdtrain.doctor.links import choose_interfaces, link_findings, measure_links
 from hvdtrain.doctor.machine import machine_findings
 from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
+from hvdtrain.doctor.network_links import choose_interfaces, link_findings, measure_links
+from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
+from hvdtrain.doctor.variables import environment_findings, process_findings
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
-from hvdtrain.launch.ssh.network import is_this_machine
 
 _START_SECONDS = 30.0
 _FACTS_SECONDS = 90.0
@@ -75,7 +75,7 @@ def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> d
 def _options(request: DoctorRequest) -> SshOptions:
     """Agents start in this folder with this PYTHONPATH, as workers do."""
     path = os.environ.get("PYTHONPATH", "")
-    agent = "hvdtrain.doctor.agent"
+    agent = "hvdtrain.doctor.host_agent"
     return SshOptions(request.python, request.ssh_port, agent=agent, folder=os.getcwd(), python_path=path)
 
 
@@ -110,7 +110,7 @@ def _collect(agents: Mapping[str, Agent], request: DoctorRequest, result: Doctor
     answers = ask_at_once([(agent, "facts", wanted) for agent in agents.values()], _FACTS_SECONDS)
     for host, answer in zip(agents, answers, strict=True):
         if isinstance(answer, AgentError):
-            hint = f"run `{request.python} -m hvdtrain.doctor.facts` there."
+            hint = f"run `{request.python} -m hvdtrain.doctor.host_facts` there."
             result.findings.append(Finding("facts", "fail", f"not collected: {answer}", hint, host))
         else:
             result.facts[host] = answer

@@ -17,7 +17,7 @@ Status = Literal["ok", "warn", "fail"]
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 Facts = Mapping[str, Any]
-"""What `hvdtrain.doctor.facts` collects on one host."""
+"""What `hvdtrain.doctor.host_facts` collects on one host."""
 
 HostFacts = Mapping[str, Facts]
 """Host name → its facts, in the order in which the user named the hosts."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hvdtrain.doctor.allreduce import RingModel
+from hvdtrain.doctor.allreduce_times import RingModel
 from hvdtrain.doctor.findings import Choice, DoctorRequest, Finding
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.errors import UsageError

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from hvdtrain.checkpoints.stored_arrays import restored, stored
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_bytes, gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, name_of_bits
+from hvdtrain.named_arrays import State, name_of_bits
 
 _log = logging.getLogger("hvdtrain.run")
 

@@ -10,20 +10,21 @@ from itertools import islice
 
 from data_sharding import LoadedBatch
 from hvdtrain import activity
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.writer import CheckpointWriter
-from hvdtrain.comm.connections import open_connections
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_connections import open_connections
 from hvdtrain.engine import events
 from hvdtrain.engine.failure_notice import tell_failure
-from hvdtrain.engine.interface import Ledger, RunLimits, RunResult, Source
+from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.engine.read_ahead import ReadAhead
 from hvdtrain.engine.saves import SavePolicy, Saves
+from hvdtrain.engine.source import Ledger, Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validator

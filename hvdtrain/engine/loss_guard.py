@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from data_sharding.errors import ShardingError
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.engine.events import ReducedMetrics
-from hvdtrain.engine.interface import Source
+from hvdtrain.engine.source import Source
 from hvdtrain.errors import HvdtrainError
 
 _NAMED: Final = 5

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter, Sums
+from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.engine.events import ReducedMetrics, Seconds
 from hvdtrain.engine.memory import ResidentMemory

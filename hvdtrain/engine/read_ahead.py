@@ -7,7 +7,7 @@ there, is given up when the run ends.
 
 from dataclasses import dataclass
 
-from hvdtrain.engine.interface import Source
+from hvdtrain.engine.source import Source
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 
 from hvdtrain import activity
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.saved import Saved, failure_of
 from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter
 from hvdtrain.engine import events
 from hvdtrain.engine.cadence import Cadence
-from hvdtrain.engine.interface import Ledger
+from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.weight_checks import WeightChecks
 from hvdtrain.stopwatch import Stopwatch
 

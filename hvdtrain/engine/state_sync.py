@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.adapters.interface import Adapter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.engine.buffers_in_common import has_mean, without_means_in_common
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
-from hvdtrain.state import State, as_numbers, bytes_of, dtype_of, dtype_text, like_numbers, weights_of
+from hvdtrain.named_arrays import State, as_numbers, bytes_of, dtype_of, dtype_text, like_numbers, weights_of
 
 _PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
@@ -28,7 +28,7 @@ def broadcast_state(comm: Communicator, state: State | None) -> State:
         raise ValueError("rank 0 must give the state to broadcast")
     own = state if comm.topology.is_root and state is not None else {}
     described = [[name, dtype_text(array.dtype), list(array.shape)] for name, array in own.items()]
-    layout = broadcast_json(comm, described, "hvdtrain.state.names")
+    layout = broadcast_json(comm, described, "hvdtrain.named_arrays.names")
     common = own if comm.topology.is_root else {name: np.empty(shape, dtype_of(dtype)) for name, dtype, shape in layout}
     for group in _small_ones_together([bytes_of(array) for array in common.values()]):
         _broadcast_bytes(comm, group)
@@ -39,7 +39,7 @@ def _broadcast_bytes(comm: Communicator, parts: list[NDArray[np.uint8]]) -> None
     """Rank 0's bytes into the parts of all other ranks; rank 0's may be read-only."""
     values = parts[0] if len(parts) == 1 else np.concatenate(parts)
     for start in range(0, values.size, _PIECE_BYTES):
-        received = comm.broadcast(values[start : start + _PIECE_BYTES], "hvdtrain.state.values")
+        received = comm.broadcast(values[start : start + _PIECE_BYTES], "hvdtrain.named_arrays.values")
         if not comm.topology.is_root:
             values[start : start + _PIECE_BYTES] = received
     if len(parts) > 1 and not comm.topology.is_root:

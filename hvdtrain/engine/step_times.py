@@ -6,10 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from hvdtrain.adapters.interface import Adapter
-from hvdtrain.adapters.laps import PARTS, add_columns
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.adapters.step_timer import PARTS, add_columns
 from hvdtrain.algorithms.quantile_sketch import Quantiles, QuantileSketch
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 
 NAMES: Final = ("step", "data", *PARTS)
 """A step as a whole, from the begin of its wait for data to its end, and its parts."""

@@ -4,14 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hvdtrain import activity
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import require_metric
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.engine.events import ReducedMetrics
-from hvdtrain.engine.interface import RunLimits, Source
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.source import Source
 from hvdtrain.engine.stop_vote import StopVote
 
 

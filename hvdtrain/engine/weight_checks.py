@@ -6,12 +6,12 @@ from typing import Final, Never
 
 import numpy as np
 
-from hvdtrain.adapters.interface import Adapter
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.state_sync import average_rank_local_state
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
-from hvdtrain.state import State, weights_digest
+from hvdtrain.named_arrays import State, weights_digest
 
 _COMPARED_LATER: Final = -1  # no digest is negative
 

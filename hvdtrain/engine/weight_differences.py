@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import (
+from hvdtrain.named_arrays import (
     State,
     array_checksum,
     as_numbers,

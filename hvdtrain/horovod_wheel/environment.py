@@ -11,10 +11,10 @@ import tomllib
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
-from hvdtrain.horovod_wheel.cache import lock_within
-from hvdtrain.horovod_wheel.packages import pip_install
+from hvdtrain.horovod_wheel.pip_packages import pip_install
 from hvdtrain.horovod_wheel.source import series
 from hvdtrain.horovod_wheel.toolchain import debian_package
+from hvdtrain.horovod_wheel.wheel_cache import lock_within
 
 DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi,dev"
 

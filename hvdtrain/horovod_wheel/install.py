@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.horovod_wheel.build import BUILD_SECONDS, build_wheel
-from hvdtrain.horovod_wheel.cache import WheelCache, cache_folder
-from hvdtrain.horovod_wheel.gpu import why_no_gpu
-from hvdtrain.horovod_wheel.packages import BUILD_TOOLS, MPI_PACKAGE, installed_version, pip_install
+from hvdtrain.horovod_wheel.nccl_build import why_no_gpu
+from hvdtrain.horovod_wheel.pip_packages import BUILD_TOOLS, MPI_PACKAGE, installed_version, pip_install
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
+from hvdtrain.horovod_wheel.wheel_build import BUILD_SECONDS, build_wheel
+from hvdtrain.horovod_wheel.wheel_cache import WheelCache, cache_folder
 
 # An extension that was not built only warns when it is imported, so it is asked.
 _QUESTION = "import horovod.{name} as hvd; raise SystemExit(0 if hvd.mpi_built() and hvd.gloo_built(){nccl} else 3)"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.packages import MPI_PACKAGE, installed_version
+from hvdtrain.horovod_wheel.pip_packages import MPI_PACKAGE, installed_version
 
 # What a user may set to steer the compiler; everything else that Horovod's build reads is set by us or removed.
 FLAG_VARIABLES = ("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")

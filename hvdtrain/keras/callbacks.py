@@ -7,7 +7,7 @@ import keras
 
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
-from hvdtrain.keras.metrics import MetricAverageCallback
+from hvdtrain.keras.metric_callback import MetricAverageCallback
 from hvdtrain.keras.optimizer import require_distributed
 from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator, require_init
 

@@ -11,8 +11,8 @@ import keras
 import numpy as np
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
-from hvdtrain.comm.horovod import confirmed, set_defaults
-from hvdtrain.comm.interface import HorovodCommunicator
+from hvdtrain.comm.communicator import HorovodCommunicator
+from hvdtrain.comm.horovod_world import confirmed, set_defaults
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.errors import DivergenceError, UsageError

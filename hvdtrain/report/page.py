@@ -7,7 +7,7 @@ from typing import Final
 
 from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
 from hvdtrain.report.record import RunRecord
-from hvdtrain.report.sections import checkpoints, comparison, curves, data, events, outcome, setup
+from hvdtrain.report.sections import checkpoints, compared_runs, curves, data, event_list, outcome, setup
 from hvdtrain.report.sections import time as time_section
 from hvdtrain.report.svg import with_own_ids
 from hvdtrain.version import __version__
@@ -49,7 +49,7 @@ def page(runs: Sequence[RunRecord]) -> str:
 def _heading(runs: Sequence[RunRecord]) -> Markup:
     if len(runs) > 1:
         kicker = tag("p", "Report by hvdtrain", class_="kicker")
-        return join(kicker, tag("h1", f"{len(runs)} runs compared"), comparison.runs_list(runs))
+        return join(kicker, tag("h1", f"{len(runs)} runs compared"), compared_runs.runs_list(runs))
     run = runs[0]
     return join(
         tag("p", f"Report by hvdtrain: {run.name}", class_="kicker"),
@@ -87,16 +87,16 @@ def _notice(runs: Sequence[RunRecord]) -> Markup | None:
 def _of_one(run: RunRecord) -> Iterator[_Section]:
     yield "curves", "Curves", lambda: curves.section([run])
     yield "time", "Where the time went", lambda: time_section.section(run)
-    yield "events", "Restarts, stops, failures", lambda: events.section(run)
+    yield "events", "Restarts, stops, failures", lambda: event_list.section(run)
     yield "data", "Data and proof", lambda: [data.section(run), _paragraph(outcome.equal_weights(run))]
     yield "checkpoints", "Checkpoints", lambda: checkpoints.section(run)
     yield "setup", "Options and versions", lambda: setup.section(run)
 
 
 def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
-    yield "outcome", "Outcome", lambda: comparison.outcomes(runs)
+    yield "outcome", "Outcome", lambda: compared_runs.outcomes(runs)
     yield "curves", "Curves", lambda: curves.section(runs)
-    yield "differences", "What differs", lambda: comparison.differences(runs)
+    yield "differences", "What differs", lambda: compared_runs.differences(runs)
     yield "runs", "Each run", lambda: [details(run.short, _inside(run), class_="run") for run in runs]
 
 

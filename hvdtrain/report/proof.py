@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import ShardingError
+from hvdtrain.audit.audit_summary import CoverageReport, read_coverage
 from hvdtrain.audit.ledger import CATALOG, LEDGER
-from hvdtrain.audit.report import CoverageReport, read_coverage
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.history.json_lines import JsonLines, size_of
 from hvdtrain.history.values import finite

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.open import device_kind
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.training_options import TrainingOptions, changed_options
 from hvdtrain.run.fixed_batch import fixed_batch

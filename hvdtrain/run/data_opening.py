@@ -13,7 +13,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Splits, Task, require_catalog
+from hvdtrain.task.task import Splits, Task, require_catalog
 from hvdtrain.user_cache import user_cache
 
 _SETTLE_SECONDS: Final = 60.0

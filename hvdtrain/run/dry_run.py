@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.events import ReducedMetrics
-from hvdtrain.engine.interface import Source
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.source import Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.run.prepare import RunSetup

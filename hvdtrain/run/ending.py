@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from hvdtrain.adapters.interface import Adapter
-from hvdtrain.engine.interface import RunResult
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import write_json
 from hvdtrain.history.goodput import goodput
 from hvdtrain.history.json_lines import JsonLines
-from hvdtrain.run.closing_report import write_report
+from hvdtrain.run.closing_table import write_report
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, how_to_continue, print_table, result, shown_path
 from hvdtrain.run.run_folder import RunFolder

@@ -10,8 +10,8 @@ from importlib import import_module
 from types import ModuleType
 
 from hvdtrain.adapters.open import bind_device_and_threads
-from hvdtrain.comm.horovod import allow_timeline, fuse_gradients, sum_in_order
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_world import allow_timeline, fuse_gradients, sum_in_order
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
@@ -19,8 +19,8 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import write_failure
 from hvdtrain.run.data_opening import DataOpening
 from hvdtrain.run.prepare import RunSetup, prepare
-from hvdtrain.task.interface import Task
-from hvdtrain.tasks.registry import load_task, usable
+from hvdtrain.task.task import Task
+from hvdtrain.tasks.task_registry import load_task, usable
 from hvdtrain.topology import Topology
 from hvdtrain.world_channel import WORLD_VARIABLE
 
@@ -97,7 +97,7 @@ def run_job(
 
 def _chooser(config: TrainConfig) -> ModuleType | None:
     """What chooses how the model is divided, imported only where that is asked for."""
-    return import_module("hvdtrain.run.planning.choose") if config.parallel.choose == "auto" else None
+    return import_module("hvdtrain.plan.choose") if config.parallel.choose == "auto" else None
 
 
 def _joint_end(work: Callable[[], int], comm: Communicator, config: TrainConfig) -> int:

@@ -10,7 +10,7 @@ from data_sharding import Catalog, RecordReader
 from data_sharding.errors import ShardingError
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.algorithms.micro_batches import count_for_fewer_workers
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.schedule_options import schedule_of
@@ -21,10 +21,10 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
-from hvdtrain.run.sinks.packages import require_packages
-from hvdtrain.run.stages import micro_batch_count, require_stages
+from hvdtrain.run.sinks.logger_packages import require_packages
+from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
-from hvdtrain.task.interface import Task, TaskDefaults
+from hvdtrain.task.task import Task, TaskDefaults
 from hvdtrain.topology import Topology
 from hvdtrain.topology.asked_size import asked_size
 from hvdtrain.topology.grid import Grid

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.algorithms.quantile_sketch import Quantiles
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.optimizer_options import describe as describe_optimizer
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
-from hvdtrain.engine.interface import RunResult
+from hvdtrain.engine.limits import RunResult
 from hvdtrain.history.json_lines import JsonLines
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology

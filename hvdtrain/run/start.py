@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from hvdtrain.adapters.interface import Adapter, TunableAdapter
+from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
 from hvdtrain.adapters.open import cut_model, open_adapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
+from hvdtrain.named_arrays import State
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.state import State
-from hvdtrain.weights.start import initial_state
+from hvdtrain.weights.initial_weights import initial_state
 
 
 def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:

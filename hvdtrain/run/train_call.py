@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import train_config_of
 from hvdtrain.config.yaml_file import read_yaml
 from hvdtrain.errors import UsageError
@@ -18,7 +18,7 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import close_logs
 from hvdtrain.run.training import train as train_prepared
 from hvdtrain.stop_requests import StopSignals
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology, detect_topology
 
 

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from data_sharding import Catalog
 from hvdtrain import activity
-from hvdtrain.adapters.interface import TunableAdapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.adapters.open import device_kind, open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.checkpoints.shared_folder import require_shared
 from hvdtrain.checkpoints.writer import CheckpointWriter
-from hvdtrain.comm.connections import end_connections
-from hvdtrain.comm.horovod import node_name
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_connections import end_connections
+from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import agree, broadcast_json, gather_json
 from hvdtrain.comm.timeline import timeline_of
 from hvdtrain.config.checkpoint_options import seconds_between
@@ -35,20 +35,20 @@ from hvdtrain.engine import events
 from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
-from hvdtrain.engine.interface import Ledger, RunLimits, RunResult
+from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.saves import SavePolicy
+from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.state_sync import whole_state
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
 from hvdtrain.run.ending import Ending
-from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment
 from hvdtrain.run.run_folder import RunFolder, choose_folder
-from hvdtrain.run.sinks.interface import SinkContext
-from hvdtrain.run.sinks.registry import open_sinks
+from hvdtrain.run.sinks.sink import SinkContext
+from hvdtrain.run.sinks.sink_registry import open_sinks
 from hvdtrain.run.start import (
     named_checkpoint,
     open_own_adapter,
@@ -57,9 +57,10 @@ from hvdtrain.run.start import (
     with_common_resume,
 )
 from hvdtrain.run.tuning.choice import tune
-from hvdtrain.run.watchdog.reports import StallReports
-from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
-from hvdtrain.task.interface import callbacks_of
+from hvdtrain.run.watch.heartbeat import Facts, HeartbeatWriter, interval_of
+from hvdtrain.run.watch.stall_reports import StallReports
+from hvdtrain.run.watch.watchdog import Limits, Watchdog
+from hvdtrain.task.task import callbacks_of
 from hvdtrain.version import versions
 from hvdtrain.world_channel import WORLD_VARIABLE, is_change
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from hvdtrain import activity
 from hvdtrain.checkpoints.writer import await_all_writes
-from hvdtrain.comm.connections import end_connections
+from hvdtrain.comm.horovod_connections import end_connections
 from hvdtrain.comm.open import leave_world
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from hvdtrain.slowness.connections import Connection, connections
 from hvdtrain.slowness.counters import Counts, Linux
 from hvdtrain.slowness.pressure import NOTHING, Pressure
+from hvdtrain.slowness.tcp_info import Connection, connections
 
 INTERVAL: Final = 2.0
 """Seconds from one look to the next, at least: a look takes up to a millisecond."""

@@ -1,5 +1,5 @@
 """What a user writes: a task."""
 
-from hvdtrain.task.interface import Splits, Task, TaskDefaults
+from hvdtrain.task.task import Splits, Task, TaskDefaults
 
 __all__ = ["Splits", "Task", "TaskDefaults"]

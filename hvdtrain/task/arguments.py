@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 _KINDS: Mapping[type, str] = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
 _NAMES = {**_KINDS, type(None): "null"}

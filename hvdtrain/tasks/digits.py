@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, RecordBatch, write_shards
 from data_sharding.example import decode, encode
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task, TaskDefaults
+from hvdtrain.task.task import Features, Splits, Task, TaskDefaults
 
 SIDE = 8
 CLASSES = 10

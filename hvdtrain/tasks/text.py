@@ -6,10 +6,10 @@ import numpy as np
 
 from data_sharding import Catalog, RecordBatch
 from data_sharding.errors import MissingDataError
-from data_sharding.formats.text import TextFormat
+from data_sharding.formats.text_file import TextFormat
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task, TaskDefaults
+from hvdtrain.task.task import Features, Splits, Task, TaskDefaults
 
 SYMBOLS: Final = 256
 NOTHING: Final = -100

@@ -14,10 +14,10 @@ from safetensors.numpy import save
 from data_sharding.atomic import final_path, sync_folder
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_torch
-from hvdtrain.tasks.registry import require_installed
-from hvdtrain.weights.files import Run, kind_of, read_run, read_weights
+from hvdtrain.tasks.task_registry import require_installed
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights, without_wrappers
 from hvdtrain.weights.rebuild import built_model, data_access, example_features, rebuilt_task
+from hvdtrain.weights.weight_files import Run, kind_of, read_run, read_weights
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.weights.named_weights import Arrays, Versions, no_onnx
 
 _PROTOBUF_BYTES: Final = 2**31 - 2**20  # an ONNX file is one protobuf message, which ends below 2 GiB

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.weights.named_weights import Arrays, NamedWeights, Versions, fitted
 from hvdtrain.weights.torch_files import to_array
 

@@ -25,7 +25,7 @@ from hvdtrain.tasks.digits import open_digits
 
 OPT_ML = Path("/opt/ml")
 WORKERS = Path(__file__).parents[1] / "parallel" / "workers"
-TRAIN = Path(__file__).parents[2] / "launch" / "sagemaker" / "train.sh"
+TRAIN = Path(__file__).parents[2] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
 DEADLINE_S = 480
 SHOWN = 1024
 

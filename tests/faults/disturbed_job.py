@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.audit.report import read_coverage
+from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.launch.processes.orphan_reaper import process_table
 
 DEADLINE_S = 240.0

@@ -94,11 +94,11 @@ FOR_PEOPLE = {
     "hvdtrain/checkpoints/inspection.py": "how old a checkpoint is",
     "hvdtrain/run/training.py": "when a start began",
     "hvdtrain/run/ending.py": "goodput over several starts",
-    "launch/sagemaker/request.py": "part of a job's name",
+    "hvdtrain/launch/sagemaker/request.py": "part of a job's name",
     "hvdtrain/run/run_folder.py": "part of a folder's name",
-    "launch/supervisor/restarts.py": "part of a folder's name",
+    "hvdtrain/launch/supervisor/restarts.py": "part of a folder's name",
     "docker/health.py": "how old a file is, by its own time",
-    "hvdtrain/run/heartbeat.py": "when a heartbeat was written",
+    "hvdtrain/run/watch/heartbeat.py": "when a heartbeat was written",
     "hvdtrain/history/heartbeats.py": "how old a heartbeat is, which another host may have written",
     "hvdtrain/history/run_state.py": "how old the last sign of a run is",
     "hvdtrain/history/overview.py": "how long a run has gone on",
@@ -126,7 +126,7 @@ def asks_for_the_time_of_day(path: Path) -> bool:
 def test_no_wait_is_measured_by_the_time_of_day(tmp_path: Path) -> None:
     (tmp_path / "careless.py").write_text("import time\nend = time.time() + 5\nwhile time.time() < end: pass\n")
     assert asks_for_the_time_of_day(tmp_path / "careless.py")
-    folders = [ROOT / name for name in ("hvdtrain", "data_sharding", "launch", "docker")]
+    folders = [ROOT / name for name in ("hvdtrain", "data_sharding", "docker")]
     files = {path.resolve() for folder in folders for path in folder.rglob("*.py")}
     found = {str(path.relative_to(ROOT)) for path in files if asks_for_the_time_of_day(path)}
     assert found == set(FOR_PEOPLE)

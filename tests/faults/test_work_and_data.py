@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from disturbed_job import RECORD_VARIABLE, DisturbedJob, command_of, undisturbed
 
-from hvdtrain.audit.report import read_coverage
+from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_split
 

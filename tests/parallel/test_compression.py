@@ -18,7 +18,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from hvdtrain.algorithms import powersgd
+from hvdtrain.algorithms import powersgd_rule
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 400
@@ -241,11 +241,11 @@ def reference(framework: str, means: list[Arrays]) -> tuple[list[Arrays], Arrays
     for gradients in means:
         home.append([])
         for place, gradient in enumerate(gradients):
-            rows, columns = powersgd.matrix_shape(gradient.shape, 0 if framework == "torch" else -1)
+            rows, columns = powersgd_rule.matrix_shape(gradient.shape, 0 if framework == "torch" else -1)
             if gradient.ndim < 2 or (rows + columns) * 2 >= rows * columns:
                 home[-1].append(gradient)
                 continue
-            factor = factors.get(place, powersgd.first_factor(place, columns, 2).astype(np.float64))
+            factor = factors.get(place, powersgd_rule.first_factor(place, columns, 2).astype(np.float64))
             whole = (gradient + owed[place]).reshape(rows, columns)
             left, _, _ = np.linalg.svd(whole @ factor, full_matrices=False)
             factors[place] = whole.T @ left
@@ -332,7 +332,9 @@ def test_powersgd_trains_alike_at_any_number_of_ranks_and_from_a_checkpoint(fram
     assert furthest(one.weights("powersgd", EARLY), one.weights("none", EARLY)) > 20 * SUMMED_IN_ANOTHER_ORDER
     end = furthest(of_two.weights("powersgd-resumed"), of_two.weights("powersgd", EARLY))
     assert end <= (0 if framework == "torch" else SUMMED_IN_ANOTHER_ORDER)
-    assert any(np.abs(a).max() > 1e-3 for n, a in of_two.extra("powersgd").items() if n.startswith(powersgd.ERRORS))
+    assert any(
+        np.abs(a).max() > 1e-3 for n, a in of_two.extra("powersgd").items() if n.startswith(powersgd_rule.ERRORS)
+    )
 
 
 @pytest.mark.timeout(900)

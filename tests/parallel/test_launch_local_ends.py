@@ -25,7 +25,7 @@ GONE_S = 10.0
 
 LAUNCH = """
 import json, os, sys
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.local import run
 fields = json.loads(sys.argv[1])
 program = fields.pop("program", [sys.executable, "-c"])

@@ -21,7 +21,7 @@ from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_digits
 
 WORKERS = Path(__file__).parent / "workers"
-TRAIN = Path(__file__).parents[2] / "launch" / "sagemaker" / "train.sh"
+TRAIN = Path(__file__).parents[2] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
 DEADLINE_S = 150.0
 SHOWN = 1024  # characters of the failure file that SageMaker shows
 

@@ -16,7 +16,7 @@ import pytest
 
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.processes.orphan_reaper import kill_job, processes_of
-from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS
+from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 

@@ -10,7 +10,7 @@ from typing import Any
 WORKER = """
 import numpy as np
 from mpi4py import MPI
-from hvdtrain.comm.server_average import ServerAverage
+from hvdtrain.experiments.server_average import ServerAverage
 
 world = MPI.COMM_WORLD
 for servers in (1, 2):

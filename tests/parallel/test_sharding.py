@@ -40,7 +40,7 @@ def test_an_optimizer_that_needs_whole_weights_is_refused(
     library = {"torch": "torch", "tensorflow": "keras"}[framework]
     (tmp_path / "own_task.py").write_text(
         f"import {library}\n"
-        "from hvdtrain.tasks.registry import load_task\n\n\n"
+        "from hvdtrain.tasks.task_registry import load_task\n\n\n"
         f"class Own(load_task('digits', '{framework}')):\n"
         "    def build_optimizer(self, model, lr):\n"
         f"        return {base[framework]}\n"

@@ -13,7 +13,7 @@ from torch_training import open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.topology import Topology
 
 WORKER = Path(__file__).parent / "workers" / "state_rows_torch.py"

@@ -12,17 +12,17 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import Sums
+from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.forward_pass import batch_mask
-from hvdtrain.adapters.gradient_sync import bucket_bytes
-from hvdtrain.adapters.interface import Sums
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
 from hvdtrain.adapters.keras.calling import called_for, checked_measures, converted, own_seed_state, task_errors
 from hvdtrain.adapters.keras.compiled import CompiledStep, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
-from hvdtrain.adapters.keras.graph_laps import GraphLaps
+from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
 from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
@@ -31,16 +31,16 @@ from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.user_changes import UserChanges
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
-from hvdtrain.adapters.laps import PARTS
-from hvdtrain.adapters.user_changes import agree_on_trained
+from hvdtrain.adapters.step_timer import PARTS
+from hvdtrain.adapters.sync_state import bucket_bytes
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
-from hvdtrain.comm.failure import waits_for_peers
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.interface import Task, require_trainable
+from hvdtrain.task.task import Task, require_trainable
 from hvdtrain.topology import Topology
 
 

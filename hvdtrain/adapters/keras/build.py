@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 
-from hvdtrain.adapters.gradient_sync import bucket_bytes
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.keras.device import built_for
 from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
@@ -15,10 +14,11 @@ from hvdtrain.adapters.keras.sparse import open_sparse_gradients
 from hvdtrain.adapters.keras.state_checks import require_savable_model, require_savable_optimizer
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.comm.horovod import own_process_set
+from hvdtrain.adapters.sync_state import bucket_bytes
+from hvdtrain.comm.horovod_world import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 

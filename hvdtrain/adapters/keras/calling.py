@@ -12,7 +12,7 @@ from keras.src.layers.layer import CallContext
 from keras.src.random.seed_generator import global_seed_generator
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.task.interface import check_measures
+from hvdtrain.task.task import check_measures
 
 _CONTEXT = "current_call_ctx"
 

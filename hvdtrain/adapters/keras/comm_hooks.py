@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.gradient_sync import HookState
+from hvdtrain.adapters.sync_state import HookState
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.device import gpu_of_worker, no_tf32, threads_per_worker
 from hvdtrain.adapters.keras.fixed_order import keep_order_of_sums
+from hvdtrain.adapters.worker_device import gpu_of_worker, no_tf32, threads_per_worker
 from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
 

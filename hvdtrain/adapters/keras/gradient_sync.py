@@ -6,13 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, require_adasum
 from hvdtrain.adapters.keras.comm_hooks import Adasum, BFloat16Sum, CommHook, Float16Sum, PlainReduction
 from hvdtrain.adapters.keras.gradients import grouped, reduce_by_hook
 from hvdtrain.adapters.keras.powersgd import PowerSgd
 from hvdtrain.adapters.keras.update import global_norm
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.algorithms.powersgd import DEFAULT_RANK
+from hvdtrain.adapters.sync_state import BUCKET_BYTES, SyncState, require_adasum
+from hvdtrain.algorithms.powersgd_rule import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
 
 

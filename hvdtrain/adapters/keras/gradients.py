@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, in_buckets
 from hvdtrain.adapters.keras.comm_hooks import BFloat16Sum, CommHook, Float16Sum, GradBucket, Gradient, PlainReduction
+from hvdtrain.adapters.sync_state import BUCKET_BYTES, in_buckets
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")

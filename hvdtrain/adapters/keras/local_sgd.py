@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, PeriodicAverage, in_buckets
 from hvdtrain.adapters.keras.comm_hooks import cut, flattened
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.sync_state import BUCKET_BYTES, PeriodicAverage, in_buckets
 
 _LOW = (tf.bfloat16, tf.float16)  # sent as float32: Horovod has no bfloat16, and sums in float16 would round
 

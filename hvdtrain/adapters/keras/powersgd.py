@@ -1,4 +1,4 @@
-"""The comm hook that sends gradients as the two factors of PowerSGD; the rule is in `hvdtrain.algorithms.powersgd`."""
+"""The comm hook that sends gradients as the two factors of PowerSGD (`hvdtrain.algorithms.powersgd_rule`)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.comm_hooks import CommHook, GradBucket, Gradient, cut, flattened
-from hvdtrain.algorithms import powersgd
+from hvdtrain.algorithms import powersgd_rule
 
 Summed = Callable[[Any, str], Any]
 """The sum over ranks of a flat tensor, under a name."""
@@ -33,7 +33,7 @@ class _Matrix:
     first_factor: Any
 
 
-class PowerSgd(powersgd.Memory, CommHook):
+class PowerSgd(powersgd_rule.Memory, CommHook):
     """Each bucket has two messages, as in torch's `PowerSgd`.
 
     Args:
@@ -56,7 +56,7 @@ class PowerSgd(powersgd.Memory, CommHook):
         own = [g for g in bucket.gradients if g.place in self._by_place]
         rest = [g for g in bucket.gradients if g.place not in self._by_place]
         matrices = [self._by_place[gradient.place] for gradient in own]
-        update = powersgd.Round(
+        update = powersgd_rule.Round(
             [tf.reshape(g.value, m.shape) for g, m in zip(own, matrices, strict=True)],
             [tf.reshape(m.error, m.shape) for m in matrices],
             [m.factor.value() for m in matrices],
@@ -91,21 +91,21 @@ class PowerSgd(powersgd.Memory, CommHook):
 
 def _pays(variable: Any, rank: int) -> bool:
     """Matrices of 16 bits cannot be orthogonalized."""
-    return variable.dtype in ("float32", "float64") and powersgd.pays(*_shape(variable), rank)
+    return variable.dtype in ("float32", "float64") and powersgd_rule.pays(*_shape(variable), rank)
 
 
 def _shape(variable: Any) -> tuple[int, int]:
-    return powersgd.matrix_shape(tuple(variable.shape), outputs=-1)
+    return powersgd_rule.matrix_shape(tuple(variable.shape), outputs=-1)
 
 
 def _matrix(place: int, variable: Any, rank: int) -> _Matrix:
     shape = _shape(variable)
-    first = tf.constant(powersgd.first_factor(place, shape[1], rank), variable.dtype)
+    first = tf.constant(powersgd_rule.first_factor(place, shape[1], rank), variable.dtype)
     error = tf.Variable(tf.zeros(tuple(variable.shape), variable.dtype), trainable=False)
     return _Matrix(variable.path, shape, error, tf.Variable(first, trainable=False), first)
 
 
-def _remember(matrices: Sequence[_Matrix], update: powersgd.Round, right: Sequence[Any]) -> None:
+def _remember(matrices: Sequence[_Matrix], update: powersgd_rule.Round, right: Sequence[Any]) -> None:
     factors = update.next_factors(right, [matrix.first_factor for matrix in matrices])
     for matrix, error, factor in zip(matrices, update.new_errors(), factors, strict=True):
         matrix.error.assign(tf.reshape(error, matrix.error.shape))
@@ -120,4 +120,4 @@ def _revived(factor: Any, first: Any) -> Any:
     return tf.where(tf.reduce_all(factor == 0, axis=0), first, factor)
 
 
-_OPERATIONS = powersgd.Operations(transposed=tf.transpose, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(transposed=tf.transpose, orthonormal=_orthonormal, revived=_revived)

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
+from hvdtrain.adapters.gathered_state import ShardedState
 from hvdtrain.adapters.keras import state as whole
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
-from hvdtrain.adapters.sharded_state import ShardedState
 from hvdtrain.adapters.slices import join_slices
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 

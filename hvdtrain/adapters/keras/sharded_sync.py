@@ -13,12 +13,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.gradient_sync import HookState, bucket_bytes, in_buckets
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.shards import needs_whole_weights, pieces_of
+from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
+from hvdtrain.adapters.sync_state import HookState, bucket_bytes, in_buckets
 from hvdtrain.config.training_options import TrainingOptions
 
 _BY_NUMBER = tuple(

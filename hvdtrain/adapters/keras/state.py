@@ -8,7 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State, bits_dtype, name_of_bits, require_fit
+from hvdtrain.named_arrays import NO_STATE, State, bits_dtype, name_of_bits, require_fit
 
 
 def read_state(model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
@@ -43,7 +43,7 @@ def _is_bits(dtype: "np.dtype[Any]") -> bool:
 
 
 def view_of(tensor: Any) -> NDArray[Any]:
-    """As `_values`, in a dtype of a state (see `hvdtrain.state`)."""
+    """As `_values`, in a dtype of a state (see `hvdtrain.named_arrays`)."""
     values = _values(tensor)
     return values.view(bits_dtype(values.dtype.name, values.dtype.itemsize)) if _is_bits(values.dtype) else values
 

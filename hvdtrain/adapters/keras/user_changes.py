@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.user_changes import KeptSettings, learning_rate_changed, listed
+from hvdtrain.adapters.agreed_changes import KeptSettings, learning_rate_changed, listed
 from hvdtrain.errors import HvdtrainError
 
 _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {

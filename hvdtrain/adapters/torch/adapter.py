@@ -7,14 +7,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import Sums
+from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
-from hvdtrain.adapters.interface import Sums
-from hvdtrain.adapters.laps import ALLREDUCE, OPTIMIZER, PARTS, Laps, SpanSink
+from hvdtrain.adapters.step_timer import ALLREDUCE, OPTIMIZER, PARTS, Laps, SpanSink
 from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, gpu_use, memory_peak, own_device
-from hvdtrain.adapters.torch.gpu_laps import GpuLaps
+from hvdtrain.adapters.torch.gpu_step_timer import GpuLaps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.measurement import Measurement
 from hvdtrain.adapters.torch.optimizers import optimizer_of
@@ -25,15 +26,14 @@ from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
-from hvdtrain.adapters.user_changes import agree_on_trained
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
-from hvdtrain.comm.failure import waits_for_peers
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 
@@ -99,7 +99,7 @@ class TorchAdapter(AdapterState):
     def _open_stages(
         self, task: Task, topology: Topology, seed: int, lr: float, cuts: Sequence[int], waiting: float
     ) -> None:
-        from hvdtrain.adapters.torch.pipeline.open import open_stages  # imports torch.fx
+        from hvdtrain.adapters.torch.pipeline.staged_parts import open_stages  # imports torch.fx
 
         options = self._options
         stages = open_stages(task, topology, options, cuts, lambda model: optimizer_of(task, model, lr, options))

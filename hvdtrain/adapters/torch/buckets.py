@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from hvdtrain import activity
-from hvdtrain.adapters.gradient_sync import in_buckets
+from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
 from hvdtrain.adapters.torch.usage_marks import UsageMarks
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import HookState
+from hvdtrain.adapters.sync_state import HookState
 from hvdtrain.adapters.torch.usage_marks import UsageMarks
 
 Handle = Any

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import torch
 
-from hvdtrain.adapters.device import gpu_of_worker, no_tf32, threads_per_worker
+from hvdtrain.adapters.worker_device import gpu_of_worker, no_tf32, threads_per_worker
 from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
 

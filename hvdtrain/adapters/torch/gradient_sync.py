@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, SyncState, bucket_bytes, require_adasum
+from hvdtrain.adapters.sync_state import BUCKET_BYTES, SyncState, bucket_bytes, require_adasum
 from hvdtrain.adapters.torch import comm_hooks
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable, grouped, make_buckets
 from hvdtrain.adapters.torch.powersgd import PowerSgd
-from hvdtrain.algorithms.powersgd import DEFAULT_RANK
+from hvdtrain.algorithms.powersgd_rule import DEFAULT_RANK
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, PeriodicAverage, in_buckets
+from hvdtrain.adapters.sync_state import BUCKET_BYTES, PeriodicAverage, in_buckets
 from hvdtrain.adapters.torch.buckets import Trainable
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, trainable_of

@@ -13,7 +13,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.measure_sums import MeasureSums
 from hvdtrain.config.training_options import Precision
-from hvdtrain.task.interface import Task, check_measures
+from hvdtrain.task.task import Task, check_measures
 
 
 @dataclass(frozen=True, slots=True)

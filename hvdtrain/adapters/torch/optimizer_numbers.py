@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, to_text
 from hvdtrain.adapters.torch.tensor_arrays import to_tensor, view_of
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 NAME: Final = "optimizer/#numbers"
 """Of the one array of a state that has all of these values."""

@@ -12,7 +12,7 @@ from hvdtrain.adapters.torch.optimizer_numbers import load_numbers, read_numbers
 from hvdtrain.adapters.torch.state_checks import require_savable
 from hvdtrain.adapters.torch.tensor_arrays import to_tensor, view_of_tensor
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 _NUMBER = "#number"  # marks a slot that was a Python number, so that it is loaded as one
 

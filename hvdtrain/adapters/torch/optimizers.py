@@ -12,7 +12,7 @@ from hvdtrain.adapters.torch.fused_momentum import complete_fused_momentum
 from hvdtrain.algorithms import update_rules
 from hvdtrain.config.optimizer_options import settings_of
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
 _Many = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.laps import BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
+from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.light_calls import backward
 from hvdtrain.adapters.torch.measure_sums import MeasureTotals
@@ -16,7 +16,7 @@ from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
-from hvdtrain.comm.failure import peer_failures
+from hvdtrain.comm.peer_failure import peer_failures
 
 
 class Passes(Protocol):

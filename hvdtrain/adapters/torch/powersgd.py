@@ -1,4 +1,4 @@
-"""The comm hook that sends gradients as the two factors of PowerSGD; the rule is in `hvdtrain.algorithms.powersgd`."""
+"""The comm hook that sends gradients as the two factors of PowerSGD (`hvdtrain.algorithms.powersgd_rule`)."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
 from hvdtrain.adapters.torch.host_copies import to_array
 from hvdtrain.adapters.torch.tensor_arrays import to_tensor
-from hvdtrain.algorithms import powersgd
+from hvdtrain.algorithms import powersgd_rule
 
 
 @dataclass
@@ -29,7 +29,7 @@ class _Matrix:
     first_factor: torch.Tensor
 
 
-class PowerSgd(powersgd.Memory, CommHook):
+class PowerSgd(powersgd_rule.Memory, CommHook):
     """A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
 
     Args:
@@ -58,18 +58,18 @@ class PowerSgd(powersgd.Memory, CommHook):
         return lambda: self._reduction(bucket.name, list(own.values()), rest)
 
     def _pays(self, view: torch.Tensor) -> bool:
-        return powersgd.pays(*powersgd.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)
+        return powersgd_rule.pays(*powersgd_rule.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)
 
     def _matrix(self, name: str, view: torch.Tensor) -> _Matrix:
-        shape = powersgd.matrix_shape(_shape_in_memory(view), outputs=0)
-        first = torch.from_numpy(powersgd.first_factor(self._places[name], shape[1], self._rank)).to(view)
+        shape = powersgd_rule.matrix_shape(_shape_in_memory(view), outputs=0)
+        first = torch.from_numpy(powersgd_rule.first_factor(self._places[name], shape[1], self._rank)).to(view)
         return _Matrix(view, torch.zeros_like(view), shape, first, first)
 
     @torch.no_grad()
     def _reduction(self, name: str, matrices: list[_Matrix], rest: list[torch.Tensor]) -> PendingReduction:
         gradients = [_as_matrix(m.gradient, m.shape) for m in matrices]
         errors = [_as_matrix(m.error, m.shape) for m in matrices]
-        update = powersgd.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
+        update = powersgd_rule.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
         means = yield from self._mean(update.first_message() + rest, f"{name}.left")
         for own, mean in zip(rest, means[len(matrices) :], strict=True):
             torch.mul(mean, self._factor, out=own)
@@ -121,4 +121,4 @@ def _revived(factor: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
     return torch.where((factor == 0).all(dim=0), first, factor)
 
 
-_OPERATIONS = powersgd.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)

@@ -6,17 +6,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.gathered_state import ShardedState
 from hvdtrain.adapters.plain_values import is_text
-from hvdtrain.adapters.sharded_state import ShardedState
 from hvdtrain.adapters.slices import join_slices
 from hvdtrain.adapters.torch import state as whole
 from hvdtrain.adapters.torch.optimizer_numbers import NAME
 from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of
+from hvdtrain.adapters.torch.parameter_pieces import Piece, in_memory_order
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
-from hvdtrain.adapters.torch.shards import Piece, in_memory_order
 from hvdtrain.adapters.torch.tensor_arrays import array_of, tensor_of, to_tensor, view_of
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.state import State
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.named_arrays import State
 
 
 class ShardedArrays(ShardedState):

@@ -16,13 +16,13 @@ import torch
 from torch import nn
 
 from hvdtrain import activity
-from hvdtrain.adapters.gradient_sync import LARGE_BYTES, bucket_bytes
-from hvdtrain.adapters.laps import BACKWARD, OPTIMIZER
-from hvdtrain.adapters.shards import needs_whole_weights, pieces_of
+from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
+from hvdtrain.adapters.step_timer import BACKWARD, OPTIMIZER
+from hvdtrain.adapters.sync_state import LARGE_BYTES, bucket_bytes
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
-from hvdtrain.adapters.torch.shards import Shard
+from hvdtrain.adapters.torch.parameter_pieces import Shard
 from hvdtrain.config.training_options import TrainingOptions
 
 _BY_NUMBER = tuple(

@@ -18,7 +18,7 @@ from hvdtrain.adapters.torch.state_checks import (
 )
 from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, tensor_of, to_tensor, view_of, view_of_tensor
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.named_arrays import NO_STATE, State
 
 ToHost = Callable[[str, torch.Tensor], NDArray[Any]]
 """The array of a tensor in host memory, given its name in a state too."""

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hvdtrain.adapters.forward_pass import no_batch_norm, real_mask, remembered
 from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics
-from hvdtrain.comm.failure import waits_for_peers
+from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.errors import UsageError
 
 _native_backward: Final = torch.ops.aten.native_batch_norm_backward

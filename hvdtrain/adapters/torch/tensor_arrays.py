@@ -1,4 +1,4 @@
-"""Tensors of any dtype as arrays, and back; numpy does not know all of torch's numbers (see `hvdtrain.state`)."""
+"""Tensors of any dtype as arrays, and back; numpy does not know all of torch's numbers (`hvdtrain.named_arrays`)."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hvdtrain.state import bits_dtype, name_of_bits
+from hvdtrain.named_arrays import bits_dtype, name_of_bits
 
 _KNOWN_TO_NUMPY = frozenset(
     getattr(torch, name)

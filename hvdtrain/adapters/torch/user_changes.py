@@ -6,10 +6,10 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from hvdtrain.adapters.agreed_changes import KeptSettings, learning_rate_changed, listed
 from hvdtrain.adapters.torch.buckets import Trainable
-from hvdtrain.adapters.user_changes import KeptSettings, learning_rate_changed, listed
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.task.interface import require_trainable
+from hvdtrain.task.task import require_trainable
 
 _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
     "torch.get_default_dtype()": torch.get_default_dtype,

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     _require_whole_horovod("horovod")
     from hvdtrain.adapters.open import bind_device_and_threads
     from hvdtrain.comm.open import measured_allreduce, open_communicator, require_horovod
-    from hvdtrain.doctor.allreduce import SIZES, measure
+    from hvdtrain.doctor.allreduce_times import SIZES, measure
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     require_horovod(options.framework)

@@ -15,7 +15,13 @@ from hvdtrain.cli.command_parser import CommandParser, number, number_list
 from hvdtrain.cli.tables import print_table
 from hvdtrain.doctor.units import in_bytes, in_seconds
 from hvdtrain.errors import UsageError
-from hvdtrain.run.planning.averages import Average, AveragesRequest, averages_over, measured_averages, write_averages
+from hvdtrain.experiments.update_averages import (
+    Average,
+    AveragesRequest,
+    averages_over,
+    measured_averages,
+    write_averages,
+)
 from hvdtrain.topology import Topology, detect_topology
 
 _SIZES = (2**14, 2**18, 2**20, 2**22, 2**24)

@@ -14,17 +14,17 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser, number_list, positive
 from hvdtrain.cli.tables import print_table
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
+from hvdtrain.experiments.bars import drawn_bars
+from hvdtrain.plan.check_predictions import TimedWay, in_turns, times_alone
+from hvdtrain.plan.picture_files import write_results
 from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.planning.bars import drawn_bars
-from hvdtrain.run.planning.svg import write_results
-from hvdtrain.run.planning.verify import TimedWay, in_turns, times_alone
 from hvdtrain.run.prepare import RunSetup, with_defaults
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
 from hvdtrain.version import versions
 

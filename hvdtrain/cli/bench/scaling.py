@@ -13,8 +13,8 @@ from hvdtrain.cli.command_parser import CommandParser, number, number_list
 from hvdtrain.cli.tables import print_table
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
-from hvdtrain.run.planning.scaling import Point, ScalingRequest, measured_points, write_scaling
-from hvdtrain.tasks.registry import load_task
+from hvdtrain.experiments.worker_scaling import Point, ScalingRequest, measured_points, write_scaling
+from hvdtrain.tasks.task_registry import load_task
 
 _STARTER = "hvdtrain launch local -np {np} --"
 

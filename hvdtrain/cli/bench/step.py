@@ -13,14 +13,14 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.cli.tables import print_table
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.bench_step import Protocol, measure
 from hvdtrain.run.job import load_kind, run_job
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.task.interface import TaskDefaults
+from hvdtrain.task.task import TaskDefaults
 from hvdtrain.topology import detect_topology
 
 _WITHOUT_EFFECT = (

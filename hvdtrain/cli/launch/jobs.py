@@ -10,7 +10,7 @@ from hvdtrain.launch.hosts.discovery import discovered
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
 from hvdtrain.launch.hosts.host_files import read_hostfile, read_rank_table
 from hvdtrain.launch.hosts.platform_hosts import platform_hosts
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.rendering import LaunchPlan
 from hvdtrain.topology import Topology, detect_topology
 from hvdtrain.topology.readers.torchrun import PER_NODE

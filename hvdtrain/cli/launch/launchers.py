@@ -18,7 +18,7 @@ from hvdtrain.launch.rendering import comment, resource_notes
 from hvdtrain.launch.ssh import launcher as ssh_launcher
 from hvdtrain.launch.ssh.check import require_usable_hosts
 from hvdtrain.launch.ssh.command import SshOptions, preview
-from hvdtrain.launch.ssh.network import is_this_machine
+from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.worker_environment import needed_names
 
 

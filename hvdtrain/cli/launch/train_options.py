@@ -7,7 +7,7 @@ from hvdtrain.config.option_help import PAGES
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.tasks.registry import BUILT_IN
+from hvdtrain.tasks.task_registry import BUILT_IN
 
 _PRINTERS = (*PAGES, "--print-config")
 

@@ -8,15 +8,15 @@ import sys
 from collections.abc import Sequence
 
 from hvdtrain.cli.plan.options import parse
-from hvdtrain.cli.plan.page import print_plan
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.cli.plan.plan_text import print_plan
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
+from hvdtrain.plan.make import make_plan, timed_parallel
+from hvdtrain.plan.measured import undivided
+from hvdtrain.plan.plan_files import require_folder, write_plan
 from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.planning.files import require_folder, write_plan
-from hvdtrain.run.planning.make import make_plan, timed_parallel
-from hvdtrain.run.planning.measured import undivided
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.sinks.terminal import stated_columns, table_columns
 from hvdtrain.topology import detect_topology

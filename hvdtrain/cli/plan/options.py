@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.algorithms.cluster_simulation import Disturbances
-from hvdtrain.algorithms.cost_model import LinkModel
 from hvdtrain.cli.command_parser import CommandParser, number, number_list, positive
 from hvdtrain.doctor.units import parse_size
 from hvdtrain.errors import UsageError
-from hvdtrain.run.planning.candidates import COUNTS
-from hvdtrain.run.planning.make import PlanRequest
+from hvdtrain.plan.candidates import COUNTS
+from hvdtrain.plan.cluster_simulation import Disturbances
+from hvdtrain.plan.cost_model import LinkModel
+from hvdtrain.plan.make import PlanRequest
 
 _LINK: Final = re.compile(r"(\d+(?:\.\d+)?) ?([MG])bit(?:/s)?(?: ?, ?(\d+(?:\.\d+)?) ?us)?", re.IGNORECASE)
 _LATENCY_US: Final = 50.0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
 from data_sharding.plan.shard_plan import Shuffle
 from hvdtrain.cli.command_parser import number, positive
-from hvdtrain.cli.shard.arguments import Parser, in_bytes, open_catalog
+from hvdtrain.cli.shard.data_arguments import Parser, in_bytes, open_catalog
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\

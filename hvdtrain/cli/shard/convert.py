@@ -9,7 +9,7 @@ from typing import Any, Final
 from data_sharding.convert import convert
 from data_sharding.convert.targets import SUFFIXES
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
-from hvdtrain.cli.shard.arguments import PAIRS, Parser, pairs, record_format
+from hvdtrain.cli.shard.data_arguments import PAIRS, Parser, pairs, record_format
 from hvdtrain.errors import HvdtrainError
 
 _DESCRIPTION = """\

@@ -14,7 +14,7 @@ from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 from data_sharding.storage import is_remote, locate_file
 from data_sharding.storage.input_files import find_files
 from hvdtrain.cli.command_parser import number
-from hvdtrain.cli.shard.arguments import Parser, pairs
+from hvdtrain.cli.shard.data_arguments import Parser, pairs
 from hvdtrain.errors import UsageError, did_you_mean
 
 _DESCRIPTION = """\

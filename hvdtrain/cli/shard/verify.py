@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hvdtrain.audit.report import CoverageReport, EpochCoverage, read_coverage
+from hvdtrain.audit.audit_summary import CoverageReport, EpochCoverage, read_coverage
 from hvdtrain.cli.command_parser import number
-from hvdtrain.cli.shard.arguments import Parser
+from hvdtrain.cli.shard.data_arguments import Parser
 from hvdtrain.cli.tables import print_table
 
 _DESCRIPTION = """\

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hvdtrain.comm.failure import start_timeout
+from hvdtrain.comm.peer_failure import start_timeout
 from hvdtrain.comm.rendezvous import handshake
 from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
 from hvdtrain.comm.rendezvous.server import RendezvousServer

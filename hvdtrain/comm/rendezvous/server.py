@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Self
 
-from hvdtrain.comm.rendezvous import store
+from hvdtrain.comm.rendezvous import key_value_store
 
 REQUEST_SECONDS = 5.0
 """A request must be complete within this time after its connection."""
@@ -53,7 +53,7 @@ class RendezvousServer:
 
     def __post_init__(self) -> None:
         self._token = secrets.token_urlsafe(24)
-        self._store = store.RendezvousStore(self.size)
+        self._store = key_value_store.RendezvousStore(self.size)
         self._changed = asyncio.Condition()
         self._free_connections = 64 + 8 * self.size
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
@@ -72,7 +72,9 @@ class RendezvousServer:
         }
 
     def __enter__(self) -> Self:
-        listening = asyncio.start_server(self._serve, self.host, self.port, limit=store.LINE_LIMIT, backlog=512)
+        listening = asyncio.start_server(
+            self._serve, self.host, self.port, limit=key_value_store.LINE_LIMIT, backlog=512
+        )
         try:
             self._server = self._loop.run_until_complete(listening)
         except OSError:
@@ -124,31 +126,31 @@ class RendezvousServer:
             async with asyncio.timeout(REQUEST_SECONDS):
                 first = await reader.readuntil(b"\n")
                 is_http = self.greeter is None or b" HTTP/" in first
-                request = await store.read_request(first, reader, self._token) if is_http else None
+                request = await key_value_store.read_request(first, reader, self._token) if is_http else None
             if request is None and self.greeter is not None:
                 await self.greeter(first, reader, writer)
                 return
-            answer = await self._carry_out(request, reader) if request is not None else store.response(400)
-        except store.RefusedError as error:
-            answer = store.response(error.status)
+            answer = await self._carry_out(request, reader) if request is not None else key_value_store.response(400)
+        except key_value_store.RefusedError as error:
+            answer = key_value_store.response(error.status)
         async with asyncio.timeout(REQUEST_SECONDS):
             writer.write(answer)
             await writer.drain()
 
-    async def _carry_out(self, request: store.Request, reader: asyncio.StreamReader) -> bytes:
+    async def _carry_out(self, request: key_value_store.Request, reader: asyncio.StreamReader) -> bytes:
         if request.method == "GET":
             await self._wait_for_all(request, reader)
             value = self._store.get(request.scope, request.key)
-            return store.response(404) if value is None else store.response(200, value)
+            return key_value_store.response(404) if value is None else key_value_store.response(200, value)
         if request.method == "PUT":
             try:
                 self._store.put(request.scope, request.key, request.body)
-            except store.StoreFullError:
-                return store.response(507)
+            except key_value_store.StoreFullError:
+                return key_value_store.response(507)
         else:
             self._store.delete(request.scope, request.key)
         await self._publish()
-        return store.response(200)
+        return key_value_store.response(200)
 
     async def _publish(self) -> None:
         self.arrived = frozenset(self._store.arrived())
@@ -157,11 +159,11 @@ class RendezvousServer:
             self._changed.notify_all()
         self.notify()
 
-    async def _wait_for_all(self, request: store.Request, reader: asyncio.StreamReader) -> None:
+    async def _wait_for_all(self, request: key_value_store.Request, reader: asyncio.StreamReader) -> None:
         """Until every rank has put what `request` is about, or the asking one has ended."""
         await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
 
-    async def _until_family_is_complete(self, request: store.Request) -> None:
+    async def _until_family_is_complete(self, request: key_value_store.Request) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._store.must_wait(request.scope, request.key))
 

@@ -9,8 +9,8 @@ from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
-from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.points import Point, training_point, validation_point
+from hvdtrain.run.sinks.sink import SinkContext
 
 _DEADLINES: Final[dict[Outcome, float]] = {"finished": 20.0, "stopped": 5.0, "failed": 0.5}
 """Seconds that a logger is waited for at the end. A job that was stopped may have little time left, and one that has

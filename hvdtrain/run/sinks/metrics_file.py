@@ -14,7 +14,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines
-from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.topology.launcher_variables import (
     RESTART_CAUSE_VARIABLE,
     RESTART_CAUSES_VARIABLE,

@@ -13,8 +13,8 @@ from data_sharding.atomic import atomic_file
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.files import open_lines
-from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.points import PARTS, beside_measures, mean_seconds
+from hvdtrain.run.sinks.sink import SinkContext
 
 COLUMNS: Final = (
     *("time", "split", "epoch", "step", "samples", "masked", "skipped", "best", "lr", "samples_per_second"),

@@ -16,10 +16,10 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.history.differences import flattened
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.delivery import Outcome
-from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.kept_run import keep_run, kept_run
 from hvdtrain.run.sinks.logger_sink import LoggerSink, open_named
 from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.version import versions
 
 _NAME: Final = "mlflow"

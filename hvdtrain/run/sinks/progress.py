@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
-from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.terminal import Terminal
 
 _REDRAWN_SECONDS = 0.2

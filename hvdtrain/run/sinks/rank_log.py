@@ -8,7 +8,7 @@ from typing import Final
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.sinks.event_text import numbers_of, text_of
-from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.sink import SinkContext
 
 _SECONDS: Final = 1.0
 """Between two lines of metrics: metrics.jsonl has them all, and a line costs as much as a small layer's step."""

@@ -16,14 +16,14 @@ from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.yaml_file import dump_values
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
+from hvdtrain.named_arrays import State
 from hvdtrain.run.sinks.delivery import Outcome
-from hvdtrain.run.sinks.interface import SinkContext
+from hvdtrain.run.sinks.logger_packages import is_usable
 from hvdtrain.run.sinks.logger_sink import Further, LoggerSink, closed_by
-from hvdtrain.run.sinks.packages import is_usable
 from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.tensorboard_messages import messages
 from hvdtrain.run.sinks.tensorboard_pictures import Pictures
-from hvdtrain.state import State
 
 _NAME: Final = "tensorboard"
 _PREFIX: Final = "events.out.tfevents."

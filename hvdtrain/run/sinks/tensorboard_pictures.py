@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
-from hvdtrain.engine.interface import Source
+from hvdtrain.engine.source import Source
 from hvdtrain.run.sinks.points import Point
 from hvdtrain.run.sinks.tensorboard_messages import messages
 

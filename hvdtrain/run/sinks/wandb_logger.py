@@ -12,10 +12,10 @@ from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.delivery import Outcome
-from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.kept_run import keep_run, kept_run
 from hvdtrain.run.sinks.logger_sink import LoggerSink, open_named
 from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.version import versions
 
 _NAME: Final = "wandb"

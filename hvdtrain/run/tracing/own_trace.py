@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hvdtrain import activity
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.profile import Profile, Profiler
 from hvdtrain.comm.timeline import TimelineEvent
 from hvdtrain.run.tracing.recorder import PARTS, PHASES, STEPS, WAITS, Recorder

@@ -10,16 +10,16 @@ from typing import Final
 
 import numpy as np
 
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.profile import Profiler
-from hvdtrain.comm.horovod import node_name
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import SAVE_SECONDS, do_while_others_wait, gather_bytes
 from hvdtrain.comm.timeline import Timeline, read_timeline
 from hvdtrain.config.trace_option import TraceSteps
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
-from hvdtrain.run.tracing.clock import clock_offsets
+from hvdtrain.run.tracing.clock_offsets import clock_offsets
 from hvdtrain.run.tracing.own_trace import LANES, OwnTrace, horovod_events
 from hvdtrain.run.tracing.trace_file import lines_of, most_of_each, write_trace
 from hvdtrain.version import versions

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES
-from hvdtrain.adapters.interface import TunableAdapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
+from hvdtrain.adapters.sync_state import BUCKET_BYTES
 from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.tuning.cache import MIB, Tuned, open_cache
 from hvdtrain.run.tuning.measure import StepTimer, Times
+from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 
 _log = logging.getLogger("hvdtrain.tuning")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import TunableAdapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.algorithms.tuning import FIRST_STEPS, Looks, affordable
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 
 Times = dict[int, list[float]]
 """A setting → seconds of a step in each look at it, on the slowest rank."""

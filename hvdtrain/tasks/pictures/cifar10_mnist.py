@@ -16,8 +16,8 @@ from data_sharding.formats.mnist import MnistFormat
 from hvdtrain.errors import UsageError
 from hvdtrain.models import SMALL_CNN
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import TaskDefaults
-from hvdtrain.tasks.pictures.files import Origin, folder_with
+from hvdtrain.task.task import TaskDefaults
+from hvdtrain.tasks.pictures.picture_files import Origin, folder_with
 from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
 
 CIFAR10 = Origin(

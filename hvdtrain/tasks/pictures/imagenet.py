@@ -12,7 +12,7 @@ from data_sharding.formats import class_names
 from data_sharding.formats.image_folder import ImageFolderFormat
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import TaskDefaults
+from hvdtrain.task.task import TaskDefaults
 from hvdtrain.tasks.pictures import photos
 from hvdtrain.tasks.pictures.task import Labelled, Pictures
 

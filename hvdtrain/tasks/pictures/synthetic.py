@@ -10,7 +10,7 @@ from data_sharding.atomic import atomic_file
 from data_sharding.sample_random import GOLDEN, mix
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import TaskDefaults
+from hvdtrain.task.task import TaskDefaults
 from hvdtrain.tasks.pictures.task import Labelled, Pictures
 
 _OFFSETS: Final = 1 << 16  # as many different pictures

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.open import bind_device_and_threads
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.training_options import TrainingOptions
@@ -23,7 +23,7 @@ from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train
-from hvdtrain.tasks.registry import load_task
+from hvdtrain.tasks.task_registry import load_task
 from hvdtrain.topology import Topology, detect_topology
 
 Arrays = list[NDArray[np.float32]]

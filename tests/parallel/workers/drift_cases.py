@@ -8,7 +8,7 @@ import numpy as np
 
 from data_sharding import LoadedBatch, RecordBatch
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task
+from hvdtrain.task.task import Features, Splits, Task
 
 STEPS = 30
 LR = 0.02

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch, RecordBatch
-from hvdtrain.adapters.interface import Adapter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task
+from hvdtrain.task.task import Features, Splits, Task
 
 WIDTH = 5
 LR = 0.05

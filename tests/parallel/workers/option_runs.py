@@ -18,7 +18,7 @@ from hvdtrain.config.parser import parse_train_config
 from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train
-from hvdtrain.tasks.registry import load_task
+from hvdtrain.tasks.task_registry import load_task
 from hvdtrain.topology import detect_topology
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from data_sharding import RecordBatch
-from hvdtrain.task.interface import Features
+from hvdtrain.task.task import Features
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 

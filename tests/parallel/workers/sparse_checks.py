@@ -13,15 +13,15 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import assert_equal_weights
-from hvdtrain.state import State
-from hvdtrain.task.interface import Task
+from hvdtrain.named_arrays import State
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology, detect_topology
 
 WORDS = 12

@@ -25,14 +25,14 @@ from torch_training import LR, open_torch  # noqa: E402
 from data_sharding import Catalog  # noqa: E402
 from hvdtrain.adapters.torch.adapter import TorchAdapter  # noqa: E402
 from hvdtrain.checkpoints.format import read_checkpoint  # noqa: E402
-from hvdtrain.comm.interface import Communicator  # noqa: E402
+from hvdtrain.comm.communicator import Communicator  # noqa: E402
 from hvdtrain.comm.open import open_communicator  # noqa: E402
 from hvdtrain.config.training_options import TrainingOptions  # noqa: E402
-from hvdtrain.engine.interface import RunLimits  # noqa: E402
+from hvdtrain.engine.limits import RunLimits  # noqa: E402
 from hvdtrain.engine.state_sync import assert_equal_weights  # noqa: E402
 from hvdtrain.errors import DivergenceError  # noqa: E402
-from hvdtrain.state import State  # noqa: E402
-from hvdtrain.task.interface import Task  # noqa: E402
+from hvdtrain.named_arrays import State  # noqa: E402
+from hvdtrain.task.task import Task  # noqa: E402
 from hvdtrain.topology import detect_topology  # noqa: E402
 
 EVERY_STEP = RunLimits(2, log_interval=1, checkpoint_interval=1)

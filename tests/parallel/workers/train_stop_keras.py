@@ -7,7 +7,7 @@ from typing import Any
 
 from train_stop_tasks import reach, reach_step
 
-from hvdtrain.task.interface import Features
+from hvdtrain.task.task import Features
 from hvdtrain.tasks.keras import KerasDigits
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from train_stop_tasks import reach, reach_step
 
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits
+from hvdtrain.task.task import Features, Splits
 from hvdtrain.tasks.torch import TorchDigits
 
 

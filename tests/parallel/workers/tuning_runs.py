@@ -13,17 +13,17 @@ from typing import Any
 from linear_training import done
 
 from hvdtrain.adapters.open import bind_device_and_threads
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.named_arrays import State
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.run.training import train
 from hvdtrain.run.tuning.choice import tune
-from hvdtrain.state import State
-from hvdtrain.task.interface import Task
-from hvdtrain.tasks.registry import load_task
+from hvdtrain.task.task import Task
+from hvdtrain.tasks.task_registry import load_task
 from hvdtrain.topology import detect_topology
 from hvdtrain.user_cache import user_cache
 

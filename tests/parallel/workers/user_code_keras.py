@@ -15,7 +15,7 @@ import tensorflow as tf
 from linear_training import LR, WIDTH, NoData, batch_of, done, said_of_changes
 
 from hvdtrain.adapters.keras.adapter import KerasAdapter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import assert_equal_weights

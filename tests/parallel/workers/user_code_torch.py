@@ -14,7 +14,7 @@ from torch import nn
 from hvdtrain.adapters.open import open_adapter
 from hvdtrain.adapters.torch.build import open_gradient_sync
 from hvdtrain.adapters.torch.update import Update
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions

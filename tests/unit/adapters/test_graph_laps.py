@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.comm_hooks import PlainReduction
 from hvdtrain.adapters.keras.gradient_sync import SummedGradients
-from hvdtrain.adapters.keras.graph_laps import GraphLaps
+from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.laps import PARTS
+from hvdtrain.adapters.step_timer import PARTS
 
 TOOK = {"forward": 0.02, "backward": 0.06, "allreduce": 0.04, "optimizer": 0.01}
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from hvdtrain.adapters import laps as laps_module
-from hvdtrain.adapters.laps import (
+from hvdtrain.adapters import step_timer as laps_module
+from hvdtrain.adapters.step_timer import (
     ALLREDUCE,
     ALLREDUCE_HIDDEN,
     BACKWARD,

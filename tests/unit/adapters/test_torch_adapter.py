@@ -19,7 +19,7 @@ from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.meter import Meter
 from hvdtrain.errors import UsageError

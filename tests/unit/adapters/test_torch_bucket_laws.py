@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hvdtrain.adapters import gradient_sync as module
+from hvdtrain.adapters import sync_state as module
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.errors import UsageError

@@ -9,7 +9,7 @@ import torch
 from buckets_here import SameOnAllRanks, assert_gradients, buckets_of, layers
 from torch import nn
 
-from hvdtrain.adapters import gradient_sync as module
+from hvdtrain.adapters import sync_state as module
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 

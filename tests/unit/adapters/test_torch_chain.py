@@ -14,7 +14,7 @@ from torch.nn import functional
 import hvdtrain
 from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
-from hvdtrain.adapters.torch.pipeline.link_times import link_times
+from hvdtrain.adapters.torch.pipeline.layer_times import link_times
 from hvdtrain.adapters.torch.pipeline.staged_model import keep_stages
 from hvdtrain.adapters.torch.state import load_state, read_state
 from hvdtrain.errors import UsageError

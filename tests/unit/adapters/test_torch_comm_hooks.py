@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from hvdtrain.adapters.gradient_sync import require_adasum
+from hvdtrain.adapters.sync_state import require_adasum
 from hvdtrain.adapters.torch.build import open_gradient_sync
 from hvdtrain.adapters.torch.gradient_sync import NoSync, SummedGradients
-from hvdtrain.algorithms import powersgd
+from hvdtrain.algorithms import powersgd_rule
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -53,7 +53,7 @@ def test_outputs_of_a_filter_stand_against_all_else_and_biases_travel_whole() ->
     model = convolution()
     weight_home, bias_home = update(model, exchange_of(model))
     torch.testing.assert_close(bias_home, bias)
-    left = torch.linalg.qr(weight @ torch.from_numpy(powersgd.first_factor(0, 27, 1))).Q
+    left = torch.linalg.qr(weight @ torch.from_numpy(powersgd_rule.first_factor(0, 27, 1))).Q
     torch.testing.assert_close(weight_home.reshape(4, 27), left @ (left.T @ weight), rtol=1e-4, atol=1e-4)
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_lost_in_any_memory_layout(memory_format: torch.memory_format
     exchange = exchange_of(model)
     plain(INPUTS).square().sum().backward()
     home = update(model, exchange)[0] + update(model, exchange, scale=-3.0)[0]
-    owed = torch.from_numpy(exchange.rank_local_state()[powersgd.ERRORS + "weight"])
+    owed = torch.from_numpy(exchange.rank_local_state()[powersgd_rule.ERRORS + "weight"])
     assert owed.shape == plain.weight.shape
     assert owed.abs().max() > 1
     torch.testing.assert_close(home + owed, -2 * plain.weight.grad, rtol=1e-4, atol=1e-4)

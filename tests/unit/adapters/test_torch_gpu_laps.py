@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvdtrain.adapters.laps import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, PARTS
-from hvdtrain.adapters.torch.gpu_laps import _PENDING, GpuLaps
+from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, PARTS
+from hvdtrain.adapters.torch.gpu_step_timer import _PENDING, GpuLaps
 
 
 class Device:

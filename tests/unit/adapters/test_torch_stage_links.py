@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.adapters.torch.pipeline.links import LocalLink, from_message, to_message
+from hvdtrain.adapters.torch.pipeline.stage_boundaries import LocalLink, from_message, to_message
 
 TYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.float16, torch.float64])
 

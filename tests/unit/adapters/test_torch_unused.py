@@ -17,7 +17,7 @@ from torch import nn
 from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters import gradient_sync as module
+from hvdtrain.adapters import sync_state as module
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.comm_hooks import CommHook, Float16Sum, PlainSum, StartSum
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients

@@ -20,11 +20,11 @@ from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.optimizers import optimizer_of
 from hvdtrain.algorithms.ema import kept_share
 from hvdtrain.checkpoints.format import Position
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
-from hvdtrain.state import State
+from hvdtrain.engine.limits import RunLimits
+from hvdtrain.named_arrays import State
 from hvdtrain.topology import Topology
 
 EPOCHS, STEPS_PER_EPOCH = 3, 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.algorithms.checkpoint_interval import young_daly
-from hvdtrain.algorithms.cluster_simulation import Disturbances, simulated
+from hvdtrain.plan.cluster_simulation import Disturbances, simulated
 
 CALM = Disturbances(jitter=0.0, mtbf=math.inf, save=0.0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.algorithms.cost_model import (
+from hvdtrain.plan.cost_model import (
     Cluster,
     Layers,
     Layout,

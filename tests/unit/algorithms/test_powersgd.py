@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hvdtrain.algorithms import powersgd
+from hvdtrain.algorithms import powersgd_rule
 from hvdtrain.errors import UsageError
 
 Array = NDArray[Any]
-OPERATIONS = powersgd.Operations(
+OPERATIONS = powersgd_rule.Operations(
     transposed=np.transpose,
     orthonormal=lambda matrix: np.linalg.qr(matrix)[0],
     revived=lambda factor, first: np.where((factor == 0).all(axis=0), first, factor),
@@ -28,13 +28,13 @@ class Workers:
 
     def __init__(self, count: int, rows: int, columns: int, rank: int) -> None:
         self.errors = [np.zeros((rows, columns)) for _ in range(count)]
-        self.first = powersgd.first_factor(0, columns, rank).astype(np.float64)
+        self.first = powersgd_rule.first_factor(0, columns, rank).astype(np.float64)
         self.factor = self.first
 
     def bring(self, gradients: Sequence[Array]) -> Array:
         """One update; what all take for the mean gradient."""
         turns = [
-            powersgd.Round([gradient], [error], [self.factor], OPERATIONS)
+            powersgd_rule.Round([gradient], [error], [self.factor], OPERATIONS)
             for gradient, error in zip(gradients, self.errors, strict=True)
         ]
         sketch = np.mean([turn.first_message()[0] for turn in turns], axis=0)
@@ -149,21 +149,21 @@ def test_a_gradient_of_zeros_does_not_end_it(rows_without: int) -> None:
 
 @given(rows=st.integers(1, 300), columns=st.integers(1, 300), rank=st.integers(1, 64))
 def test_what_pays_is_smaller_and_has_a_higher_rank(rows: int, columns: int, rank: int) -> None:
-    assert powersgd.pays(rows, columns, rank) == (rows * rank + columns * rank < rows * columns)
-    if powersgd.pays(rows, columns, rank):
+    assert powersgd_rule.pays(rows, columns, rank) == (rows * rank + columns * rank < rows * columns)
+    if powersgd_rule.pays(rows, columns, rank):
         assert rank < min(rows, columns)
 
 
 @given(shape=st.lists(st.integers(0, 5), max_size=4), outputs=st.sampled_from([0, -1]))
 def test_a_matrix_has_all_numbers(shape: list[int], outputs: int) -> None:
-    rows, columns = powersgd.matrix_shape(shape, outputs)
+    rows, columns = powersgd_rule.matrix_shape(shape, outputs)
     assert rows * columns == np.prod(shape, dtype=int)
     if len(shape) >= 2 and rows * columns:
         assert (rows, columns)[outputs] == shape[outputs]
 
 
 def test_first_factors_are_the_same_everywhere_and_differ_between_parameters() -> None:
-    one, again, other = (powersgd.first_factor(place, 7, 3) for place in (4, 4, 5))
+    one, again, other = (powersgd_rule.first_factor(place, 7, 3) for place in (4, 4, 5))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     assert one.shape == (7, 3)
@@ -171,11 +171,11 @@ def test_first_factors_are_the_same_everywhere_and_differ_between_parameters() -
 
 
 def test_saved_arrays_must_fit() -> None:
-    needed = {powersgd.ERRORS + "w": (3, 4), powersgd.FACTORS + "w": (4, 2)}
+    needed = {powersgd_rule.ERRORS + "w": (3, 4), powersgd_rule.FACTORS + "w": (4, 2)}
     fitting = {name: np.zeros(shape) for name, shape in needed.items()}
     others = {"model/w": np.zeros(3), "ema/w": np.zeros(3)}
-    assert powersgd.saved_arrays(others, needed) is None
-    assert powersgd.saved_arrays(fitting | others, needed) == fitting
-    for wrong in ({powersgd.FACTORS + "w": np.zeros((4, 3))}, {powersgd.ERRORS + "v": np.zeros(3)}):
+    assert powersgd_rule.saved_arrays(others, needed) is None
+    assert powersgd_rule.saved_arrays(fitting | others, needed) == fitting
+    for wrong in ({powersgd_rule.FACTORS + "w": np.zeros((4, 3))}, {powersgd_rule.ERRORS + "v": np.zeros(3)}):
         with pytest.raises(UsageError, match="--powersgd-rank"):
-            powersgd.saved_arrays(fitting | wrong, needed)
+            powersgd_rule.saved_arrays(fitting | wrong, needed)

@@ -17,12 +17,12 @@ from numpy_training import Data, NumpyAdapter, Setting, train, write_data
 from thread_ranks import run_on_ranks
 
 import data_sharding as ds
+from hvdtrain.audit.audit_summary import CoverageReport, read_coverage
 from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE
-from hvdtrain.audit.report import CoverageReport, read_coverage
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.cli.shard import run as shard
-from hvdtrain.comm.interface import Communicator
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.errors import UsageError
 
 EPOCHS, STEPS = 2, 6  # 22 records in global batches of 8: 3 steps an epoch

@@ -13,7 +13,7 @@ from benchmarks.step.__main__ import _parse
 from benchmarks.step.arms import AGAIN, OURS, SUITES, Arm
 from benchmarks.step.torch_task import TorchStep
 from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import prepare

@@ -8,9 +8,9 @@ from statistics import mean
 
 import pytest
 
+from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.drill import Drill
 from hvdtrain.chaos.faults import inject
-from hvdtrain.chaos.job import Job
 from hvdtrain.chaos.schedule import KINDS, Fault, schedule
 from hvdtrain.cli.main import main
 

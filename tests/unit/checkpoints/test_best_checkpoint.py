@@ -20,11 +20,11 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory
 from hvdtrain.checkpoints.format import Checkpoint, Position, read_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 from hvdtrain.topology import Topology
 
 STEPS, BATCHES = 3, 2  # of an epoch of training, and of a validation

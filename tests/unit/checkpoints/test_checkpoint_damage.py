@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, Position, read_checkpoint, write_checkpoint
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors")
 ABOUT = {"task": "digits", "seed": 42, "config": {"lr": 0.001, "data": {"dir": None}, "task_args": {"1": [True, "ä"]}}}

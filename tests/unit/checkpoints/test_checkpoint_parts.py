@@ -17,7 +17,7 @@ from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter, writing_ranks
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 NAMES = ("model/w", "model/b", "optimizer/w/m", "optimizer/w/v", "ema/w", "scale", "model/c", "model/d")
 

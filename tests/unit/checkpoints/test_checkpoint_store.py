@@ -16,7 +16,7 @@ from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.saved import Saved, failure_of
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
 

@@ -13,7 +13,7 @@ from hvdtrain.checkpoints.format import Checkpoint, Position, write_checkpoint
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.topology import Topology
 
 Arrays = Mapping[str, Any]

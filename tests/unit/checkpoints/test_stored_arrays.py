@@ -21,7 +21,7 @@ from hvdtrain.checkpoints.format import (
     write_checkpoint,
 )
 from hvdtrain.checkpoints.stored_arrays import restored, stored
-from hvdtrain.state import as_numbers, bits_dtype, like_numbers
+from hvdtrain.named_arrays import as_numbers, bits_dtype, like_numbers
 
 BITS = {"bfloat16": 2, "float8_e4m3fn": 1, "float4_e2m1fn_x2": 1, "complex32": 4, "bits8": 1, "int4": 1}
 PLAIN = ["?", "i1", "u2", "u8", "f2", "f4", "f8", "c8", "c16"]

@@ -33,8 +33,8 @@ REFUSED = {
     "a class": (["--task", "json:Task"], ["The module 'json' has no 'Task'"]),
     "no task": (["--task", "json:JSONDecoder"], ["json:JSONDecoder is not a hvdtrain.Task"]),
     "half a task": (
-        ["--task", "hvdtrain.task.interface:Task"],
-        ["hvdtrain.task.interface:Task does not define build_model"],
+        ["--task", "hvdtrain.task.task:Task"],
+        ["hvdtrain.task.task:Task does not define build_model"],
     ),
     "a framework": (["--framework", "pytorch"], ["There is no framework 'pytorch'", "did you mean 'torch'?"]),
     "a config file": (["--config", "none.yaml"], ["The config file none.yaml cannot be read"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from hvdtrain.comm.connections import end_connections, remembering_connections
+from hvdtrain.comm.horovod_connections import end_connections, remembering_connections
 
 
 def test_only_what_was_opened_in_the_block_ends_and_a_wait_for_it_fails() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.comm import horovod
+from hvdtrain.comm import horovod_world
 
 
 def test_what_the_user_has_set_stays() -> None:
@@ -19,7 +19,7 @@ def test_what_the_user_has_set_stays() -> None:
         "OMPI_MCA_btl": "self,tcp",
     }
     environ = dict(chosen)
-    horovod.set_defaults(environ, stall_timeout=600)
+    horovod_world.set_defaults(environ, stall_timeout=600)
     assert environ == chosen
 
 
@@ -41,7 +41,7 @@ def test_what_the_user_has_set_stays() -> None:
 )
 def test_open_mpi_is_told_of_the_ring_where_messages_cross_hosts(chosen: dict[str, str], is_told: bool) -> None:
     environ = dict(chosen)
-    horovod.set_defaults(environ, stall_timeout=600)
+    horovod_world.set_defaults(environ, stall_timeout=600)
     assert (environ.get("OMPI_MCA_coll_tuned_use_dynamic_rules") == "1") is is_told
     rules = environ.get("OMPI_MCA_coll_tuned_dynamic_rules_filename")
     assert rules is None or Path(rules).is_file()
@@ -52,7 +52,7 @@ def test_open_mpi_looks_for_a_fabric_where_there_is_one(
     devices: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """/sys/class/mem, of /dev/null, is on every Linux."""
-    monkeypatch.setattr(horovod, "_FABRICS", (devices,))
+    monkeypatch.setattr(horovod_world, "_FABRICS", (devices,))
     environ: dict[str, str] = {}
-    horovod.set_defaults(environ, stall_timeout=600)
+    horovod_world.set_defaults(environ, stall_timeout=600)
     assert environ.get("OMPI_MCA_btl") == expected

@@ -11,7 +11,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import MissingDataError
 from data_sharding.errors import ShardingError
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json
 from hvdtrain.errors import DivergenceError, HvdtrainError, PeerError, UsageError
 from hvdtrain.topology import Topology

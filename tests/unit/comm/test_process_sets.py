@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.comm.horovod import form_process_sets
+from hvdtrain.comm.horovod_world import form_process_sets
 from hvdtrain.config.process_set_syntax import Sets, require_readable, resolve
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvdtrain.comm.rendezvous.key_value_store import MAX_VALUE_BYTES, RendezvousStore, StoreFullError
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.comm.rendezvous.store import MAX_VALUE_BYTES, RendezvousStore, StoreFullError
 
 OPERATIONS = st.lists(
     st.tuples(st.sampled_from(["put", "delete"]), st.sampled_from(["0", "1", "rank_0", "other"]), st.binary(max_size=4))

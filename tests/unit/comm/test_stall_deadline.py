@@ -11,9 +11,9 @@ from commands import Ended, Forker
 BEGIN = """
 import sys, time
 import numpy as np
-from hvdtrain.comm import failure
-failure._AT_LEAST_MORE = 0.0
-failure.limit_waits(0, 0.3)  # so that 0.9 s are the limit
+from hvdtrain.comm import peer_failure
+peer_failure._AT_LEAST_MORE = 0.0
+peer_failure.limit_waits(0, 0.3)  # so that 0.9 s are the limit
 
 def train(adapter):
     from data_sharding import LoadedBatch
@@ -23,7 +23,7 @@ def train(adapter):
         adapter.train_step(batch, step, 0.1)
     print(adapter.read_sums().values["loss"])
 """
-WAIT = BEGIN + "with failure.waits_for_peers(): time.sleep(60)\n"
+WAIT = BEGIN + "with peer_failure.waits_for_peers(): time.sleep(60)\n"
 TORCH = (
     BEGIN
     + """
@@ -78,7 +78,7 @@ def step():
         return [tf.numpy_function(lambda x: (time.sleep(60), x)[1], [tf.ones(3)], tf.float32)]
     return waiting.over([tf.ones(3)], collective)
 
-with failure.waits_for_peers(current_wait):
+with peer_failure.waits_for_peers(current_wait):
     step()
 """
 )

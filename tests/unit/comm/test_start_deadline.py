@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from hvdtrain.comm.failure import start_timeout
+from hvdtrain.comm.peer_failure import start_timeout
 from hvdtrain.errors import UsageError
 
 WAITS = """
 import os, sys, time
-from hvdtrain.comm.failure import bounded_start
+from hvdtrain.comm.peer_failure import bounded_start
 from hvdtrain.topology import detect_topology
 
 with bounded_start(detect_topology(os.environ), os.environ):

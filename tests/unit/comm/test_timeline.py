@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.comm.horovod import allow_timeline
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
+from hvdtrain.comm.horovod_world import allow_timeline
 from hvdtrain.comm.timeline import NoTimeline, TimelineEvent, read_timeline, timeline_of
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology

@@ -14,7 +14,7 @@ from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Splits
+from hvdtrain.task.task import Splits
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from numpy_training import Recorder, Run, Setting, train, write_data
 from thread_ranks import all_well, run_on_ranks
 
 import data_sharding as ds
-from hvdtrain.audit.report import read_coverage
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.audit.audit_summary import read_coverage
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.data.catalog_source import require_little_lost, warn_of_damage
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 from hvdtrain.topology import Topology
 
 BAD = (3, 11)

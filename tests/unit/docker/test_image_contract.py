@@ -12,7 +12,7 @@ import yaml
 from docker_stages import ROOT, copies, environment, stages
 
 from hvdtrain.launch import kubernetes
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 
 FINAL = stages((ROOT / "Dockerfile").read_text(encoding="utf-8"))[1][-1]
 SSHD = dict(

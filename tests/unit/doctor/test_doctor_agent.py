@@ -75,7 +75,7 @@ def test_token_files_are_seen_by_others_and_removed(agent: Agent, tmp_path: Path
 
 
 def test_what_a_shell_prints_first_is_kept_apart() -> None:
-    shell = f'echo Welcome; echo; exec "{sys.executable}" -m hvdtrain.doctor.agent 15'
+    shell = f'echo Welcome; echo; exec "{sys.executable}" -m hvdtrain.doctor.host_agent 15'
     with running(["sh", "-c", shell]) as agent:
         assert agent.link.greeting == "Welcome"
         assert agent.ask("clock", 10.0) > 0

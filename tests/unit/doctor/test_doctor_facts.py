@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.doctor.environment import environment_facts, job_command
-from hvdtrain.doctor.files import data_facts
 from hvdtrain.doctor.framework_probe import loaded_mpi
 from hvdtrain.doctor.gpu import parse_devices
 from hvdtrain.doctor.machine import core_quota, machine_facts, memory_limit, output_facts
 from hvdtrain.doctor.network import interfaces, resolved_names
+from hvdtrain.doctor.shared_files import data_facts
 from hvdtrain.doctor.software import framework_facts
+from hvdtrain.doctor.variables import environment_facts, job_command
 
 ROOT = Path(__file__).parents[3]
 
@@ -134,7 +134,7 @@ def test_a_data_folder_that_exists_is_literal(name: str, tmp_path: Path, monkeyp
         ("python /opt/bin/hvdtrain --epochs 3", "hvdtrain train"),
         ("/opt/bin/hvdtrain launch local -np 2 -- train", "hvdtrain launch"),
         ("python -m hvdtrain doctor", None),
-        ("python -m hvdtrain.doctor.agent", None),
+        ("python -m hvdtrain.doctor.host_agent", None),
         ("python -m pytest hvdtrain", None),
         ("python train.py hvdtrain", None),
         ("horovodrun -np 2 python -m hvdtrain", None),
@@ -194,7 +194,7 @@ def test_an_import_that_fails_is_a_fact(
 def test_facts_need_nothing_but_python(tmp_path: Path) -> None:
     """-S: without site-packages, as on a host where nothing was installed yet."""
     done = subprocess.run(
-        [sys.executable, "-S", "-m", "hvdtrain.doctor.facts"],
+        [sys.executable, "-S", "-m", "hvdtrain.doctor.host_facts"],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.doctor.agent_streams import StreamServer, reach, send
 from hvdtrain.doctor.findings import Link, Links
-from hvdtrain.doctor.links import link_findings, rounds
+from hvdtrain.doctor.network_links import link_findings, rounds
 
 TOKEN = "0123456789abcdef"
 LOOPBACK = "127.0.0.1"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.doctor.allreduce import RingModel, bus_bandwidth, fit_ring
+from hvdtrain.doctor.allreduce_times import RingModel, bus_bandwidth, fit_ring
 from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 
 SIZES = [4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26]

@@ -14,10 +14,10 @@ from numpy_training import Data, NumpyAdapter, Setting, train
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.topology import Topology
 
 STEPS = 3  # an epoch

@@ -19,10 +19,10 @@ from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.loss_guard import rows_not_finite
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 from hvdtrain.topology import Topology
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")  # of numpy, which is right

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy_training import Data, NumpyAdapter, Run, Setting, train, write_data
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits, RunResult
+from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.errors import HvdtrainError, PeerError
 from hvdtrain.topology import Topology
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.interface import Adapter, Sums
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.adapters.adapter_protocol import Adapter, Sums
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.errors import DivergenceError

@@ -13,9 +13,9 @@ from numpy_training import NumpyAdapter, NumpyTask, Setting, train, write_data
 
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping
-from hvdtrain.comm.interface import SerialCommunicator
-from hvdtrain.engine.interface import RunLimits
-from hvdtrain.task.interface import Features
+from hvdtrain.comm.communicator import SerialCommunicator
+from hvdtrain.engine.limits import RunLimits
+from hvdtrain.task.task import Features
 from hvdtrain.topology import Topology
 
 TRAIN, VALIDATION = 24, 16  # whole batches of 8

@@ -16,10 +16,10 @@ from thread_ranks import all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
-from hvdtrain.state import State
+from hvdtrain.engine.limits import RunLimits
+from hvdtrain.named_arrays import State
 from hvdtrain.topology import Topology
 
 EVERY_STEP = RunLimits(2, log_interval=1, checkpoint_interval=1)

@@ -14,12 +14,12 @@ import pytest
 from numpy_training import Data, Run, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.audit.report import read_coverage
+from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.checkpoints import store
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint, write_checkpoint
 from hvdtrain.engine import cadence, events
 from hvdtrain.engine.cadence import Cadence
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.errors import HvdtrainError
 

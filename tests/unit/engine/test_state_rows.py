@@ -16,8 +16,8 @@ from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED
 from torch_training import open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
-from hvdtrain.comm.interface import SerialCommunicator
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.comm.communicator import SerialCommunicator
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 

@@ -15,7 +15,7 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from hvdtrain.engine import state_sync
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, as_numbers, bits_dtype, like_numbers
+from hvdtrain.named_arrays import State, as_numbers, bits_dtype, like_numbers
 
 DTYPES = ["?", "u1", "i4", "u4", "i8", "f2", "f4", "f8", "c8", "c16", "S7"]
 

@@ -12,9 +12,9 @@ from numpy_training import Data, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.algorithms.quantile_sketch import Quantiles, QuantileSketch
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.engine import step_times as step_times_module
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.topology import Topology
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from numpy_training import Data, NumpyAdapter, Run, Setting, train
 from thread_ranks import all_well, run_on_ranks
 
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.topology import Topology
 
 EPOCHS, STEPS_PER_EPOCH = 2, 3

@@ -15,10 +15,10 @@ from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 from torch_training import TorchRows, open_torch
 
 from data_sharding import LoadedBatch
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events
-from hvdtrain.engine.interface import RunLimits
-from hvdtrain.task.interface import Features
+from hvdtrain.engine.limits import RunLimits
+from hvdtrain.task.task import Features
 from hvdtrain.topology import Topology
 
 EPOCHS = RunLimits(2, log_interval=2)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.comm.interface import Array, Reduction, SerialCommunicator
+from hvdtrain.comm.communicator import Array, Reduction, SerialCommunicator
 from hvdtrain.engine.stop_vote import LONGEST_INTERVAL, VOTE_SECONDS, StopVote, next_interval
 from hvdtrain.topology import Topology
 

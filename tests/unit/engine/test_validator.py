@@ -11,13 +11,13 @@ import pytest
 from numpy_training import Data, NumpyAdapter, NumpyTask, Setting, train
 from thread_ranks import ThreadCommunicator, run_on_ranks
 
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import UsageError
-from hvdtrain.state import NO_STATE, State
+from hvdtrain.named_arrays import NO_STATE, State
 from hvdtrain.topology import Topology
 
 

@@ -13,12 +13,12 @@ from numpy_training import Data, NumpyAdapter, Run, Setting, train
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.checkpoints.format import Checkpoint
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.state_sync import assert_equal_weights
 from hvdtrain.engine.weight_differences import divergence
 from hvdtrain.errors import DivergenceError
-from hvdtrain.state import State, weights_digest
+from hvdtrain.named_arrays import State, weights_digest
 
 PARTED = 4  # the update in which they part, from 0: the checkpoint before it is that of step 4
 LIMITS = RunLimits(2, checkpoint_interval=2)  # 6 steps

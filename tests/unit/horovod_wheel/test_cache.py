@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.horovod_wheel.cache import WheelCache, cache_folder
+from hvdtrain.horovod_wheel.wheel_cache import WheelCache, cache_folder
 
 KEY = "0123456789abcdef"
 
@@ -21,7 +21,7 @@ HOLDER = f"""
 import sys
 from pathlib import Path
 from signal import SIGINT, SIGTERM
-from hvdtrain.horovod_wheel.cache import WheelCache
+from hvdtrain.horovod_wheel.wheel_cache import WheelCache
 from hvdtrain.end_signals import exiting_at
 cache = WheelCache(Path(sys.argv[1]))
 with exiting_at((SIGINT, SIGTERM)), cache.locked({KEY!r}, 10.0), cache.building({KEY!r}) as folder:

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.horovod_wheel.gpu import Gpu, cuda_in_version_file, installed_torch_cuda, linkable_nccl
+from hvdtrain.horovod_wheel.nccl_build import Gpu, cuda_in_version_file, installed_torch_cuda, linkable_nccl
 from hvdtrain.horovod_wheel.recipe import Framework, Recipe, find_frameworks, find_recipe
 from hvdtrain.horovod_wheel.toolchain import Mpi, choose_mpi, find_mpi, usable_mpicxx
 

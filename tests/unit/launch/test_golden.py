@@ -15,12 +15,12 @@ import pytest
 
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpirun import FLAVORS
 from hvdtrain.launch.rendering import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"
-SCRIPTS = Path(__file__).parents[3] / "launch" / "scripts"
+SCRIPTS = Path(__file__).parents[3] / "launch"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
 COMMAND = ("train", "--data.path", "it's a folder; $HOME", "--max-steps", "3")

@@ -8,7 +8,7 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 
 HOSTS = (Host("a", 4), Host("b", 2))
 

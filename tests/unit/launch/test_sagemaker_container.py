@@ -17,7 +17,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.contract import Container, read_container
 from hvdtrain.launch.sagemaker.container.program import worker_command
 from hvdtrain.launch.sagemaker.container.variables import assigned_ranks, rendezvous_variables
-from hvdtrain.launch.sagemaker.failure import await_first_cause, cause_of, write_failure
+from hvdtrain.launch.sagemaker.failure_file import await_first_cause, cause_of, write_failure
 from hvdtrain.launch.sagemaker.train_entry import export_model, fetch_source
 
 SINGLE = {"current_host": "algo-1", "hosts": ["algo-1"]}

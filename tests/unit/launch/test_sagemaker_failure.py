@@ -12,11 +12,11 @@ from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
 from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, ContainerExit, _container_exit
-from hvdtrain.launch.sagemaker.failure import REASON_CHARACTERS, OutputParser, cause_of
+from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS, OutputParser, cause_of
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
-TRAIN = Path(__file__).parents[3] / "launch" / "sagemaker" / "train.sh"
+TRAIN = Path(__file__).parents[3] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
 HEADER = "Traceback (most recent call last):"
 
 

@@ -27,7 +27,7 @@ from hvdtrain.launch.sagemaker.request_checks import compiled, problems, require
 
 SOURCE = Path(__file__).parent / "sagemaker_source"
 GOLDEN = Path(__file__).parent / "golden_sagemaker"
-EXAMPLE = Path(__file__).parents[3] / "launch" / "scripts" / "sagemaker_estimator.py"
+EXAMPLE = Path(__file__).parents[3] / "launch" / "sagemaker_estimator.py"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
 SHAPE = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape

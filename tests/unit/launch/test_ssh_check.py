@@ -11,7 +11,7 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.ssh.check import check_hosts, require_usable_hosts
 
 # Of OpenSSH 9.2, 203.0.113.0/24 being nobody's (RFC 5737).

@@ -16,10 +16,10 @@ import pytest
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.ssh.command import SshOptions, preview, ssh_argv
+from hvdtrain.launch.ssh.host_addresses import address_for_hosts, interface_towards, is_this_machine
 from hvdtrain.launch.ssh.launcher import require_runnable, workers_on
-from hvdtrain.launch.ssh.network import address_for_hosts, interface_towards, is_this_machine
 from hvdtrain.launch.worker_environment import host_variables
 
 GOLDEN = Path(__file__).parent / "golden_ssh"

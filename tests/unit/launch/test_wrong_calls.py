@@ -19,7 +19,7 @@ from hvdtrain.cli.launch.option_groups import _time
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import parse_host_list
 from hvdtrain.launch.hosts.host_files import parse_hostfile
-from hvdtrain.launch.job import JobSpec
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.link import HostLink
 

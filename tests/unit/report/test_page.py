@@ -12,8 +12,8 @@ import pytest
 from read_page import Page
 from report_runs import usual_lines, write_run
 
-from hvdtrain.report.file import read_runs
 from hvdtrain.report.page import FAILED, MARKER, page
+from hvdtrain.report.page_file import read_runs
 
 
 def page_of(*folders: Path) -> Page:

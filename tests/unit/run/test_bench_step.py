@@ -13,7 +13,7 @@ import pytest
 from commands import Ended, Forker
 
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.bench_step import Protocol, measure
 from hvdtrain.run.fixed_batch import fixed_batch

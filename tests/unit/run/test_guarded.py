@@ -15,9 +15,9 @@ from hvdtrain.engine.events import Event, Seconds
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.guarded import Guarded
-from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.metrics_file import MetricsFile
-from hvdtrain.run.sinks.registry import open_sinks
+from hvdtrain.run.sinks.sink import SinkContext
+from hvdtrain.run.sinks.sink_registry import open_sinks
 from hvdtrain.topology import Topology
 
 EVENT = events.EpochStarted(0)

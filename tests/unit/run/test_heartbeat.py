@@ -16,7 +16,7 @@ import pytest
 
 from hvdtrain.activity import Activity
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file, read_heartbeats
-from hvdtrain.run.heartbeat import Facts, HeartbeatWriter, interval_of
+from hvdtrain.run.watch.heartbeat import Facts, HeartbeatWriter, interval_of
 
 DEADLINE = 60.0
 FACTS = Facts(rank=1, size=2, start="a", framework="torch", total_steps=100, epochs=2)

@@ -16,7 +16,7 @@ from thread_ranks import run_on_ranks
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.sinks import packages
+from hvdtrain.run.sinks import logger_packages
 from hvdtrain.run.sinks.mlflow_logger import key_of
 
 SCRIPT = Path(__file__).parents[1] / "support" / "loggers_here.py"
@@ -80,7 +80,7 @@ def test_tensorboard_shows_each_step_once(facts: dict[str, Any], folder: Path) -
 def test_a_logger_whose_package_is_missing_is_refused_on_all_ranks(
     logger: str, package: str, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packages, "is_installed", lambda name: name != logger)
+    monkeypatch.setattr(logger_packages, "is_installed", lambda name: name != logger)
     config = TrainConfig(loggers=logger, data=DataConfig(dir=str(data.folder)))
     for error in run_on_ranks(3, lambda comm: prepare(config, NumpyTask, comm)):
         assert isinstance(error, UsageError)
@@ -94,11 +94,11 @@ def test_a_package_that_cannot_be_imported_is_refused_where_it_is_named_and_else
     def broken(_: str) -> None:
         raise AttributeError("its dependency is too old")
 
-    monkeypatch.setattr(packages, "import_package", broken)
+    monkeypatch.setattr(logger_packages, "import_package", broken)
     with pytest.raises(UsageError, match="cannot be imported: AttributeError: its dependency is too old"):
-        packages.require_packages(["mlflow"])
+        logger_packages.require_packages(["mlflow"])
     monkeypatch.setattr(logging.getLogger("hvdtrain"), "propagate", True)
-    assert not packages.is_usable("tensorboard")
+    assert not logger_packages.is_usable("tensorboard")
     (record,) = caplog.records
     assert "no metrics for tensorboard: AttributeError: its dependency is too old" in record.getMessage()
 

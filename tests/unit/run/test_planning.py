@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.algorithms.cluster_simulation import Disturbances
-from hvdtrain.algorithms.cost_model import Cluster, Layers, LinkModel, Workload
 from hvdtrain.cli.plan.options import parse
-from hvdtrain.cli.plan.page import print_plan
+from hvdtrain.cli.plan.plan_text import print_plan
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.run.planning.candidates import COUNTS, candidates, recommended
-from hvdtrain.run.planning.files import require_folder, write_plan
-from hvdtrain.run.planning.plan import Plan, predicted_plan
-from hvdtrain.run.planning.verify import Verified, config_of, measured_best
+from hvdtrain.plan.candidates import COUNTS, candidates, recommended
+from hvdtrain.plan.check_predictions import Verified, config_of, measured_best
+from hvdtrain.plan.cluster_simulation import Disturbances
+from hvdtrain.plan.cost_model import Cluster, Layers, LinkModel, Workload
+from hvdtrain.plan.plan import Plan, predicted_plan
+from hvdtrain.plan.plan_files import require_folder, write_plan
 from hvdtrain.tasks.torch import TorchDigits
 
 LAYERS = [Layers(1e-4, 2e-4, 4e6, 1e6, 1e5) for _ in range(8)]

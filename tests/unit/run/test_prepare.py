@@ -14,7 +14,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
 from hvdtrain.run.start import with_common_resume
-from hvdtrain.task.interface import TaskDefaults
+from hvdtrain.task.task import TaskDefaults
 from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, MOST_SIZE_VARIABLE
 from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 

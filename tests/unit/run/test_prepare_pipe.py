@@ -21,7 +21,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 
 class OpensValidation(NumpyTask):

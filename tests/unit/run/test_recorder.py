@@ -21,13 +21,13 @@ from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.run.result import Totals, print_table
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.guarded import Guarded
-from hvdtrain.run.sinks.interface import SinkContext
 from hvdtrain.run.sinks.logger_sink import LoggerSink
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.run.sinks.metrics_table import MetricsTable
 from hvdtrain.run.sinks.progress import Lines
 from hvdtrain.run.sinks.rank_log import RankLog
-from hvdtrain.run.sinks.registry import SINKS, open_sinks
+from hvdtrain.run.sinks.sink import SinkContext
+from hvdtrain.run.sinks.sink_registry import SINKS, open_sinks
 from hvdtrain.slowness.straggler import Straggler
 from hvdtrain.topology import Topology
 

@@ -9,11 +9,11 @@ from torch import nn
 
 from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.checkpoints.resume import checkpoint_at, followed
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.tasks.registry import load_task
+from hvdtrain.tasks.task_registry import load_task
 from hvdtrain.topology import Topology
 
 

@@ -13,8 +13,8 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.run.stages import micro_batch_count, require_stages
-from hvdtrain.tasks.registry import load_task
+from hvdtrain.run.stage_checks import micro_batch_count, require_stages
+from hvdtrain.tasks.task_registry import load_task
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.comm.interface import SerialCommunicator
-from hvdtrain.run.tracing.clock import Offset, clock_offsets, offset
+from hvdtrain.comm.communicator import SerialCommunicator
+from hvdtrain.run.tracing.clock_offsets import Offset, clock_offsets, offset
 from hvdtrain.topology import Topology
 
 DELAY = st.floats(1e-6, 0.1)

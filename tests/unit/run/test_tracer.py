@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hvdtrain import activity
-from hvdtrain.adapters.laps import SpanSink
 from hvdtrain.adapters.profile import Profile, ProfiledEvent
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.adapters.step_timer import SpanSink
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.comm.timeline import NoTimeline
 from hvdtrain.config.trace_option import trace_steps
 from hvdtrain.engine import events

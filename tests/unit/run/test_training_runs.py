@@ -80,8 +80,8 @@ class FailsAtTheEnd(Told):
 
 class CannotOpenASink(Told):
     def callbacks(self):
-        from hvdtrain.run.sinks import registry
-        registry.SINKS = (*registry.SINKS, self.open_none)
+        from hvdtrain.run.sinks import sink_registry
+        sink_registry.SINKS = (*sink_registry.SINKS, self.open_none)
         return super().callbacks()
 
     def open_none(self, context, stack):

@@ -12,12 +12,12 @@ import pytest
 from config_samples import parse
 from thread_ranks import ThreadCommunicator, World, all_well, run_on_ranks
 
-from hvdtrain.adapters.gradient_sync import BUCKET_BYTES, in_buckets
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.adapters.sync_state import BUCKET_BYTES, in_buckets
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.tuning.cache import MIB, Tuned, TuningCache, open_cache
 from hvdtrain.run.tuning.choice import distinct, may_be_tuned, within
+from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, TuningCache, open_cache
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
 

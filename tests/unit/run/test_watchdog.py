@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.activity import Activity, Phase
-from hvdtrain.run.watchdog.explanation import Report, explain
-from hvdtrain.run.watchdog.reports import StallReports
-from hvdtrain.run.watchdog.watchdog import Limits, Watchdog
+from hvdtrain.run.watch.explanation import Report, explain
+from hvdtrain.run.watch.stall_reports import StallReports
+from hvdtrain.run.watch.watchdog import Limits, Watchdog
 
 SECONDS = 0.3
 DEADLINE = 60.0

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hvdtrain.slowness import gauge as gauge_module
-from hvdtrain.slowness.connections import Connection, connections
 from hvdtrain.slowness.counters import Counts, Linux
 from hvdtrain.slowness.gauge import INTERVAL, Gauge
 from hvdtrain.slowness.pressure import NOTHING, Pressure
+from hvdtrain.slowness.tcp_info import Connection, connections
 
 BEGIN = Counts({1: (5.0, 5.0), 2: (1.0, 1.0)}, 100.0, 10.0, 3.0, 40.0, 7.0, 2.0, 6.0, 1.0, 1e6)
 

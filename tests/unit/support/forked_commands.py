@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from hvdtrain.run.sinks.tensorboard_messages import messages
-from hvdtrain.tasks.registry import BUILT_IN
+from hvdtrain.tasks.task_registry import BUILT_IN
 
 MODULES = {
     "torch": ["torch", "hvdtrain.adapters.torch.adapter"],

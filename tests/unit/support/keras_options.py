@@ -20,7 +20,7 @@ from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.adapters.keras.device import memory_peak
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 

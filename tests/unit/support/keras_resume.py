@@ -21,11 +21,11 @@ from numpy_training import CLASSES, WIDTH, Data, NumpyTask, Run, Setting, decode
 from data_sharding import Catalog
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint
-from hvdtrain.comm.interface import Communicator, SerialCommunicator
+from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.engine.interface import RunLimits
+from hvdtrain.engine.limits import RunLimits
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task
+from hvdtrain.task.task import Features, Splits, Task
 from hvdtrain.topology import Topology
 
 

@@ -21,7 +21,7 @@ from numpy_training import CLASSES, WIDTH, Data, Setting
 
 from data_sharding import Catalog
 from hvdtrain.checkpoints.format import read_checkpoint
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 

@@ -19,9 +19,9 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Seconds
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks import logger_sink
-from hvdtrain.run.sinks.interface import SinkContext
-from hvdtrain.run.sinks.packages import require_packages
-from hvdtrain.run.sinks.registry import open_sinks
+from hvdtrain.run.sinks.logger_packages import require_packages
+from hvdtrain.run.sinks.sink import SinkContext
+from hvdtrain.run.sinks.sink_registry import open_sinks
 from hvdtrain.topology import Topology
 
 LOGGERS = ("tensorboard", "wandb", "mlflow")

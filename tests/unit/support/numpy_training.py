@@ -12,8 +12,8 @@ import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.catalog import OnCorrupt
-from hvdtrain.adapters.interface import Sums
-from hvdtrain.adapters.laps import SpanSink
+from hvdtrain.adapters.adapter_protocol import Sums
+from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
@@ -21,18 +21,18 @@ from hvdtrain.audit.ledger import CoverageLedger
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.engine import Engine
-from hvdtrain.engine.interface import RunLimits, RunResult
+from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
-from hvdtrain.state import NO_STATE, State, weights_of
+from hvdtrain.named_arrays import NO_STATE, State, weights_of
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task
+from hvdtrain.task.task import Features, Splits, Task
 
 WIDTH = 5
 CLASSES = 3

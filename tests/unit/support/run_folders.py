@@ -13,7 +13,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds
-from hvdtrain.engine.interface import RunResult
+from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
 from hvdtrain.run.result import Totals, environment, result

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from hvdtrain.comm.interface import Array, Reduction
+from hvdtrain.comm.communicator import Array, Reduction
 from hvdtrain.errors import PeerError
 from hvdtrain.topology import Topology, detect_topology
 

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.comm.interface import Communicator
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Features, Splits, Task
+from hvdtrain.task.task import Features, Splits, Task
 
 LR = 0.01
 

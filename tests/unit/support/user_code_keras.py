@@ -18,7 +18,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 Row = tuple[Callable[[Any], object], Callable[[], object]]

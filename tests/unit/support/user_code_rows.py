@@ -20,9 +20,9 @@ import numpy as np
 
 import hvdtrain
 from hvdtrain import events
-from hvdtrain.adapters.interface import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.open import open_adapter
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
 

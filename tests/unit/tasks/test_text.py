@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from data_sharding import Catalog, RecordReader
 from data_sharding.errors import PlanError
-from data_sharding.formats.text import TextFormat
+from data_sharding.formats.text_file import TextFormat
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.text import NOTHING

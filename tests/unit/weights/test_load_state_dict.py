@@ -23,7 +23,7 @@ from hvdtrain.engine.state_sync import weights_hash
 from hvdtrain.errors import UsageError
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
-from hvdtrain.weights.start import initial_state
+from hvdtrain.weights.initial_weights import initial_state
 
 Arrays = dict[str, NDArray[Any]]
 WORDS, WIDTH = 7, 4

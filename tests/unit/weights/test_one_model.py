@@ -16,7 +16,7 @@ from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
-from hvdtrain.weights.start import initial_state
+from hvdtrain.weights.initial_weights import initial_state
 
 
 class Noting(nn.Linear):

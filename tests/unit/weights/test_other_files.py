@@ -18,9 +18,9 @@ from hvdtrain.cli.main import main
 from hvdtrain.config.train_config import RunConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.weights.export import export, replacing, require_free
-from hvdtrain.weights.files import kind_of, read_weights
 from hvdtrain.weights.keras_files import read_keras
 from hvdtrain.weights.named_weights import NamedWeights
+from hvdtrain.weights.weight_files import kind_of, read_weights
 
 pytestmark = pytest.mark.timeout(60)
 LINEAR = {"fc.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "fc.bias": np.ones(2, np.float32)}

@@ -18,12 +18,12 @@ from torch import nn
 from weight_runs import random_like, write_run
 
 from hvdtrain.errors import UsageError
-from hvdtrain.state import as_numbers, bits_dtype, like_numbers
+from hvdtrain.named_arrays import as_numbers, bits_dtype, like_numbers
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.weights.export import export
-from hvdtrain.weights.files import kind_of, read_weights
+from hvdtrain.weights.initial_weights import initial_state
 from hvdtrain.weights.named_weights import without_wrappers
-from hvdtrain.weights.start import initial_state
+from hvdtrain.weights.weight_files import kind_of, read_weights
 
 pytestmark = pytest.mark.timeout(120)
 TASK = TorchDigits(width=2)

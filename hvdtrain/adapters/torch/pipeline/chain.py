@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 _NAMED: Final = 8  # layers in a message
 

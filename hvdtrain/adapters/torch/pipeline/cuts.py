@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
-from hvdtrain.adapters.torch.pipeline.link_times import LinkTimes, link_times, require_divisible
+from hvdtrain.adapters.torch.pipeline.layer_times import LinkTimes, link_times, require_divisible
 from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 _COPIES_OF_WEIGHTS = 4  # weights, gradients, two of an optimizer such as Adam
 

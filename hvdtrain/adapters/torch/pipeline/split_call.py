@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from hvdtrain.errors import UsageError
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 
 class _Captured(BaseException):

@@ -9,7 +9,7 @@ from torch import nn
 
 from hvdtrain.adapters.torch.pipeline.chain import Chain
 from hvdtrain.adapters.torch.state import drifting_buffers
-from hvdtrain.state import State
+from hvdtrain.named_arrays import State
 
 
 @dataclass(frozen=True)

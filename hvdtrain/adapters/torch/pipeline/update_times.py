@@ -12,7 +12,7 @@ from hvdtrain.adapters.torch.device import own_device
 from hvdtrain.adapters.torch.optimizers import optimizer_of
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 
 _BYTES: Final = 8 * 2**20
 _REPEATS: Final = 3  # after a first step, which makes the state; the fastest counts

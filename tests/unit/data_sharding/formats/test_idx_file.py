@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.formats.idx_file import idx_path, read_idx, write_idx
-from data_sharding.formats.interface import RecordIndex
+from data_sharding.formats.record_format import RecordIndex
 from data_sharding.storage import describe_file, open_source
 
 

@@ -14,10 +14,10 @@ import pytest
 import data_sharding as ds
 from data_sharding.formats.cifar10 import Cifar10Format
 from data_sharding.formats.image_folder import ImageFolderFormat, rooted
-from data_sharding.formats.interface import RecordFormat
 from data_sharding.formats.mnist import MnistFormat
 from data_sharding.formats.numpy_arrays import NumpyFormat
 from data_sharding.formats.parquet import ParquetFormat
+from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import format_of
 
 COUNT = 37

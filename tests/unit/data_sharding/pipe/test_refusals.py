@@ -15,7 +15,7 @@ from data_sharding.pipe.pipe_plan import PipeFile, make_plan
 from data_sharding.pipe.pipe_plan_file import save_plan
 from data_sharding.pipe.pipe_reader import PipeReader
 from hvdtrain.audit.ledger import PIPE_NOTE, NoLedger
-from hvdtrain.comm.interface import SerialCommunicator
+from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import HvdtrainError, UsageError

@@ -21,14 +21,14 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_keras, to_torch
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.interface import Task
+from hvdtrain.task.task import Task
 from hvdtrain.tasks.keras import KerasDigits, KerasSynthetic, KerasText
 from hvdtrain.tasks.torch import TorchDigits, TorchSynthetic, TorchText
 from hvdtrain.topology import Topology
 from hvdtrain.weights.export import FORMATS, export
-from hvdtrain.weights.files import kind_of, read_weights
+from hvdtrain.weights.initial_weights import initial_state
 from hvdtrain.weights.keras_models import weights_of
-from hvdtrain.weights.start import initial_state
+from hvdtrain.weights.weight_files import kind_of, read_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own, in saving
 SUPPORT = Path(__file__).parent

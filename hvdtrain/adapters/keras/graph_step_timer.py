@@ -1,0 +1,112 @@
+"""The parts of a training step in a graph, timed by operations of it, step by step.
+
+TensorFlow runs an operation as soon as its inputs are ready. A part therefore ends when what it computes is there, and
+what of the next one has begun before then counts for the part that ends.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+
+from hvdtrain.adapters.keras.clock import moment
+from hvdtrain.adapters.step_timer import PARTS, add_columns
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
+
+_IN_GRAPH: Final = ("forward", "backward", "allreduce", "optimizer", "allreduce_hidden")
+_FOLDED: Final = 512  # steps: bounds the memory that their times take
+
+
+class GraphLaps:
+    """Times steps; `begin`, `mark` and `end` are called while a step is traced, the others between steps.
+
+    Args:
+        names: those of `PARTS` that can be told here.
+        most: steps that are run at a time.
+    """
+
+    def __init__(self, names: Sequence[str], most: int = 1) -> None:
+        self._names = [name for name in PARTS if name in names]
+        with tf.device("/cpu:0"):
+            self._rows = tf.Variable(tf.zeros([_FOLDED + most, len(_IN_GRAPH)], tf.float64), trainable=False)
+            self._row = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._at: Any = None
+        self._sent: Any = None
+        self._own: dict[str, Any] = {}
+        self._copied = [0.0]  # of each step on the host; the last one is under way
+        self._told = [0.0] * len(PARTS)
+        self._sketches = [QuantileSketch() for _ in PARTS]
+
+    def begin(self, inputs: Any) -> None:
+        """A micro batch has come."""
+        self._at, self._sent, self._own = moment(tf.nest.flatten(inputs)), None, {}
+
+    def mark(self, part: str, results: Sequence[Any]) -> None:
+        """The part ends when `results` are there, of which None is nothing, and the next one begins."""
+        now = moment(results)
+        self._own[part] = self._own.get(part, 0.0) + now - self._at
+        if part == "allreduce" and self._sent is not None:
+            hidden = tf.maximum(self._at - self._sent, 0.0)
+            self._own["allreduce_hidden"] = self._own.get("allreduce_hidden", 0.0) + hidden
+            self._sent = None
+        self._at = now
+
+    def mark_before(self, part: str, results: Sequence[Any]) -> list[Any]:
+        """As `mark`, and returns the results for the next part, which does not begin before the clock was read.
+
+        Else TensorFlow may read the clock behind all that has become possible at the same moment.
+        """
+        self.mark(part, results)
+        with tf.control_dependencies([self._at]):
+            return [None if result is None else tf.identity(result) for result in results]
+
+    def sending(self, inputs: Sequence[Any]) -> None:
+        """The first message to other ranks begins when `inputs` are there."""
+        self._sent = moment(inputs)
+
+    def end(self, is_last: bool) -> None:
+        """Add what was marked to this step; `is_last`: no other micro batch follows."""
+        with tf.device("/cpu:0"):
+            row = tf.stack([tf.cast(self._own.get(name, 0.0), tf.float64) for name in _IN_GRAPH])
+            self._rows.scatter_nd_add([[self._row]], row[None])
+            if is_last:
+                self._row.assign_add(1)
+
+    def copied(self, begin: float) -> None:
+        """On the host, since `begin` of `time.perf_counter`, a batch was copied to the device."""
+        self._copied[-1] += time.perf_counter() - begin
+
+    def end_steps(self, count: int) -> None:
+        """So many steps were run."""
+        self._copied += [0.0] * count
+        if len(self._copied) > _FOLDED:
+            self._fold()
+
+    def take(self) -> Mapping[str, float]:
+        """Seconds of each part since the last call."""
+        self._fold()
+        told, self._told = dict(zip(PARTS, self._told, strict=True)), [0.0] * len(PARTS)
+        return {name: told[name] for name in self._names}
+
+    def take_sketches(self) -> Mapping[str, QuantileSketch]:
+        """How long each part took in each step since the last call, by its name; empty where there was no step."""
+        self._fold()
+        sketches, self._sketches = self._sketches, [QuantileSketch() for _ in PARTS]
+        found = dict(zip(PARTS, sketches, strict=True))
+        return {name: found[name] for name in self._names} if sketches[0].count else {}
+
+    def _fold(self) -> None:
+        count = len(self._copied) - 1
+        if not count:
+            return
+        rows = self._rows.numpy()[:count]
+        self._rows.assign(tf.zeros_like(self._rows))
+        self._row.assign(0)
+        table = np.zeros([count, len(PARTS)])
+        table[:, [PARTS.index(name) for name in _IN_GRAPH]] = rows
+        table[:, PARTS.index("host_to_device")] = self._copied[:count]
+        self._copied = self._copied[count:]
+        self._told = [told + seconds for told, seconds in zip(self._told, table.sum(0).tolist(), strict=True)]
+        add_columns(self._sketches, table.tolist())

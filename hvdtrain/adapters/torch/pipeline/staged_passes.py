@@ -1,0 +1,168 @@
+"""The passes of a step where this process has a stage of the model, or all stages on several devices."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.forward_pass import batch_mask
+from hvdtrain.adapters.step_timer import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
+from hvdtrain.adapters.torch.device import low_precision
+from hvdtrain.adapters.torch.gradient_sync import GradientSync
+from hvdtrain.adapters.torch.light_calls import backward
+from hvdtrain.adapters.torch.measure_sums import MeasureTotals
+from hvdtrain.adapters.torch.measurement import Measurement, Rows
+from hvdtrain.adapters.torch.passes import Draws
+from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
+from hvdtrain.adapters.torch.pipeline.stage_boundaries import Link
+from hvdtrain.adapters.torch.update import Update
+from hvdtrain.adapters.torch.user_changes import require_gradients
+from hvdtrain.algorithms.micro_batches import micro_batches
+from hvdtrain.algorithms.pipeline_schedule import Pass
+from hvdtrain.config.training_options import Precision
+from hvdtrain.task.task import Task
+
+
+class _Held(NamedTuple):
+    """Of a forward pass, until its backward pass: what came in, what went out (or the losses), which rows count."""
+
+    entering: torch.Tensor
+    leaving: torch.Tensor
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage on this process.
+
+    Attributes:
+        task: whose measure() begins the first stage and ends the last one.
+        module: its layers.
+        device: on which they are.
+        precision: of the forward pass.
+        draws: random numbers of this stage's layers.
+        measuring: random numbers of the task's measure(), the same in the first stage as in the last one.
+        measurement: the task's measures, on this stage's device.
+        before: leads to the stage before; None: this is the first one.
+        after: leads to the next stage; None: this is the last one.
+        laps: times the parts of the step.
+    """
+
+    task: Task
+    module: nn.Module
+    device: torch.device
+    precision: Precision
+    draws: Draws
+    measuring: Draws
+    measurement: Measurement
+    before: Link | None
+    after: Link | None
+    laps: Laps
+    _held: dict[int, _Held] = field(default_factory=dict)
+
+    def forward(self, part: LoadedBatch, number: int, step: int | None, laps: Laps) -> None:
+        """Of micro batch `number` of update `step`; None: of an evaluation, which nothing is kept of."""
+        laps.begin()
+        rows = self.measurement.rows(part)
+        entering = self._entering(part, number, step, laps)
+        if step is not None:
+            self.draws.begin(step, number)
+        with low_precision(self.precision, self.device), batch_mask(rows.real):
+            leaving = self.module(entering if step is None else entering.clone())  # which layers may work on in place
+        if self.after is None:
+            leaving = self._losses(leaving, part, rows, number, step)
+        else:
+            self.after.send(leaving.detach())
+        if step is not None:
+            self._held[number] = _Held(entering, leaving, rows)
+        laps.end(FORWARD)
+
+    def _entering(self, part: LoadedBatch, number: int, step: int | None, laps: Laps) -> torch.Tensor:
+        if self.before is None:
+            features = self.measurement.placed(part.features)
+            laps.end(HOST_TO_DEVICE)
+            if step is not None:
+                self.measuring.begin(step, number)
+            with low_precision(self.precision, self.device):
+                return captured_input(self.task, features, self.module)
+        entering = self.before.receive()
+        laps.end(ALLREDUCE)
+        return entering.requires_grad_(step is not None)
+
+    def _losses(
+        self, leaving: torch.Tensor, part: LoadedBatch, rows: Rows, number: int, step: int | None
+    ) -> torch.Tensor:
+        features = self.measurement.placed(part.features)
+        if step is not None:
+            self.measuring.begin(step, number)
+        return self.measurement.measure(GivenOutput(leaving), features, rows, len(part.ids)).float()
+
+    def backward(self, number: int, share: float) -> None:
+        """Of micro batch `number`; each loss counts by `share`."""
+        self.laps.begin()
+        held = self._held.pop(number)
+        if self.after is None:
+            losses = held.leaving
+            require_gradients(losses)
+            backward(losses, self.measurement.shares(held.rows, losses, share))
+        else:
+            gradient = self.after.receive()
+            self.laps.end(ALLREDUCE)
+            if held.leaving.requires_grad:
+                torch.autograd.backward(held.leaving, gradient)
+        if self.before is not None:
+            before = held.entering.grad
+            self.before.send(torch.zeros_like(held.entering) if before is None else before)
+        self.laps.end(BACKWARD)
+
+
+Order = Callable[[int], Iterable[tuple[int, Pass]]]
+"""Micro batches → (place in the list of stages of this process, pass), in the order in which they are run."""
+
+
+@dataclass(frozen=True)
+class PipelinePasses:
+    """Implements `Passes`.
+
+    Attributes:
+        stages: of this process.
+        order: what they do.
+        count: micro batches of each full step.
+        gradient_sync: is told of each backward pass.
+        update: whose scale the losses are multiplied by.
+        known_names: of the measures on all ranks, given those on this one; collective. None: they are this process's.
+    """
+
+    stages: Sequence[Stage]
+    order: Order
+    count: int
+    gradient_sync: GradientSync
+    update: Update
+    known_names: Callable[[Sequence[str]], Sequence[str]] | None = None
+    _untold: Laps = field(default_factory=Laps)  # of evaluations, whose time belongs to no step
+
+    def train(self, batch: LoadedBatch, step: int) -> None:
+        parts = micro_batches(batch, max(1, min(self.count, len(batch.ids))))
+        share = self.gradient_sync.loss_multiplier * self.update.scale / max(batch.global_weight, 1.0)
+        for place, one in self.order(len(parts)):
+            stage, part = self.stages[place], parts[one.micro_batch]
+            if one.is_forward:
+                stage.forward(part, one.micro_batch, step, stage.laps)
+            else:
+                self.gradient_sync.set_grad_sync(one.micro_batch == len(parts) - 1)
+                stage.backward(one.micro_batch, share)
+
+    def evaluate(self, batch: LoadedBatch) -> None:
+        for number, part in enumerate(micro_batches(batch, max(1, min(self.count, len(batch.ids))))):
+            for stage in self.stages:
+                stage.forward(part, number, None, self._untold)
+
+    def read_sums(self) -> MeasureTotals:
+        totals = self.stages[-1].measurement.read()
+        if self.known_names is None:
+            return totals
+        names = self.known_names(list(totals.values))
+        return MeasureTotals(*({name: of_name.get(name, 0.0) for name in names} for of_name in totals))

@@ -1,0 +1,132 @@
+"""The doctor's process on one host: the launcher's agent, which also answers these questions:
+
+    clock           this host's time, seconds since the epoch
+    connect         reach another agent's port
+    facts           what `hvdtrain.doctor.host_facts.collect` finds
+    listen          accept the other agents on one address; returns the port
+    look            which hosts' token files are in the output folder
+    mark, unmark    make or remove this host's
+    port            a free port, for rank 0 of a measurement
+    received        what arrived of a stream
+    send            stream bytes to another agent for a while
+
+An order to start names the ranks of a measurement that belong to this host. The agent runs with the rights of the user
+who called the doctor, and listens only on the address it was told, to peers that know the examination's token.
+"""
+
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hvdtrain.doctor.agent_streams import StreamServer, reach, send
+from hvdtrain.doctor.host_facts import collect
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
+from hvdtrain.launch.processes.worker import WorkerSpec
+from hvdtrain.launch.ssh.agent import Agent
+from hvdtrain.topology.launcher_variables import without_launcher
+
+_TOKEN = re.compile(r"[0-9a-f]{8,64}-\d{1,6}")
+_PREFIX = ".hvdtrain-doctor-"
+
+
+def main(seconds: float) -> None:
+    """Serve until the doctor is gone, or has answered nothing for `seconds`."""
+    with StreamServer() as streams, TokenFiles() as tokens, OrphanReaper(secrets.token_hex(16), adopts=True) as reaper:
+        questions: dict[str, Callable[..., Any]] = {
+            "clock": time.time,
+            "connect": reach,
+            "facts": collect,
+            "listen": streams.listen,
+            "look": look,
+            "mark": tokens.make,
+            "port": free_port,
+            "received": streams.received,
+            "send": send,
+            "unmark": tokens.remove,
+        }
+
+        Agent(seconds, questions, _start).run()
+        reaper.sweep()  # child processes that a question has started
+
+
+def free_port(address: str) -> int:
+    """A port of this host on which nobody listens now. Raises OSError (no interface bears the address)."""
+    with socket.create_server((address, 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _start(agent: Agent, job: dict[str, Any]) -> None:
+    """Start `python -m hvdtrain COMMAND` as torchrun would, once for each of the job's `ranks`."""
+
+    def specs(tokens: str) -> list[WorkerSpec]:
+        inherited = {**without_launcher(os.environ), JOB_TOKEN_VARIABLE: with_job_token(os.environ, tokens)}
+        command = [sys.executable, "-m", "hvdtrain", *job["command"]]
+        common = {**inherited, **job["variables"], "LOCAL_WORLD_SIZE": str(len(job["ranks"]))}
+        return [
+            WorkerSpec(rank, command, {**common, "RANK": str(rank), "LOCAL_RANK": str(number)})
+            for number, rank in enumerate(job["ranks"])
+        ]
+
+    agent.start(job["token"], specs, None)
+
+
+class TokenFiles(AbstractContextManager["TokenFiles"]):
+    """The token files of one agent. A context manager: leaving it removes those that are still there.
+
+    A token is "HEX-NUMBER"; HEX is the same for all hosts, NUMBER is this host's. All that takes one raises OSError
+    (the folder cannot be used), ValueError (no token).
+    """
+
+    def __init__(self) -> None:
+        self._made: set[str] = set()
+
+    def __exit__(self, *error: object) -> None:
+        for path in self._made:
+            os.unlink(path)
+
+    def make(self, folder: str, token: str) -> None:
+        """Make this host's file in a folder, which is there."""
+        path = _path(folder, token)
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        except FileNotFoundError as error:
+            if not os.path.isdir(folder):
+                raise
+            raise OSError("it belongs to a file system in which nobody makes files, as /proc is") from error
+        except OSError as error:
+            raise OSError(error.strerror) from error  # the token's name says nothing to the reader
+        self._made.add(path)
+
+    def remove(self, folder: str, token: str) -> None:
+        """Remove this host's file."""
+        path = _path(folder, token)
+        os.unlink(path)
+        self._made.discard(path)
+
+
+def look(folder: str, token: str, wanted: int, seconds: float) -> list[int]:
+    """The sorted numbers of all hosts' files that are seen in the folder; waits `seconds` until there are `wanted`."""
+    prefix = os.path.basename(_path(folder, token)).rpartition("-")[0] + "-"
+    deadline = time.monotonic() + seconds
+    while True:
+        names = [name for name in os.listdir(folder) if name.startswith(prefix)]
+        if len(names) >= wanted or time.monotonic() > deadline:
+            return sorted(int(name.removeprefix(prefix)) for name in names)
+        time.sleep(0.1)  # a network disk gives no notice of what other hosts do
+
+
+def _path(folder: str, token: str) -> str:
+    if not _TOKEN.fullmatch(token):
+        raise ValueError(f"{token!r} is not a token")
+    return os.path.join(folder, _PREFIX + token)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,97 @@
+"""How far a run goes, how often it logs and saves, and what it returns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.algorithms.quantile_sketch import Quantiles
+from hvdtrain.engine.events import StoppedEarly
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.slowness.straggler import Straggler
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """How far and how often.
+
+    Attributes:
+        epochs: passes over the training data.
+        max_steps: stop (with a checkpoint) after this many updates since the start of training; None: no limit.
+        log_interval: updates between two `Logged`.
+        checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
+        steps_per_call: updates in one call of the adapter at most.
+        check_weights_every: updates between two comparisons of all ranks' weights; 0: only checkpoints are compared.
+        max_masked: share of a data set's records that may be left out as damaged in one pass.
+    """
+
+    epochs: int
+    max_steps: int | None = None
+    log_interval: int = 50
+    checkpoint_interval: int = 0
+    max_masked: float = 1.0
+    steps_per_call: int = 1
+    check_weights_every: int = 0
+
+    def last_step(self, total: int) -> int:
+        """The update after which a run ends whose epochs have `total` updates."""
+        return total if self.max_steps is None else min(total, self.max_steps)
+
+    def saves_after(self, step: int) -> bool:
+        """Whether a checkpoint is due inside an epoch."""
+        return bool(self.checkpoint_interval) and step % self.checkpoint_interval == 0
+
+    def logs_after(self, step: int) -> bool:
+        """Whether a `Logged` is due: the first step of all says how long a step takes."""
+        return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
+
+    def compares_after(self, step: int) -> bool:
+        """Whether the ranks' weights are to be compared."""
+        return bool(self.check_weights_every) and step % self.check_weights_every == 0
+
+    def next_call(self, step: int, end: int) -> int:
+        """How many updates follow `step` in one call: up to `end`, or to what is due before."""
+        count = 1
+        while count < min(self.steps_per_call, end - step) and not self._ends_call(step + count):
+            count += 1
+        return count
+
+    def _ends_call(self, step: int) -> bool:
+        return self.logs_after(step) or self.compares_after(step)
+
+    def require_few_masked(self, masked: int, records: int, what: str) -> None:
+        """`masked` is reduced, so all ranks raise or none does."""
+        if masked > self.max_masked * records:
+            raise HvdtrainError(
+                f"{masked} of the {records} {what} records are damaged and were skipped.",
+                f"That is more than the share of {self.max_masked:g} that --data.max-corrupt allows.",
+                "restore the files (the log names each record), or allow a larger share.",
+            ).on_all_ranks()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves behind.
+
+    Attributes:
+        step, epochs, samples_seen: done since the start of training.
+        finished: whether all of it is done, the last validation too, or as much as was worth waiting for.
+        metrics: of the last validation, or without validation data of the last training steps.
+        weights_hash: equal on all ranks.
+        stopped_by: what asked to stop, where that left something undone; else empty.
+        best: the best validation since the start of training.
+        stopped_early: why a finished run has trained less than its epochs.
+        step_times: of each rank, how long the steps of this start and their parts took, by `step_times.NAMES`.
+        stragglers: who has kept the others waiting in this start.
+    """
+
+    step: int
+    epochs: int
+    samples_seen: int
+    finished: bool
+    metrics: Mapping[str, float]
+    weights_hash: str
+    stopped_by: str = ""
+    best: Best | None = None
+    stopped_early: StoppedEarly | None = None
+    step_times: Sequence[Mapping[str, Quantiles]] = field(default=(), compare=False)
+    stragglers: Sequence[Straggler] = field(default=(), compare=False)

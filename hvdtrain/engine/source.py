@@ -1,0 +1,72 @@
+"""What the loop needs of the data, and of the ledger of used records."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import LoadedBatch
+
+
+class Epoch(Protocol):
+    """What the loop must know of a plan."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch: the same in all."""
+
+    @property
+    def num_records(self) -> int:
+        """Records of an epoch, over all ranks."""
+
+
+class Loader(AbstractContextManager["Loader"], Protocol):
+    """This rank's slices of an epoch, read ahead in the background until the block ends."""
+
+    def __iter__(self) -> Iterator[LoadedBatch]: ...
+
+    def abandon(self) -> None:
+        """Let the end of the block wait for no read that is under way."""
+
+
+class Source(Protocol):
+    """A data set divided into global batches; `loader` delivers this rank's slices of them."""
+
+    def plan(self, epoch: int) -> Epoch:
+        """How an epoch is cut into steps."""
+
+    def loader(self, epoch: int, start_step: int) -> Loader:
+        """Decoded slices of the epoch's steps, from `start_step` on."""
+
+    def begin(self, epoch: int) -> None:
+        """Start to read an epoch in the background, if that can be: its `loader`, from step 0, is asked for soon."""
+
+    def abandon(self) -> None:
+        """Read no more of what was begun and not asked for."""
+
+    def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]] | None:
+        """Records ids int64[k] as `loader` gave them in that epoch; None where nothing can be read twice."""
+
+    def describe(self, record_id: int) -> str:
+        """Name a record for people."""
+
+    def reading(self) -> str:
+        """What is being read or decoded now, for people: "reading record 3, FILE …"."""
+
+
+class Ledger(Protocol):
+    """Keeps account of the records that training has used. Collective where it says so."""
+
+    def start(self, step: int) -> None:
+        """Training starts or resumes after `step` updates. Collective."""
+
+    def add(self, batch: LoadedBatch) -> None:
+        """This rank was trained on `batch`."""
+
+    def account(self, step: int) -> Callable[[], None]:
+        """The account up to update `step`. Collective.
+
+        What it returns writes it down on rank 0, before the checkpoint of `step`, and raises OSError.
+        """

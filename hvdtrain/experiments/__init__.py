@@ -1,0 +1,1 @@
+"""The classic experiments: more workers, slower links, a parameter server, stages; `hvdtrain bench` runs them."""

@@ -1,0 +1,150 @@
+"""Averages by central servers and by Horovod's ring, on the links that there are or on emulated ones."""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import numpy as np
+
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.doctor.allreduce_times import fit_ring
+from hvdtrain.experiments.emulated_links import emulated_links, mpirun_words
+from hvdtrain.experiments.measured_run import printed_by
+from hvdtrain.experiments.size_curves import Curves, drawn_curves
+from hvdtrain.plan.cost_model import LinkModel, ring_seconds, server_seconds
+from hvdtrain.plan.picture_files import write_results
+from hvdtrain.topology import Topology
+from hvdtrain.version import versions
+
+NAME: Final = "parameter-server"
+"""Of the files."""
+
+_STALL_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True)
+class AveragesRequest:
+    """What is asked for.
+
+    Attributes:
+        servers: numbers of machines that serve.
+        sizes: bytes of each worker.
+        repeats: timed averages of each kind.
+    """
+
+    servers: Sequence[int]
+    sizes: Sequence[int]
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Average:
+    """Averages of some bytes.
+
+    Attributes:
+        servers: 0: the ring of all machines.
+        nbytes: of each worker.
+        seconds: of each average, on the slowest rank.
+        predicted: by the formula, with the link that was fitted to the ring.
+    """
+
+    servers: int
+    nbytes: int
+    seconds: Sequence[float]
+    predicted: float
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def way(self, machines: int) -> str:
+        """Its name for people."""
+        if self.servers == 0:
+            return f"ring of {machines}"
+        workers = machines - self.servers
+        return f"{workers} worker{'s' * (workers > 1)}, {self.servers} server{'s' * (self.servers > 1)}"
+
+
+def measured_averages(request: AveragesRequest, topology: Topology) -> list[Average]:
+    """The ring first, from which the link follows. Every rank calls it. Raises `UsageError` where there is no MPI."""
+    from hvdtrain.adapters.open import bind_device_and_threads
+    from hvdtrain.comm.open import form_stages, open_communicator
+    from hvdtrain.comm.stage_groups import mpi_world
+    from hvdtrain.comm.torch_binding import TorchAllreduce
+    from hvdtrain.experiments.server_average import ServerAverage
+
+    bind_device_and_threads("torch", topology)
+    comm, size = open_communicator("torch", topology, _STALL_SECONDS), topology.size
+    form_stages("torch", comm, ParallelOptions(size, transport="mpi"))  # which needs MPI, and opens it
+    world, operation = mpi_world(ParallelOptions(size)), TorchAllreduce()
+    ring = {n: _timed(operation.prepare(n // 4), comm, request.repeats) for n in request.sizes}
+    model = fit_ring(size, {n: statistics.median(times) for n, times in ring.items()})
+    link = LinkModel(model.latency, model.bandwidth)
+    found = [Average(0, n, times, ring_seconds(n, size, link)) for n, times in ring.items()]
+    for servers in request.servers:
+        for n in request.sizes:
+            times = _timed(ServerAverage(world, servers, n // 4).run, comm, request.repeats)
+            found.append(Average(servers, n, times, server_seconds(n, size - servers, servers, link)))
+    comm.close()
+    return found
+
+
+def _timed(average: Callable[[], None], comm: Communicator, repeats: int) -> list[float]:
+    average()
+    found = []
+    for _ in range(repeats):
+        comm.barrier("hvdtrain.bench.average")
+        begin = time.perf_counter()
+        average()
+        found.append(time.perf_counter() - begin)
+    return [float(one) for one in comm.allreduce(np.array(found), "hvdtrain.bench.average.seconds", "max")]
+
+
+def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Average]:
+    """The same on emulated machines, each of which sends and receives `mbit` million bits a second at most.
+
+    Raises:
+        UsageError: this machine cannot emulate links.
+        HvdtrainError: the measurement failed.
+    """
+    own = ["--servers", _words(request.servers), "--sizes", _words(request.sizes), "--repeats", str(request.repeats)]
+    bench = [sys.executable, "-m", "hvdtrain", "bench", "parameter-server", *own]
+    with (
+        TemporaryDirectory(prefix="hvdtrain-averages-") as folder,
+        emulated_links(machines, mbit) as links,
+        mpirun_words(links) as start,
+    ):
+        printed_by([*start, *bench, "--out", folder])
+        content = json.loads((Path(folder) / f"{NAME}.json").read_text())
+    return [Average(**one) for one in content["links"][""]]
+
+
+def _words(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def write_averages(links: Mapping[str, Sequence[Average]], machines: int, folder: Path) -> str:
+    """See `write_results`. Args: `links`: averages by the name of the link; "" is the one that there is."""
+    content = {
+        "machines": machines,
+        "links": {name: [asdict(one) for one in found] for name, found in links.items()},
+        "versions": versions(),
+    }
+    return write_results(folder, NAME, content, drawn_curves(_panels(links, machines)))
+
+
+def _panels(links: Mapping[str, Sequence[Average]], machines: int) -> dict[str, Curves]:
+    panels: dict[str, Curves] = {}
+    for name, found in links.items():
+        curves: dict[str, dict[int, tuple[Sequence[float], float]]] = {}
+        for one in found:
+            curves.setdefault(one.way(machines), {})[one.nbytes] = one.seconds, one.predicted
+        panels[f"An average on {machines} machines" if name == "" else name] = curves
+    return panels

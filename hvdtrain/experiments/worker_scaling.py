@@ -1,0 +1,174 @@
+"""Scaling: the same step on several numbers of workers, each started as a job of its own; measured and predicted."""
+
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.experiments.measured_run import printed_by
+from hvdtrain.plan.cost_model import LinkModel, ring_seconds
+from hvdtrain.plan.picture_files import drawn_svg, write_results
+from hvdtrain.version import versions
+
+FIXED_GLOBAL: Final = "fixed global batch"
+FIXED_OWN: Final = "fixed batch of a worker"
+_ALONE: Final = "part of the global batch"
+
+
+@dataclass(frozen=True)
+class ScalingRequest:
+    """What is asked for.
+
+    Attributes:
+        sizes: numbers of workers, from 1.
+        batch: records: of the global batch, or of each worker.
+        repeats: runs of each kind, which take turns.
+        iters: timed iterations of a run.
+        starter: words that start {np} workers.
+        train: options of `hvdtrain train`.
+    """
+
+    sizes: Sequence[int]
+    batch: int
+    repeats: int
+    iters: int
+    starter: Sequence[str]
+    train: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A number of workers.
+
+    Attributes:
+        mode: `FIXED_GLOBAL` or `FIXED_OWN`.
+        rates: records a second of all workers, in each run.
+        efficiency: of the median, as a share of that many times one worker's.
+        predicted: the same by the ring model; None for one worker.
+    """
+
+    mode: str
+    workers: int
+    rates: Sequence[float]
+    efficiency: float
+    predicted: float | None
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+
+def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> list[Point]:
+    """Run everything. Args: `tell`: is given a line for each run.
+
+    Raises:
+        HvdtrainError: a run failed.
+    """
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for repeat in range(request.repeats):
+        for size in request.sizes:
+            for mode, batch in _batches(request, size).items():
+                report = _step(request, size, batch)
+                found.setdefault((mode, size), []).append(report)
+                tell(f"run {repeat + 1}, {mode}, {size} workers: {report['total']['mean']:,.1f} records/s")
+            if size > 1:  # one worker's part of the global batch, without the others
+                found.setdefault((_ALONE, size), []).append(_step(request, 1, max(1, request.batch // size)))
+    link = _link(request, max(request.sizes)) if max(request.sizes) > 1 else None
+    return [_point(mode, size, found, link) for mode in (FIXED_GLOBAL, FIXED_OWN) for size in request.sizes]
+
+
+def _batches(request: ScalingRequest, size: int) -> dict[str, int]:
+    """The global batch in each mode; with one worker both are the same."""
+    both = {FIXED_GLOBAL: request.batch, FIXED_OWN: request.batch * size}
+    return both if size > 1 else {FIXED_GLOBAL: request.batch}
+
+
+def _point(
+    mode: str,
+    size: int,
+    found: Mapping[tuple[str, int], list[dict[str, Any]]],
+    link: LinkModel | None,
+) -> Point:
+    one = found[FIXED_GLOBAL, 1]
+    reports = found[mode, size] if size > 1 else one
+    rates, base = _rates(reports), statistics.median(_rates(one))
+    efficiency = statistics.median(rates) / (size * base)
+    if size == 1 or link is None:
+        return Point(mode, size, rates, efficiency, None)
+    alone = found[_ALONE, size] if mode == FIXED_GLOBAL else one
+    batch, exchange = alone[0]["batch_size"], ring_seconds(4 * alone[0]["parameters"], size, link)
+    predicted = batch / (batch / statistics.median(_rates(alone)) + exchange)
+    return Point(mode, size, rates, efficiency, predicted / base)
+
+
+def _rates(reports: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [float(report["total"]["mean"]) for report in reports]
+
+
+def _step(request: ScalingRequest, size: int, batch: int) -> dict[str, Any]:
+    counts = ["--num-warmup-batches", "5", "--num-iters", str(request.iters), "--json"]
+    words = ["bench", "step", *request.train, "--global-batch-size", str(batch), *counts]
+    return _json_of(_started(request, size, words))
+
+
+def _link(request: ScalingRequest, size: int) -> LinkModel:
+    model = _json_of(_started(request, size, ["bench", "allreduce", "--json", "--seconds", "3"]))["model"]
+    return LinkModel(model["latency"], model["bandwidth"] or float("inf"))
+
+
+def _started(request: ScalingRequest, size: int, words: Sequence[str]) -> list[str]:
+    own = [sys.executable, "-m", "hvdtrain", *words]
+    if size == 1:
+        return own
+    starter = [word.replace("{np}", str(size)) for word in request.starter]
+    if starter[0] == "hvdtrain":  # its -- is followed by hvdtrain's own words
+        return [sys.executable, "-m", *starter, *words]
+    return [*starter, *own]
+
+
+def _json_of(argv: Sequence[str]) -> dict[str, Any]:
+    """The object that the command prints in one line, behind which launchers may put the rank."""
+    lines = [line for line in printed_by(argv).splitlines() if '"format"' in line]
+    if not lines:
+        raise HvdtrainError(
+            "A run that was to be measured printed no result.",
+            "Nothing can be compared.",
+            f"try it by itself: {shlex.join(argv)}",
+        )
+    found: dict[str, Any] = json.loads(lines[-1][lines[-1].index("{") :])
+    return found
+
+
+def write_scaling(points: Sequence[Point], request: ScalingRequest, folder: Path) -> str:
+    """See `write_results`."""
+    content = {"points": [asdict(point) for point in points], "request": asdict(request), "versions": versions()}
+    return write_results(folder, "scaling", content, _drawn(points))
+
+
+def _drawn(points: Sequence[Point]) -> bytes:
+    """Efficiency by workers: measured with all runs, predicted as dashes."""
+
+    def draw(_: Any, axes: Any) -> None:
+        for mode, colour in ((FIXED_GLOBAL, "#a02c1e"), (FIXED_OWN, "#34495e")):
+            own = [point for point in points if point.mode == mode]
+            sizes, values = [point.workers for point in own], [point.efficiency for point in own]
+            spans = [
+                [point.efficiency * (1 - min(point.rates) / point.rate) for point in own],
+                [point.efficiency * (max(point.rates) / point.rate - 1) for point in own],
+            ]
+            axes.errorbar(sizes, values, spans, fmt="o-", color=colour, capsize=3, ms=4, label=f"{mode}, measured")
+            predicted = [1.0 if point.predicted is None else point.predicted for point in own]
+            axes.plot(sizes, predicted, "--", color=colour, lw=1, label=f"{mode}, ring model")
+        axes.set_ylim(0, None)
+        axes.set_xlabel("workers")
+        axes.set_ylabel("efficiency")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        axes.set_xticks(sorted({point.workers for point in points}))
+        axes.legend(frameon=False, fontsize=8)
+
+    return drawn_svg(7, 3.6, draw)

@@ -1,0 +1,178 @@
+"""Compiles the wheel: fetch, patch, build with pip, and show the progress."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.horovod_wheel.build_log import Progress, first_error, hint_for
+from hvdtrain.horovod_wheel.nccl_build import cuda_home, linkable_nccl
+from hvdtrain.horovod_wheel.recipe import Recipe
+from hvdtrain.horovod_wheel.source import fetch_sdist, unpack
+from hvdtrain.horovod_wheel.toolchain import find_compiler, python_headers, require_make
+from hvdtrain.horovod_wheel.wheel_cache import WheelCache
+
+BUILD_SECONDS = 7200.0
+
+# Seconds of one core at about 3 GHz, measured with g++ 12, and what does not run in parallel.
+_CORE_SECONDS = {"torch": 170, "tensorflow": 170}
+_SERIAL_SECONDS = 30
+
+# TensorFlow's headers take this much memory in one compiler process.
+_BYTES_PER_JOB = 1.5e9
+
+# Settings of other builds that Horovod's or CMake's files would read.
+_FOREIGN = ("HOROVOD_", "CMAKE_", "CCL_", "MPI_", "NCCL_", "MAKE", "MFLAGS", "GNUMAKE")
+
+
+def build_wheel(recipe: Recipe, base: Path, cache: WheelCache) -> Path:
+    """Builds the recipe's wheel into the cache and returns it. The caller holds the key's lock.
+
+    Raises:
+        UsageError: the compiler, make or Python's headers are missing.
+        HvdtrainError: the compilation failed; the message has the first error, a hint and the log's path.
+    """
+    require_make()
+    jobs = parallel_jobs()
+    usually = f"usually about {usual_minutes(recipe, jobs)} min on {jobs} core{'s' if jobs > 1 else ''}"
+    print(f"  not in the cache, building it: {usually}; log: {_log_file(base, recipe)}", flush=True)
+    sdist = fetch_sdist(base / "sdists")
+    with cache.building(recipe.key()) as folder:
+        tree = unpack(sdist, folder / "source")
+        _compile(tree, folder, build_environment(recipe, jobs, folder), _log_file(base, recipe), usually)
+        _keep_only_results(folder, recipe, _log_file(base, recipe))
+    wheel = cache.find(recipe.key())
+    if wheel is None:
+        raise HvdtrainError(
+            f"The build of Horovod ended without an error, but left no wheel in {cache.entry(recipe.key())}.",
+            "There is nothing to install.",
+            "check that the disk is not full, then run `make setup` again.",
+        )
+    return wheel
+
+
+def build_environment(recipe: Recipe, jobs: int, scratch: Path) -> dict[str, str]:
+    """The environment variables of the build: the user's own without what could change the result unseen, and ours."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    environment["PATH"] = os.path.join(sys.prefix, "bin") + os.pathsep + environment.get("PATH", os.defpath)
+    environment |= {
+        "CXX": find_compiler(),
+        "MAKEFLAGS": f"-j{jobs}",
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 refuses the version that Gloo names
+        "HOROVOD_WITH_MPI": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITHOUT_NVTX": "1",
+        "HOROVOD_BUILD_ARCH_FLAGS": recipe.architecture,
+        "HOROVOD_LOCAL_VERSION": recipe.version().partition("+")[2],
+        "HVDTRAIN_CMAKE_ARGS": "\n".join(cmake_arguments(recipe)),
+    }
+    for framework, name in (("torch", "PYTORCH"), ("tensorflow", "TENSORFLOW")):
+        environment[f"HOROVOD_{'WITH' if framework in recipe.framework_names() else 'WITHOUT'}_{name}"] = "1"
+    if "torch" in recipe.framework_names():
+        environment["CPLUS_INCLUDE_PATH"] = os.pathsep.join(
+            filter(None, [str(python_headers()), environment.get("CPLUS_INCLUDE_PATH")])
+        )
+    if recipe.gpu is not None:
+        nccl = linkable_nccl(Path(recipe.gpu.nccl_folder), scratch / "nccl")
+        environment |= {"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_NCCL_HOME": str(nccl), "HOROVOD_NCCL_LINK": "SHARED"}
+        environment |= cuda_home()
+    return environment
+
+
+def cmake_arguments(recipe: Recipe) -> list[str]:
+    """Where the extensions look for libraries when they are loaded, and for a CPU build: no look at CUDA at all.
+
+    The wheel of Open MPI puts libmpi.so into the environment's lib/, four folders above horovod/torch/. Found
+    relative to the extension, it is the right one wherever the environment is; an absolute path would be that of
+    the environment that happened to build it, and when that is gone the system's MPI would be loaded silently.
+    """
+    search = ["$ORIGIN/../../../..", "$ORIGIN/../../torch/lib"]
+    if recipe.gpu is not None:
+        search.append("$ORIGIN/../../nvidia/nccl/lib")
+    arguments = ["-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", f"-DCMAKE_INSTALL_RPATH={';'.join(search)}"]
+    if recipe.mpi.kind == "system":
+        arguments.append("-DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON")
+    if recipe.gpu is None:
+        arguments += ["-DCMAKE_CUDA_COMPILER=NOTFOUND", "-DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=TRUE"]
+    return arguments
+
+
+def parallel_jobs() -> int:
+    """HVDTRAIN_BUILD_JOBS, else one for each core that we may use and that has memory enough."""
+    wanted = os.environ.get("HVDTRAIN_BUILD_JOBS", "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), int(memory / _BYTES_PER_JOB)))
+
+
+def usual_minutes(recipe: Recipe, jobs: int) -> int:
+    """How long the build usually takes, rounded up to minutes."""
+    work = sum(_CORE_SECONDS[name] for name in recipe.framework_names())
+    return -int(-(_SERIAL_SECONDS + work / jobs) // 60)
+
+
+def _log_file(base: Path, recipe: Recipe) -> Path:
+    return base / "logs" / f"horovod-{recipe.key()}.log"
+
+
+def _compile(tree: Path, folder: Path, environment: dict[str, str], log: Path, usually: str) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "-v", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--wheel-dir", str(folder), str(tree)]
+    progress = Progress(sys.stderr, usually)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w", encoding="utf-8") as out, _running(command, environment) as process:
+        for line in process.stdout or ():
+            out.write(line)
+            progress.feed(line)
+    progress.close()
+    if process.returncode != 0:
+        text = log.read_text(encoding="utf-8")
+        error = first_error(text) or "\n".join(text.splitlines()[-4:])
+        raise HvdtrainError(
+            f"Compiling Horovod failed (exit code {process.returncode}); the first error is\n\n{error}\n\n",
+            f"There is no wheel to install; all of the output is in {log}.",
+            hint_for(error),
+        )
+
+
+@contextmanager
+def _running(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Runs the command; ends it with all its children on an error, an interrupt, or after BUILD_SECONDS."""
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(BUILD_SECONDS, os.killpg, (process.pid, signal.SIGKILL))
+    watchdog.start()
+    try:
+        yield process
+        process.wait(timeout=BUILD_SECONDS)
+    finally:
+        watchdog.cancel()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=60)
+
+
+def _keep_only_results(folder: Path, recipe: Recipe, log: Path) -> None:
+    for entry in list(folder.iterdir()):
+        if entry.is_dir():
+            shutil.rmtree(entry)
+    os.replace(log, folder / "build.log")
+    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")

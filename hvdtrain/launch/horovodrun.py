@@ -1,0 +1,109 @@
+"""Horovod's own launcher. It starts workers by ssh (Gloo) or by the mpirun that it finds (MPI).
+
+What it does beyond its manual was read in horovod/runner of version 0.28.1: gloo_run.py puts all variables into command
+lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Open MPI single-dash options.
+"""
+
+import math
+import re
+from typing import Literal
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
+
+Controller = Literal["gloo", "mpi"]
+CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")
+
+KEPT = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "SSH_AUTH_SOCK", "VIRTUAL_ENV"),
+    *("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XDG_CACHE_HOME", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"),
+    *("KERAS_BACKEND", "OMP_*", "HOROVOD_*", "HVDTRAIN_*", "NCCL_*", "TF_*", "UCX_*", "OMPI_MCA_*", "PRTE_MCA_*"),
+)
+"""Variables that horovodrun may see: it shows their values to everybody who may list processes."""
+
+_SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
+_UNSUPPORTED = (
+    "time_limit",
+    "min_workers",
+    "max_workers",
+    "max_restarts",
+    "image",
+    "slots_per_host",
+    "backoff",
+    "host_discovery_script",
+)
+
+
+def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:
+    """The command of a job with hosts, with one of CONTROLLERS; UsageError: it cannot do what the job asks for."""
+    require_choice(f"The controller is {controller!r}.", controller, CONTROLLERS, "Horovod has none of that name.")
+    require_supported(job, "horovodrun", _UNSUPPORTED)
+    _require_fit(job)
+    return LaunchPlan(
+        launcher=f"horovodrun ({'MPI' if controller == 'mpi' else 'Gloo'})",
+        argv=(program, *_options(job, controller), *job.argv),
+        env=_variables(job),
+        keep=(*KEPT, *job.env),
+        working_dir=job.working_dir,
+        notes=_notes(job, controller),
+    )
+
+
+def _options(job: JobSpec, controller: str) -> list[str]:
+    hosts = ",".join(f"{host.name}:{host.slots}" for host in job.used_hosts)
+    options = [f"--{controller}", "-np", str(job.np), "-H", hosts, "--start-timeout", _seconds(job.start_timeout)]
+    if job.nics:
+        options += ["--network-interfaces", ",".join(job.nics)]
+    if job.ssh_port is not None:
+        options += ["--ssh-port", str(job.ssh_port)]
+    if controller == "mpi":
+        # One argument: argparse would take a separate value that begins with dashes for an option.
+        options += ["--binding-args=--bind-to none --map-by slot"]
+    return options
+
+
+def _seconds(time: float) -> str:
+    return str(max(1, math.ceil(time)))
+
+
+def _variables(job: JobSpec) -> dict[str, str]:
+    # horovodrun's own limit ends when it has looked at the hosts; workers then wait for each other.
+    variables = {**worker_variables(job), "HVDTRAIN_START_TIMEOUT": _seconds(job.start_timeout)}
+    if "CUDA_VISIBLE_DEVICES" in variables and not job.is_local:
+        raise UsageError(
+            f"Workers are to use GPUs {variables['CUDA_VISIBLE_DEVICES']}.",
+            "horovodrun never passes CUDA_VISIBLE_DEVICES on to other hosts.",
+            "use mpirun, or devices 0, 1, ... on each host.",
+        )
+    return variables
+
+
+def _require_fit(job: JobSpec) -> None:
+    if job.binding == "core":
+        raise UsageError(
+            "Workers are to be bound to cores.",
+            "horovodrun starts them by ssh, which binds nothing.",
+            "use mpirun or slurm, or leave --binding out: the number of threads is still set.",
+        )
+    secret = next((name for name in job.env if _SECRET.search(name)), None)
+    if secret is not None:
+        raise UsageError(
+            f"{secret} is to be passed on and looks like a secret.",
+            "horovodrun writes values into command lines, where every user of the hosts can read them.",
+            "use mpirun, slurm or kubernetes, or a file that the workers read.",
+        )
+
+
+def _notes(job: JobSpec, controller: str) -> tuple[Note, ...]:
+    shown = ", ".join(job.env) if job.env else "none beyond the usual"
+    notes = [
+        *shared_notes(job, "horovodrun asks each host which interfaces reach the others, which takes a while"),
+        ("variables", f"{shown}; all others are left behind, as horovodrun writes values into command lines"),
+    ]
+    if controller == "mpi":
+        notes.append(("binding", "two dashes, since Open MPI 5 refuses the -bind-to that horovodrun gives by itself"))
+    if not job.is_local:
+        notes.append(("ssh", "`hvdtrain launch` logs in to all hosts first and wants known keys; horovodrun takes any"))
+    return tuple(notes)

@@ -1,0 +1,217 @@
+"""An MPIJob of the Kubernetes MPI Operator, API kubeflow.org/v2beta1.
+
+Source: github.com/kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go and examples/v2beta1.
+"""
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.mpirun import FLAVORS, mpirun_arguments, require_flavor
+from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
+from hvdtrain.launch.supervisor.restarts import given
+
+IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
+HOSTFILE = "/etc/mpi/hostfile"
+HOME = "/home/hvdtrain"
+"""Home of the image's user, where sshd's settings and the operator's keys are."""
+
+_LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
+_QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
+_UNSUPPORTED = (
+    "hosts",
+    "min_workers",
+    "max_workers",
+    "ssh_port",
+    "start_timeout",
+    "backoff",
+    "allow_root",
+    "host_discovery_script",
+)
+_BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesOptions:
+    """What only Kubernetes asks for.
+
+    Args:
+        flavor: of the image's mpirun: see `hvdtrain.launch.mpirun.FLAVORS`.
+        namespace: None: that of kubectl's context.
+        memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
+        claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
+        run_as_user: the image's user, never 0.
+    """
+
+    flavor: str = "openmpi5"
+    namespace: str | None = None
+    memory: str | None = None
+    shared_memory: str = "8Gi"
+    claim: str | None = None
+    run_as_user: int = 1000
+
+    def __post_init__(self) -> None:
+        require_flavor(self.flavor)
+        for name, label in (("--namespace", self.namespace), ("--claim", self.claim)):
+            if label is not None:
+                require_label(name, label)
+        for name, quantity in (("--memory", self.memory), ("--shm-size", self.shared_memory)):
+            if quantity is not None and not _QUANTITY.fullmatch(quantity):
+                raise UsageError(
+                    f"{name} is {quantity[:80]!r}.", "This is not an amount of memory.", "write e.g. 16Gi."
+                )
+        if not 1 <= self.run_as_user < 2**31:
+            raise UsageError(
+                f"--run-as-user is {self.run_as_user}.", "Workers do not run as root.", "use the image's user, 1000."
+            )
+
+
+def require_label(option_name: str, text: str) -> None:
+    """Raise UsageError unless `text` can name an object whose pods get names and host names from it."""
+    if not _LABEL.fullmatch(text):
+        raise UsageError(
+            f"{option_name} is {text[:80]!r}.",
+            "Kubernetes has names of lower-case letters, digits and -, at most 50 here.",
+            f"for example: {option_name} digits-1.",
+        )
+
+
+def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
+    """The MPIJob of a job, and the kubectl that hands it over.
+
+    The job has an image and no hosts: each worker pod gets `slots_per_host` workers.
+
+    Raises:
+        UsageError: Kubernetes cannot do what the job asks for.
+    """
+    options = options or KubernetesOptions()
+    _require_fit(job, options)
+    file = f"{job.name}.yaml"
+    job = replace(job, binding="none")  # a pod's share of the cores is no fixed set of them
+    return LaunchPlan(
+        launcher="kubectl",
+        argv=(program, "apply", "-f", file),
+        files={file: _text(job, options)},
+        notes=(("file", f"{file}, which stays for you to edit and apply again"),),
+    )
+
+
+def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
+    require_supported(job, "kubernetes", _UNSUPPORTED)
+    require_label("--name", job.name)
+    if job.image is None:
+        raise UsageError("The job has no image.", "Pods are made from one.", "name it with --image.")
+    if job.binding == "core":
+        raise UsageError(
+            "Workers are to be bound to cores.",
+            "A pod has a share of its node's cores, not fixed ones.",
+            "leave --binding out; --cores-per-host sets the number of threads and the pods' share.",
+        )
+    if job.max_restarts and (options.claim is None or given(job.argv, "output-dir") is None):
+        raise UsageError(
+            f"--max-restarts is {job.max_restarts}.",
+            "A restart continues from what outlives a pod.",
+            "give --claim NAME, and the command --output-dir /data/FOLDER.",
+        )
+
+
+def _text(job: JobSpec, options: KubernetesOptions) -> str:
+    body = mpi_job(job, options)
+    text = yaml.safe_dump(body, sort_keys=False, width=120)
+    if yaml.safe_load(text) != body:
+        raise AssertionError("the YAML does not say what was meant")
+    return comment(f"MPIJob {job.name}: kubectl apply -f {job.name}.yaml", _notes(job, options)) + "\n" + text
+
+
+def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
+    """The MPIJob as an object."""
+    policy: dict[str, Any] = {"cleanPodPolicy": "Running", "backoffLimit": job.max_restarts}
+    if job.time_limit is not None:
+        policy["activeDeadlineSeconds"] = job.time_limit
+    worker = _container("worker", job, "/usr/sbin/sshd", ["-De", "-f", f"{HOME}/.sshd_config"])
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": job.name, **({"namespace": options.namespace} if options.namespace else {})},
+        "spec": {
+            "slotsPerWorker": job.slots,
+            "runPolicy": policy,
+            "mpiImplementation": IMPLEMENTATIONS[options.flavor],
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "sshAuthMountPath": f"{HOME}/.ssh",
+            "mpiReplicaSpecs": {
+                "Launcher": _replicas(1, _launcher(job, options), job, options),
+                "Worker": _replicas(job.num_hosts, worker, job, options),
+            },
+        },
+    }
+
+
+def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
+    volumes, mounts = _volumes(options)
+    pod = {
+        "terminationGracePeriodSeconds": math.ceil(job.grace),
+        "securityContext": {
+            "runAsUser": options.run_as_user,
+            "runAsGroup": options.run_as_user,
+            "fsGroup": options.run_as_user,
+            "runAsNonRoot": True,
+        },
+        "containers": [{**container, "resources": _resources(container, job, options), "volumeMounts": mounts}],
+        "volumes": volumes,
+    }
+    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
+
+
+def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    shared = {"medium": "Memory", "sizeLimit": options.shared_memory}
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": shared}]
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    if options.claim is not None:
+        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": options.claim}})
+        mounts.append({"name": "data", "mountPath": "/data"})
+    return volumes, mounts
+
+
+def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
+    arguments = mpirun_arguments(replace(job, time_limit=None), options.flavor)  # runPolicy keeps the time
+    words = list(arguments.options)
+    if options.flavor.startswith("openmpi"):
+        setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"
+        words += ["--hostfile", HOSTFILE, setting, _BY_OPERATOR[options.flavor], "-o ConnectionAttempts=10"]
+    secret = {"name": f"{job.name}-env"}
+    values = [{"name": name, "value": value} for name, value in sorted(arguments.env.items())]
+    names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]
+    container = _container("launcher", job, "mpirun", [*words, *job.argv])
+    return {**container, "env": [*values, *names]} if values or names else container
+
+
+def _container(name: str, job: JobSpec, program: str, arguments: list[str]) -> dict[str, Any]:
+    return {"name": name, "image": job.image, "command": [program], "args": arguments}
+
+
+def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
+    if container["name"] == "launcher":
+        return {"limits": {"cpu": "1", "memory": "1Gi"}}
+    cores = None if job.cores_per_host is None else str(job.cores_per_host)
+    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
+    return {"limits": {name: limit for name, limit in limits.items() if limit is not None}}
+
+
+def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
+    notes = [
+        *shared_notes(job, "a pod has one, and MPI finds it"),
+        ("MPI", f"{FLAVORS[options.flavor]} in the image; --mpi says otherwise"),
+        ("launcher", "starts when all workers are ready, since names of pods that are not cannot be resolved"),
+        ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),
+        ("user", f"{options.run_as_user}, not root; sshd listens where {HOME}/.sshd_config says"),
+    ]
+    if job.env:
+        secret = f"{job.name}-env"
+        notes.append(("variables", f"from a secret: kubectl create secret generic {secret} --from-env-file=FILE"))
+    return tuple(notes)

@@ -1,0 +1,173 @@
+"""`hvdtrain launch local`: all workers on this machine, without ssh and without MPI."""
+
+import functools
+import os
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.launch.hosts.discovery import HostDiscovery
+from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
+from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
+from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
+from hvdtrain.launch.ssh.host_addresses import is_this_machine
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.elastic import Elastic
+from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
+from hvdtrain.launch.supervisor.restarts import (
+    command_for_restart,
+    require_changes_possible,
+    run_with_restarts,
+    trains,
+    with_run_folder,
+)
+from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.supervisor import Supervisor
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.launch.worker_environment import size_variables, worker_environment
+from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
+from hvdtrain.world_channel import WORLD_VARIABLE
+
+LOOPBACK = "127.0.0.1"
+
+
+def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, str] = os.environ) -> int:
+    """Run all workers until they have ended, again after a failure if `job` says so; returns the exit code.
+
+    Whatever ends this process, kill -9 too, ends every process of the job.
+
+    The job's hosts are not looked at. `command` is argv of every worker, by default the job's.
+
+    Raises:
+        UsageError: the command cannot be started, or could not be continued by a restart.
+        HvdtrainError: processes cannot be killed, or nobody reads the output.
+    """
+    python = shutil.which(job.python) if job.python != "python" else sys.executable
+    command = command or (python or job.python, *job.argv[1:])
+    require_changes_possible(job)
+    command = with_run_folder(command, job.max_restarts) if job.max_restarts else command
+    token = secrets.token_hex(16)
+    with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper, ExitStack() as outer:
+        console, script = Console(inbox), job.host_discovery_script
+        is_here = functools.cache(is_this_machine)  # names are resolved once, whatever the script says how often
+        discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake))
+
+        def attempt(restarts: int, cause: str) -> JobOutcome:
+            console.holding = True
+            with ExitStack() as stack:
+                stack.callback(lambda: require_none_left(reaper.sweep()))
+                argv = _continuing(job, command, restarts)
+                start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery, is_here)
+                stack.callback(start.close)
+                return start.supervisor(console).run()
+
+        return run_with_restarts(attempt, job.max_restarts, job.backoff, console, inbox)
+
+
+def _continuing(job: JobSpec, command: tuple[str, ...], restarts: int) -> tuple[str, ...]:
+    folder = Path(job.working_dir or ".")
+    return command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
+
+
+@dataclass(eq=False)
+class _Start:
+    """One start of all workers; the launcher of an elastic job's further ones."""
+
+    job: JobSpec
+    command: tuple[str, ...]
+    inherited: Mapping[str, str]
+    token: str
+    restarts: int
+    cause: str
+    inbox: SignalInbox
+    discovery: HostDiscovery | None
+    is_here: Callable[[str], bool]
+
+    def __post_init__(self) -> None:
+        self.safe_at = 0.0
+        self.look_at: float | None = None
+        job = self.job
+        self._is_elastic = job.is_elastic and trains(self.command)
+        self._servers = ExitStack()
+        self.server = self._open_server(job.np)
+        made = [(place.rank, self.command, self._environment(place)) for place in _places(job.np)]
+        specs = [WorkerSpec(*each, self._is_elastic) for each in made]
+        with ExitStack() as if_it_fails:
+            if_it_fails.push(self._servers)
+            self._group = LocalWorkerGroup(specs, job.working_dir)
+            if_it_fails.pop_all()
+
+    def supervisor(self, console: Console) -> Supervisor:
+        """What watches over the workers."""
+        job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
+        elastic = None
+        if self._is_elastic:
+            self._say = console.say
+            elastic = Elastic(ElasticLimits.of(job), workers, self, console.say, self.restarts)
+        watched = trains(self.command) and (job.np > 1 or self._is_elastic)
+        start_timeout = job.start_timeout if watched else None
+        inbox, group = self.inbox, self._group
+        return Supervisor([group], workers, console, inbox, start_timeout, job.grace, self.server, elastic)
+
+    def start(self, number: int) -> str:
+        """`ElasticLauncher.start`."""
+        # Its world will tell it its place. Until then it needs the number of threads that the others have: another one
+        # would compute other last bits.
+        variables = self._environment(_places(self.job.np)[0]) | {WORLD_VARIABLE: "0"}
+        self._group.add(WorkerSpec(number, self.command, variables, is_elastic=True))
+        return ""
+
+    def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
+        """`ElasticLauncher.open_world`."""
+        self.server = self._open_server(len(numbers))
+        common = {**self.server.environment, RESTART_VARIABLE: str(restarts)}
+        return [{**place.variables, **common} for place in _places(len(numbers))]
+
+    def places(self) -> int:
+        """`ElasticLauncher.places`."""
+        if self.discovery is None:
+            return self.job.np
+        for complaint in self.discovery.take_complaints():
+            self._say(complaint)
+        return sum(host.slots for host in self.discovery.hosts if self.is_here(host.name))
+
+    def placed(self, numbers: Sequence[int]) -> list[int]:
+        """`ElasticLauncher.placed`."""
+        return list(numbers[: self.places()])
+
+    def tell(self, number: int, order: Mapping[str, Any]) -> None:
+        """`ElasticLauncher.tell`."""
+        self._group.tell(number, order)
+
+    def kill(self, number: int) -> None:
+        """`ElasticLauncher.kill`."""
+        self._group.kill(number)
+
+    def close(self) -> None:
+        """Forget the workers, which have ended or were killed."""
+        self._group.close()
+        self._servers.close()
+
+    def _open_server(self, size: int) -> RendezvousServer:
+        self._servers.close()  # nobody asks the one before any more
+        return self._servers.enter_context(RendezvousServer(LOOPBACK, size, notify=self.inbox.wake))
+
+    def _environment(self, place: RankAssignment) -> dict[str, str]:
+        where, token, restarts, cause = self.server.environment, self.token, self.restarts, self.cause
+        variables = worker_environment(self.inherited, place, where, "lo", token, restarts, cause)
+        return variables | size_variables(self.job) | ({WORLD_VARIABLE: "1"} if self._is_elastic else {})
+
+
+def _places(workers: int) -> list[RankAssignment]:
+    own_name = socket.gethostname()  # which need not be a valid name of a host
+    return [replace(place, host=own_name) for place in assign_ranks([Host("localhost", workers)], workers)]

@@ -1,0 +1,212 @@
+"""An sbatch script: plain `srun python -m hvdtrain` without ssh and MPI, or MPI inside the allocation.
+
+Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no longer taking over --cpus-per-task.
+"""
+
+import math
+import re
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments, require_flavor
+from hvdtrain.launch.rendering import (
+    LaunchPlan,
+    Note,
+    comment,
+    require_supported,
+    shared_notes,
+    worker_variables,
+    wrap_command,
+)
+from hvdtrain.launch.supervisor.restarts import given, trains
+
+INNER = ("srun", "pmix", "mpirun")
+MIN_NOTICE_SECONDS = 60
+"""Slurm looks at time limits once a minute: sbatch(1), --signal."""
+
+LAST_SECONDS = 30
+"""Between the end of the first worker and that of the last."""
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
+_UNSUPPORTED = (
+    "hosts",
+    "min_workers",
+    "max_workers",
+    "image",
+    "ssh_port",
+    "start_timeout",
+    "backoff",
+    "host_discovery_script",
+)
+
+_TRAP = """\
+# When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.
+ended=0
+trap ended=1 TERM
+"""
+
+_REQUEUE = Path(__file__).with_name("requeue.sh")
+"""The end of a script that counts failures; {command} and {max_restarts} are put in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions:
+    """What only Slurm asks for.
+
+    Args:
+        inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
+            "mpirun".
+        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpirun.FLAVORS`.
+        mpirun: its name or path, where `inner` is that.
+        partition, account: where to run and who pays; None: the site's own choice.
+    """
+
+    inner: str = "srun"
+    flavor: str = "openmpi4"
+    mpirun: str = "mpirun"
+    partition: str | None = None
+    account: str | None = None
+
+    def __post_init__(self) -> None:
+        fact = f"Workers are to be started by {self.inner!r}."
+        require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
+        require_flavor(self.flavor)
+        for option_name, value in (("--partition", self.partition), ("--account", self.account)):
+            if value is not None and not _WORD.fullmatch(value):
+                raise UsageError(
+                    f"{option_name} is {value[:80]!r}.",
+                    "Names in Slurm have letters, digits and a few signs between them.",
+                    "`sinfo` lists partitions, `sacctmgr show associations` accounts.",
+                )
+
+
+def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sbatch") -> LaunchPlan:
+    """The script of a job for which Slurm finds nodes, and its sbatch; UsageError: Slurm cannot do what it asks for."""
+    options = options or SlurmOptions()
+    require_supported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
+    script = f"{job.name}.sbatch"
+    return LaunchPlan(
+        launcher="sbatch",
+        argv=(program, script),
+        files={script: _script(job, options)},
+        notes=(("script", f"{script}, which stays for you to edit and submit again"),),
+    )
+
+
+def _script(job: JobSpec, options: SlurmOptions) -> str:
+    title = f"Slurm job {job.name}: sbatch {job.name}.sbatch"
+    parts = ["#!/bin/bash", *_directives(job, options), "", comment(title, _notes(job, options)), "", "set -eu", ""]
+    parts.extend(f"export {name}={shlex.quote(value)}" for name, value in sorted(_mpirun(job, options).env.items()))
+    if job.cores_per_worker is not None:
+        parts.append("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK")
+    parts += ["", _TRAP]
+    return "\n".join(parts) + _commands(job, options)
+
+
+def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
+    notice = max(MIN_NOTICE_SECONDS, math.ceil(job.grace))
+    settings: list[tuple[str, object]] = [
+        ("job-name", job.name),
+        ("partition", options.partition),
+        ("account", options.account),
+        ("nodes", job.num_hosts),
+        ("ntasks", job.np),
+        ("ntasks-per-node", job.slots),
+        ("cpus-per-task", job.cores_per_worker),
+        ("threads-per-core", 1 if job.binds_to_cores else None),
+        ("gpus-per-node", job.gpus_per_host or None),
+        ("time", _clock(job.time_limit) if job.time_limit is not None else None),
+        ("chdir", _quoted(job.working_dir) if job.working_dir is not None else None),
+        ("output", "%x-%j.log"),
+        ("open-mode", "append"),
+        ("signal", f"TERM@{notice}" if options.inner != "mpirun" else None),
+    ]
+    lines = [f"#SBATCH --{name}={value}" for name, value in settings if value is not None]
+    return [*lines, "#SBATCH --requeue" if _may_continue(job) else "#SBATCH --no-requeue"]
+
+
+def _clock(seconds: int) -> str:
+    """Hours, minutes and seconds, as Slurm writes them."""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _quoted(path: str) -> str:
+    """A path for a #SBATCH line, whose quoting is sbatch's own: nothing but quotes and backslashes is special."""
+    if '"' in path or "\\" in path:
+        raise UsageError(
+            f"The working directory is {path!r}.",
+            "sbatch cannot read quotes and backslashes there.",
+            "choose a folder without them.",
+        )
+    return f'"{path}"' if " " in path or "#" in path else path
+
+
+def _may_continue(job: JobSpec) -> bool:
+    """Whether a second start finds what the first one saved."""
+    if given(job.argv, "output-dir") is not None or (trains(job.argv) and given(job.argv, "config") is None):
+        return True
+    if job.max_restarts:
+        raise UsageError(
+            f"--max-restarts is {job.max_restarts}, and the command has no --output-dir.",
+            "A restart must know the run folder to continue in it.",
+            "add --output-dir FOLDER to the command, even if a config file has it.",
+        )
+    return False
+
+
+def _commands(job: JobSpec, options: SlurmOptions) -> str:
+    command = wrap_command((*_starter(job, options), *job.argv))
+    if _may_continue(job) and given(job.argv, "output-dir") is None:
+        # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
+        command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
+    if not job.max_restarts:
+        return command + "\n"
+    return _REQUEUE.read_text().format(command=command, max_restarts=job.max_restarts)
+
+
+def _starter(job: JobSpec, options: SlurmOptions) -> tuple[str, ...]:
+    if options.inner == "mpirun":
+        return (options.mpirun, *_mpirun(job, options).options)
+    # Ranks that stop with a checkpoint all end with 75; --kill-on-bad-exit=1 would kill the second one for the first
+    # one's code, and report that. Without any limit, a task that hangs would hold the nodes until the time limit.
+    words = ["--kill-on-bad-exit=0", f"--wait={LAST_SECONDS}"]
+    if job.binds_to_cores or job.binding == "none":  # else the cluster's own settings decide
+        words.append(f"--cpu-bind={'cores' if job.binds_to_cores else 'none'}")
+    if job.gpus_per_host:
+        words.append("--gpu-bind=none")
+    return ("srun", *(["--mpi=pmix"] if options.inner == "pmix" else []), *words)
+
+
+def _mpirun(job: JobSpec, options: SlurmOptions) -> MpirunArguments:
+    if options.inner != "mpirun":
+        return MpirunArguments(env=worker_variables(job))
+    return mpirun_arguments(replace(job, time_limit=None), options.flavor)  # Slurm keeps the time
+
+
+def _notes(job: JobSpec, options: SlurmOptions) -> tuple[Note, ...]:
+    start = {
+        "srun": "srun starts them; they find each other by Slurm's own variables, without ssh and MPI",
+        "pmix": "srun starts them and gives them to MPI, which must have been built with PMIx",
+        "mpirun": "mpirun starts them, and learns the nodes from Slurm",
+    }
+    notes = shared_notes(job, "each worker takes the interface that leads to rank 0", ("start", start[options.inner]))
+    notes.append(("restart", f"{_restart_note(job)}; the log is appended to"))
+    notice = "TERM for the workers before the time limit, so that they save"
+    none = "none before the time limit: Slurm's would reach mpirun's helpers, not the workers"
+    notes.append(("signal", none if options.inner == "mpirun" else notice))
+    if job.env:
+        notes.append(("variables", f"{', '.join(job.env)}: sbatch takes your whole environment along"))
+    return tuple(notes)
+
+
+def _restart_note(job: JobSpec) -> str:
+    if not _may_continue(job):
+        return "never, as the command has no --output-dir to continue in"
+    if job.max_restarts:
+        return f"at most {job.max_restarts} after failures; any number after the time limit, if the workers have saved"
+    # A worker that leaves within the grace time ends the job before Slurm would put it back into the queue.
+    return "by Slurm when a node fails; after other failures and preemptions only with --max-restarts"

@@ -1,0 +1,201 @@
+"""`hvdtrain launch ssh`: workers on several hosts, started, watched and restarted by this process."""
+
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts.discovery import HostDiscovery
+from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.processes.worker import require_none_left
+from hvdtrain.launch.rendering import require_supported
+from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
+from hvdtrain.launch.ssh.check import check_hosts
+from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.elastic_hosts import HostWorlds
+from hvdtrain.launch.ssh.host_addresses import address_for_hosts, is_this_machine
+from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.elastic import Elastic
+from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits
+from hvdtrain.launch.supervisor.restarts import (
+    command_for_restart,
+    require_changes_possible,
+    run_with_restarts,
+    trains,
+    with_run_folder,
+)
+from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.launch.supervisor.supervisor import Supervisor
+from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.launch.worker_environment import host_variables
+
+_UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
+
+
+def run(job: JobSpec, options: SshOptions) -> int:
+    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job.
+
+    Raises:
+        UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this
+            launcher cannot run.
+        HvdtrainError: processes cannot be killed, or nobody reads the output.
+    """
+    require_runnable(job, os.environ)
+    if not options.checks_host_keys:
+        Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
+    hosts = job.hosts if job.max_restarts else job.used_hosts  # others may step in where one is lost
+    with SignalInbox() as inbox, ExitStack() as outer:
+        agents = outer.enter_context(HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout))
+        console, script = Console(inbox), job.host_discovery_script
+        found = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
+        attempt = Attempt(job, agents, console, inbox, found)
+        return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
+
+
+def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
+    """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on."""
+    require_supported(job, "hvdtrain launch ssh", _UNSUPPORTED)
+    unset = next((name for name in job.env if name not in environ), None)
+    if unset is not None:
+        raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
+    require_changes_possible(job)
+
+
+@dataclass(eq=False)
+class Attempt:
+    """Starts all workers of a job on the hosts of `agents`, once for each call of `run`."""
+
+    job: JobSpec
+    agents: HostAgents
+    console: Console
+    inbox: SignalInbox
+    discovery: HostDiscovery | None = None
+
+    def __post_init__(self) -> None:
+        self._token = secrets.token_hex(16)
+        self._host_numbers: dict[str, int] = {}
+        argv, most = self.job.argv, self.job.max_restarts
+        self._command = with_run_folder(argv, most) if most else argv
+
+    def run(self, restarts: int, cause: str) -> JobOutcome:
+        """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
+        if self.discovery is not None:
+            self.agents.use(self.discovery.hosts)
+        number = self.agents.connect_all()
+        if number is not None:
+            return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
+        hosts = [host for host in self.agents.hosts if host.name in self.agents.links]
+        np = workers_on(self.job, hosts, restarts)
+        if np == 0:
+            return self._too_few(hosts, restarts)
+        self._tell_of_change(np, restarts)
+        self.console.holding = True
+        outcome = self._supervise(assign_ranks(hosts, np), restarts, cause)
+        require_none_left(self.agents.sweep())
+        return outcome
+
+    def _supervise(self, places: list[RankAssignment], restarts: int, cause: str) -> JobOutcome:
+        links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
+        is_elastic = self.job.is_elastic and trains(self._command)
+        # Workers of all hosts may join later, and are told the same address.
+        callers = self.agents.links if is_elastic else links
+        address = address_for_hosts({name: link.called_from for name, link in callers.items()}, self.job.nics)
+        with RendezvousServer(address, len(places), notify=self.inbox.wake) as server:
+            common = {
+                "launcher": address,
+                "nics": self.job.nics,
+                "folder": self._folder,
+                "command": self._command_for(places[0].host, restarts),
+                "rendezvous": server.environment,
+                "restarts": restarts,
+                "cause": cause,
+                "world": "1" if is_elastic else None,
+            }
+            used = [host for host in self.agents.hosts if host.name in links]
+            groups = [self._start(host, places, common) for host in used]
+            workers = [WorkerState(place.rank, place.host) for place in places]
+            watched = trains(self._command) and (len(places) > 1 or is_elastic)
+            start_timeout = self.job.start_timeout if watched else None
+            supervisor = Supervisor(groups, workers, self.console, self.inbox, start_timeout, self.job.grace, server)
+            if not is_elastic:
+                return supervisor.run()
+
+            def order(host: Host) -> dict[str, Any]:
+                return common | self._order(host)
+
+            with HostWorlds(self.agents, self.discovery, server, order, supervisor, groups) as worlds:
+                limits = ElasticLimits.of(self.job)
+                supervisor.elastic = Elastic(limits, workers, worlds, self.console.say, restarts)
+                return supervisor.run()
+
+    def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
+        def exists(path: str) -> bool:
+            return self.agents.exists(host, os.path.join(self._folder, path))
+
+        return command_for_restart(self._command, exists) if restarts else self._command
+
+    def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
+        """Order the workers of one host to start."""
+        mine = [place for place in places if place.host == host.name]
+        numbers = [place.rank for place in mine]
+        own = {"places": [asdict(place) for place in mine], "numbers": numbers}
+        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | own)
+
+    def _order(self, host: Host) -> dict[str, Any]:
+        """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a
+        sweep of one must not reach the other's processes: hence a token for each."""
+        number = self._host_numbers.setdefault(host.name, len(self._host_numbers))
+        return {"token": f"{self._token}-{number}", "variables": host_variables(self.job, host, os.environ)}
+
+    @property
+    def _folder(self) -> str:
+        return self.job.working_dir or os.getcwd()
+
+    def _too_few(self, hosts: list[Host], restarts: int) -> JobOutcome:
+        if not restarts:
+            raise self._unreachable()
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.agents.failures.items())
+        slots, least = total_slots(hosts), self.job.min_workers or self.job.np
+        text = f"hvdtrain launch: {slots} slots are left, {least} workers are needed. {reasons}."
+        return self._said(JobOutcome(1, message=text, may_restart=True))
+
+    def _unreachable(self) -> UsageError:
+        reasons = dict(self.agents.failures)
+        hints = []
+        for finding in check_hosts(list(reasons), self.job.ssh_port, python=self.job.python):
+            reasons[finding.host] = finding.message
+            hints.append(finding.hint)
+        return UsageError(
+            f"Hosts cannot be used: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}.",
+            "Each of them is to run workers, and nothing was started.",
+            f"{'; '.join(dict.fromkeys(hints)) or 'install hvdtrain on every host for the interpreter of --python'}.",
+        )
+
+    def _tell_of_change(self, np: int, restarts: int) -> None:
+        if np != self.job.np or self.agents.failures:
+            missing = "".join(f"; {name} is missing: {reason}" for name, reason in self.agents.failures.items())
+            verb = "go on" if restarts else "begin"
+            workers = f"{np} worker{'s' if np > 1 else ''}"
+            self.console.say(f"hvdtrain launch: {verb} with {workers}, of {self.job.np} asked for{missing}.")
+
+    def _said(self, outcome: JobOutcome) -> JobOutcome:
+        self.console.say(outcome.message)
+        return outcome
+
+
+def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:
+    """How many workers to start on those hosts that are there; 0 where they are too few.
+
+    As many as were asked for; in a restart as many as there is room for, between --min-workers and --max-workers.
+    """
+    slots = total_slots(hosts)
+    if slots >= job.np:
+        return min(slots, job.max_workers or job.np) if restarts else job.np
+    return slots if slots >= (job.min_workers or job.np) else 0

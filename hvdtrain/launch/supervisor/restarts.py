@@ -1,0 +1,159 @@
+"""Start a job again after a failure: when, how often, and with which command, so that it resumes in one run folder."""
+
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.hosts.host import total_slots
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.losses import TOLD_CAUSES
+from hvdtrain.launch.supervisor.signals import SignalInbox
+
+MAX_BACKOFF_SECONDS = 60.0
+
+
+def run_with_restarts(
+    attempt: Callable[[int, str], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
+) -> int:
+    """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
+
+    Args:
+        attempt: starts all workers and returns when they have ended; it is told how many restarts came before,
+            and what the last ones were for, a line each.
+        backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
+        inbox: a signal ends the wait for a restart.
+
+    Raises:
+        HvdtrainError: what `attempt` raised, or the launcher has an error of its own; whoever called this then ends
+            all workers, and starts none again.
+    """
+    restarts, causes = 0, list[str]()
+    while True:
+        outcome = _attempted(attempt, restarts, "\n".join(causes))
+        restarts += outcome.mended
+        if not outcome.may_restart or restarts >= most:
+            if outcome.may_restart and most:
+                console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
+            return outcome.code
+        seconds = min(backoff * 2**restarts, MAX_BACKOFF_SECONDS)
+        console.say(f"hvdtrain launch: restart {restarts + 1} of {most} in {seconds:g} s.")
+        stopped_by = inbox.sleep(seconds)
+        if stopped_by is not None:
+            console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
+            return 128 + stopped_by
+        restarts, causes = restarts + 1, [*causes, outcome.cause][-TOLD_CAUSES:]
+
+
+def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes: str) -> JobOutcome:
+    try:
+        return attempt(restarts, causes)
+    except HvdtrainError:
+        raise
+    except Exception as error:
+        raise HvdtrainError(
+            f"The launcher itself failed: {type(error).__name__}: {error}.",
+            "Nobody would watch over the workers, so all of them were ended.",
+            "start the job again with --resume auto, and report this, for it is an error of hvdtrain:\n"
+            + traceback.format_exc(),
+        ) from error
+
+
+def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
+    """`command` with a run folder named in it, where it is hvdtrain's training.
+
+    Raises:
+        UsageError: the run folder may be in a config file, which only hvdtrain itself reads.
+    """
+    if not trains(command) or given(command, "output-dir") is not None:
+        return command
+    if given(command, "config") is not None:
+        raise UsageError(
+            f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
+            "A restart must know the run folder to continue in it.",
+            "add --output-dir FOLDER to the command, even if the config file has it.",
+        )
+    folder = Path("runs") / f"launched-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}"
+    return (*command, "--output-dir", str(folder))
+
+
+def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
+    """The command that continues: once there is a checkpoint, any other `--resume` must give way to it.
+
+    `exists` tells whether there is a file of that path, relative to where workers start.
+    """
+    folder = given(command, "output-dir") if trains(command) else None
+    if folder is None:
+        return command
+    began_elsewhere = given(command, "resume") not in (None, "auto", "never")
+    has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
+    return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
+
+
+def require_changes_possible(job: JobSpec) -> None:
+    """Raise UsageError where the number of workers may change and no restart is allowed, each worker has a batch of its
+    own, a model is in stages, or there can never be room for the most workers that were asked for."""
+    slots = total_slots(job.hosts)
+    if job.host_discovery_script is None and job.max_workers is not None and job.hosts and job.max_workers > slots:
+        raise UsageError(
+            f"--max-workers is {job.max_workers}, and there are {slots} slots for workers.",
+            "Without --host-discovery-script nothing names more, so the job could never grow to that.",
+            f"use --max-workers {slots}, or name hosts and their slots by --host-discovery-script.",
+        )
+    stages = given(job.argv, "parallel.stages")
+    if job.host_discovery_script is not None and trains(job.argv) and stages not in (None, "1"):
+        raise UsageError(
+            f"--host-discovery-script is given with --parallel.stages {stages}.",
+            "The number of workers follows the script, and stages need a multiple of their number.",
+            "leave the script out; with --max-restarts, a loss starts all workers again.",
+        )
+    _require_same_batch(job)
+
+
+def _require_same_batch(job: JobSpec) -> None:
+    changes = job.changes_workers or job.host_discovery_script is not None
+    if changes and not job.max_restarts:
+        raise UsageError(
+            "The job may continue with more or fewer workers, and has no --max-restarts.",
+            "It changes their number when it is started again after a loss.",
+            "add --max-restarts 3, say.",
+        )
+    per_worker = given(job.argv, "batch-size")
+    if changes and trains(job.argv) and per_worker is not None:
+        is_number = per_worker.isascii() and per_worker.isdigit()
+        raise UsageError(
+            f"The job may continue with more or fewer workers, and has --batch-size {per_worker}.",
+            "That is per worker, so another number of workers would train with other batches.",
+            f"give the batch of all together: --global-batch-size {int(per_worker) * job.np if is_number else 'N'}.",
+        )
+
+
+def trains(command: Sequence[str]) -> bool:
+    """Whether `command` is `python -m hvdtrain` or `hvdtrain`, with `train` or with no subcommand."""
+    rest = after_program(command)
+    return rest is not None and (not rest or rest[0] == "train" or rest[0].startswith("-"))
+
+
+def after_program(command: Sequence[str]) -> Sequence[str] | None:
+    """What follows `-m hvdtrain` or the console script; None for another program."""
+    for number, word in enumerate(command):
+        if word == "-m":
+            return command[number + 2 :] if "hvdtrain" in command[number + 1 : number + 2] else None
+        if Path(word).name == "hvdtrain":
+            return command[number + 1 :]
+        if number and not word.startswith("-"):
+            return None  # another script
+    return None
+
+
+def given(command: Sequence[str], name: str) -> str | None:
+    """The last value given to `--name`, as `--name VALUE` or `--name=VALUE`, with `-` or `_` between words."""
+    found = None
+    for i, word in enumerate(command):
+        option, equals, value = word.partition("=")
+        if option.replace("_", "-") == f"--{name}":
+            found = value if equals else (command[i + 1] if i + 1 < len(command) else None)
+    return found

@@ -1,0 +1,105 @@
+"""The variables of workers: those that make a process worker N of a job, and those that are sent to other hosts."""
+
+import os
+from collections.abc import Mapping
+
+from hvdtrain.launch.hosts.host import Host, RankAssignment
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
+from hvdtrain.topology.launcher_variables import (
+    ASKED_SIZE_VARIABLE,
+    MOST_SIZE_VARIABLE,
+    RANK_VARIABLES,
+    RESTART_CAUSE_VARIABLE,
+    RESTART_CAUSES_VARIABLE,
+    RESTART_VARIABLE,
+    matches,
+    without_launcher,
+)
+from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
+
+LAUNCHER = "hvdtrain launch"
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Variables that say how many threads compute for one worker."""
+
+_NEEDED = (
+    *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "KERAS_BACKEND"),
+    *("OMP_NUM_THREADS", "HOROVOD_*", "HVDTRAIN_*", "NCCL_*", "TF_*", "UCX_*", "FI_*"),
+)
+"""Patterns of what workers on other hosts need. Without PATH another Python may start than the one that was tried."""
+
+_KEPT_HERE = (*RANK_VARIABLES, "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_GLOO_*", "*_SECRET_KEY")
+"""Patterns of what another job was told about its places and network, and of its secrets."""
+
+
+def worker_environment(
+    inherited: Mapping[str, str],
+    place: RankAssignment,
+    rendezvous: Mapping[str, str],
+    interface: str,
+    token: str,
+    restarts: int,
+    causes: str = "",
+) -> dict[str, str]:
+    """All variables of one worker, made on the host where it will run.
+
+    What the user set stays, but for another launcher's ranks: an inherited MPI rank would contradict ours.
+
+    Args:
+        inherited: the variables of whoever starts it.
+        rendezvous: what leads Horovod to the server.
+        interface: the network interface on which workers talk to each other.
+        token: of the job's processes on this host; several are separated by commas.
+        causes: of the restarts, a line each, the newest last.
+    """
+    return {
+        **share_of_host(place.local_size),
+        **without_launcher(inherited),
+        **place.variables,
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_IFACE": interface,
+        **rendezvous,
+        LAUNCHER_VARIABLE: LAUNCHER,
+        JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
+        RESTART_VARIABLE: str(restarts),
+        **({RESTART_CAUSE_VARIABLE: causes.splitlines()[-1], RESTART_CAUSES_VARIABLE: causes} if causes else {}),
+    }
+
+
+def share_of_host(local_size: int) -> dict[str, str]:
+    """What the user may set otherwise: each of `local_size` workers computes with its share of this host's cores."""
+    return {
+        **dict.fromkeys(THREADS, str(max(1, len(os.sched_getaffinity(0)) // local_size))),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not take the core of another worker's
+        "PYTHONUNBUFFERED": "1",  # else the last lines of a killed worker are lost
+    }
+
+
+def needed_names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the variables in `environ` that workers on other hosts need, in a fixed order."""
+    return tuple(name for name in sorted(environ) if matches(name, _NEEDED) and not matches(name, _KEPT_HERE))
+
+
+def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that workers of `host` get from here, with their values: they travel by the agent's standard input."""
+    names = (*needed_names(environ), *job.env)
+    return {name: environ[name] for name in names if name in environ} | stated_variables(job, host)
+
+
+def size_variables(job: JobSpec) -> dict[str, str]:
+    """What `hvdtrain.topology.asked_size` reads."""
+    return {ASKED_SIZE_VARIABLE: str(job.np), MOST_SIZE_VARIABLE: str(job.max_workers or job.np)}
+
+
+def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
+    """Those of `host_variables` that options and the rank table decide, and so are no secret."""
+    variables = size_variables(job)
+    if job.cores_per_worker is not None:
+        variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
+    if job.nics:
+        variables["NCCL_SOCKET_IFNAME"] = "=" + ",".join(job.nics)
+    if host.devices != tuple(range(len(host.devices))):
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.devices))
+    return variables

@@ -1,0 +1,118 @@
+"""The ways to train on a number of workers, each with what it would take, and which of them is recommended."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
+from hvdtrain.algorithms.pipeline_schedule import usual_micro_batches
+from hvdtrain.doctor.units import in_bytes
+from hvdtrain.plan.cost_model import Cluster, Layout, Prediction, Workload, predicted
+
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000)
+NEEDS_LESS = "more workers, a smaller batch and --activation-checkpointing"
+"""What helps where nothing fits."""
+
+_STAGES = (2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to train.
+
+    Attributes:
+        name: for people.
+        layout: of the workers.
+        prediction: of a step.
+        records: a second.
+        fits: whether it needs no more memory than a worker has.
+        options: of `hvdtrain train`, or None where hvdtrain has no such way.
+    """
+
+    name: str
+    layout: Layout
+    prediction: Prediction
+    records: float
+    fits: bool
+    options: tuple[str, ...] | None
+
+    @property
+    def cost(self) -> float:
+        """Worker-seconds a record: what the same training costs, whatever a worker's price."""
+        return (self.layout.workers + self.layout.servers) / self.records
+
+
+def candidates(
+    work: Workload,
+    cluster: Cluster,
+    workers: int,
+    ratios: Sequence[float],
+    may_run: Callable[[Layout], bool] = lambda _: True,
+) -> list[Candidate]:
+    """All ways for so many workers.
+
+    Args:
+        work: what is trained. Its batch is that of an update, over all workers.
+        cluster: where.
+        ratios: workers for each parameter server that is looked at.
+        may_run: whether the other options of the training go with a layout.
+    """
+    found = []
+    for name, layout, options in _layouts(work, cluster, workers, ratios):
+        options = options if options is None or may_run(layout) else None
+        prediction = predicted(layout, work, cluster)
+        fits = prediction.memory <= cluster.memory
+        found.append(Candidate(name, layout, prediction, work.batch / prediction.seconds, fits, options))
+    return found
+
+
+def needs_least(ways: Sequence[Candidate]) -> str:
+    """Half a sentence on the way that needs the least memory."""
+    least = min(ways, key=lambda one: one.prediction.memory)
+    return f"{least.name} needs the least, {in_bytes(least.prediction.memory)} a worker"
+
+
+def recommended(found: Sequence[Candidate]) -> Candidate | None:
+    """The fastest that fits and that hvdtrain can run; of those within 2 % of it, the simplest. None: none fits."""
+    possible = [one for one in found if one.fits and one.options is not None]
+    if not possible:
+        return None
+    best = max(one.records for one in possible)
+    return next(one for one in possible if one.records >= 0.98 * best)  # simpler ones come first
+
+
+def _layouts(
+    work: Workload, cluster: Cluster, workers: int, ratios: Sequence[float]
+) -> Iterator[tuple[str, Layout, tuple[str, ...] | None]]:
+    if workers == 1:
+        yield "one worker", Layout(1), ()
+    elif workers * work.smallest <= work.batch:
+        yield "ring", Layout(workers), ()
+        yield "ZeRO-1", Layout(workers, shard="optimizer"), ("--shard optimizer",)
+        yield "ZeRO-2", Layout(workers, shard="gradients"), ("--shard gradients",)
+        if workers > cluster.workers_per_host > 1:
+            yield "hierarchical ring", Layout(workers, exchange="hierarchical ring"), None
+        for servers in dict.fromkeys(max(1, round(workers / ratio)) for ratio in ratios):
+            name = f"parameter server, {workers}:{servers}"
+            yield name, Layout(workers, exchange="parameter server", servers=servers), None
+    for stages in (count for count in _STAGES if workers % count == 0):
+        yield from _pipelines(work, workers // stages, stages)
+
+
+def _pipelines(work: Workload, replicas: int, stages: int) -> Iterator[tuple[str, Layout, tuple[str, ...]]]:
+    cuts = _cuts(tuple(work.layers), stages)
+    records = int(work.batch / replicas) // work.smallest
+    if cuts is None or records < 1:
+        return
+    grid = f"{replicas} × " if replicas > 1 else ""
+    layout = Layout(replicas, stages, 1, cuts=cuts)
+    option = f"--parallel.stages {stages}"
+    micro = usual_micro_batches(stages, records)
+    yield f"pipeline {grid}{stages}", replace(layout, micro_batches=micro), (option,)
+    yield f"naive split {grid}{stages}", layout, (option, "--parallel.micro-batches 1")
+
+
+@cache
+def _cuts(layers: tuple[object, ...], stages: int) -> tuple[int, ...] | None:
+    costs = [LinkCost(one.forward + one.backward, 0, one.weights > 0) for one in layers]  # type: ignore[attr-defined]
+    return balanced_cuts(costs, stages)

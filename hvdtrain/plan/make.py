@@ -1,0 +1,128 @@
+"""Make a plan: measure, predict, recommend, simulate, and verify if that is asked for."""
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from hvdtrain.adapters.open import device_kind, device_memory
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.messages import broadcast_json
+from hvdtrain.comm.open import measured_allreduce
+from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.doctor.machine import memory_limit
+from hvdtrain.engine.memory import own_bytes
+from hvdtrain.errors import UsageError
+from hvdtrain.plan.check_predictions import config_of, measured_best, verified
+from hvdtrain.plan.cluster_simulation import Disturbances
+from hvdtrain.plan.cost_model import Cluster, Layout, LinkModel, ring_seconds
+from hvdtrain.plan.measured import measured_workload, undivided
+from hvdtrain.plan.measured_links import Links, measured_links
+from hvdtrain.plan.plan import Plan, predicted_plan
+from hvdtrain.run.prepare import RunSetup
+from hvdtrain.task.task import Task
+
+_ASSUMED: Final = LinkModel(5e-5, 1.25e9)
+"""10 Gbit/s, where there is one worker and nobody says how it would be connected."""
+
+
+def timed_parallel(framework: str, workers: int) -> ParallelOptions:
+    """For which process sets are allowed before a plan, and of an even number of workers formed: two stages, so that
+    the way between them can be timed."""
+    return ParallelOptions(2 if framework == "torch" and workers > 1 else 1)
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is asked for.
+
+    Attributes:
+        counts: numbers of workers.
+        seconds: about how long each measurement takes.
+        verify: run the ways on this job's workers.
+        link: between all workers; None: as measured.
+        memory: bytes of a worker; None: what one has here.
+        workers_per_host: None: as here.
+        ratios: workers for each parameter server.
+        disturbances: of simulated jobs.
+    """
+
+    counts: Sequence[int]
+    seconds: float
+    verify: bool
+    link: LinkModel | None
+    memory: float | None
+    workers_per_host: int | None
+    ratios: Sequence[float]
+    disturbances: Disturbances
+
+
+def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Communicator, request: PlanRequest) -> Plan:
+    """See the module. Collective.
+
+    Args:
+        setup: of `undivided` training, in a job whose process sets were formed for `timed_parallel`.
+        config: as the user gave it.
+        kind: the task.
+    """
+    whole = undivided(config)
+    size = comm.topology.size
+
+    def may_run(layout: Layout) -> bool:
+        try:
+            config_of(layout, config)
+        except UsageError:
+            return False
+        return True
+
+    operation = measured_allreduce(kind.framework) if comm.topology.is_distributed else None
+    beside = getattr(operation, "beside", None) if device_kind(kind.framework) == "CPU" else None
+    memory = _memory(comm, kind.framework)
+    measured = measured_workload(setup, comm, request.seconds, beside, memory)
+    work = measured.work
+    cluster = _cluster(setup, comm, operation, request, memory)
+    if beside is not None and request.link is None:
+        ring = ring_seconds(work.whole.weights, size, cluster.outer)  # of this job, wherever its workers are
+        cluster = replace(cluster, slowdown=max(1.0, measured.exchanging / ring))
+    if config.batch_size is not None:  # a worker's, so that the global batch grows with the number of workers
+        work = replace(work, batch=work.batch / size)
+    counts = sorted({*request.counts, *([size] if request.verify else [])})
+    grows = config.batch_size is not None
+    plan = predicted_plan(work, cluster, counts, request.ratios, request.disturbances, grows, may_run)
+    plan = replace(plan, in_parts=measured.in_parts)
+    if request.verify:
+        ways = plan.ways.get(size, [])
+        found = verified(ways, whole, kind, comm, request.seconds, cluster.memory)
+        best = measured_best(ways, found) or plan.recommended.get(size)
+        plan = replace(plan, verified=found, recommended={**plan.recommended, size: best})
+    return plan
+
+
+def _cluster(setup: RunSetup, comm: Communicator, operation: Any, request: PlanRequest, memory: float) -> Cluster:
+    topology, framework = comm.topology, setup.task.framework
+    on_gpu = device_kind(framework) == "GPU"
+    link = request.link or _ASSUMED
+    links = Links(link, link, None)
+    if request.link is None and topology.is_distributed:
+        links = measured_links(setup, comm, operation, request.seconds / 2)
+    per_host = request.workers_per_host or int(broadcast_json(comm, topology.local_size, "hvdtrain.plan.per_host"))
+    hides = 1.0 if on_gpu else 0.0
+    return Cluster(links.outer, links.inner, links.passing, per_host, request.memory or memory, hides)
+
+
+def _memory(comm: Communicator, framework: str) -> float:
+    """Bytes that each worker has here for its part of the model: the least of all workers. Collective.
+
+    On CPUs without what its process holds for itself already, a part of libraries' pages that all share not counted.
+    """
+    own = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
+    return float(comm.allreduce(np.array([own]), "hvdtrain.plan.memory", "min")[0])
+
+
+def _host_memory() -> float:
+    """Bytes that all workers of this host may use together."""
+    return float(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), memory_limit() or math.inf))

@@ -1,0 +1,183 @@
+"""A thread on each rank that notices when training does not go on, and then says why.
+
+Each rank notices by itself, writes down what it does, and waits a moment for the reports of the others. The lowest rank
+that reports reads them all and prints one explanation. So a rank that is frozen, rank 0 too, is named by the others.
+"""
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Self
+
+from hvdtrain import activity
+from hvdtrain.activity import Activity
+from hvdtrain.errors import HvdtrainError
+from hvdtrain.failure_record import STALL, write_failure
+from hvdtrain.run.watch.explanation import Report, explain
+from hvdtrain.run.watch.stall_reports import StallReports
+
+LEAST_SECONDS: Final = 30.0
+"""Without a word, where the user has not said how long: storage and networks have moments like that."""
+
+_TIMES: Final = 20.0  # the slowest phase of the same kind so far
+_LOOKS: Final = 10  # within the limit
+_GRACE: Final = 0.25  # of the limit, to wait for reports of the others
+_LEAST_GRACE: Final = 3.0
+_LOOK_SECONDS: Final = 0.5  # between two looks at a stall
+_CPU_SECONDS: Final = 0.2  # for so long is measured whether a rank computes
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a rank may do the same before it is explained.
+
+    Attributes:
+        seconds: always; None: 20 times what the same has taken at most, but 30 s at least.
+        most: where `seconds` is None: at most, and where the same was not done before, which may compile.
+    """
+
+    seconds: float | None
+    most: float
+
+    def after(self, slowest: float | None) -> float:
+        """`slowest`: seconds that it took at most before; None: it was not done before."""
+        if self.seconds is not None:
+            return self.seconds
+        return self.most if slowest is None else min(self.most, max(LEAST_SECONDS, _TIMES * slowest))
+
+
+class Watchdog:
+    """Watches while its block runs.
+
+    Args:
+        rank: of this process.
+        step: updates that were done before.
+        ends: end this process after the explanation, unless some rank computes, or saves, which has a limit of its own.
+        leave: ends its collectives instead of the process, which then trains on without the ranks that do not.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        reports: StallReports,
+        limits: Limits,
+        step: int,
+        ends: bool = False,
+        leave: Callable[[], object] | None = None,
+        now: Activity = activity.now,
+    ) -> None:
+        self._rank, self._reports, self._limits, self._ends = rank, reports, limits, ends
+        self._now, self._first_step, self._leave = now, step, leave
+        self._measures = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="hvdtrain-watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._now.begin("start", self._first_step)
+        self._now.longest.clear()  # of an earlier training in this process
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+
+    def _limit(self) -> float:
+        """Of what is done now: a validation may be slow, and a step that takes as long as that one hangs."""
+        if not self._measures and self._now.step > self._first_step:
+            self._measures = True
+            self._now.longest.clear()
+        return self._limits.after(self._now.longest.get(self._now.phase) if self._measures else None)
+
+    def _watch(self) -> None:
+        looked_at = time.monotonic()
+        while not self._stopping.wait(pause := self._limit() / _LOOKS):
+            before, looked_at = looked_at, time.monotonic()
+            since, limit = self._now.changed_at, self._limit()
+            if looked_at - before > pause + limit / 2:
+                continue  # this process itself was frozen: its main thread, too, has only just woken up
+            if looked_at - since > limit and self._now.phase != "end":  # what callbacks do then keeps no rank waiting
+                self._explain_or_log(since)
+                while self._now.changed_at == since and not self._stopping.wait(_LOOK_SECONDS):
+                    pass
+                self._reports.withdraw(self._rank)
+                looked_at = time.monotonic()
+                if not self._stopping.is_set():
+                    _log.warning("training goes on after %.0f s", looked_at - since)
+
+    def _explain_or_log(self, since: float) -> None:
+        try:
+            self._explain(since)
+        except Exception:  # a defect here must end neither the training nor the watch
+            _log.exception("what this rank does could not be explained")
+
+    def _explain(self, since: float) -> None:
+        try:
+            self._reports.write(self._report(time.monotonic() - since))
+        except OSError as error:
+            _log.warning("what this rank does could not be written down for the others: %s", error)
+            return
+        reports = self._all_reports(time.monotonic() - since)
+        explanation, seconds = explain(reports, self._reports.size), time.monotonic() - since
+        ends = self._ends and not any(_is_busy(report) for report in reports.values())
+        if self._now.changed_at != since or self._stopping.is_set():
+            return
+        if min(reports, default=self._rank) >= self._rank:
+            self._tell(explanation, seconds)
+        elif ends:
+            time.sleep(_LOOK_SECONDS)  # the one that tells it comes first
+        if ends:
+            self._end(explanation, seconds)
+
+    def _report(self, seconds: float) -> Report:
+        now = self._now
+        waits_in = now.waits_in()
+        before = time.process_time()  # of all threads: TensorFlow's step computes in others than the main one
+        time.sleep(_CPU_SECONDS)
+        return Report(
+            rank=self._rank,
+            host=socket.gethostname(),
+            phase=now.phase,
+            step=now.step,
+            seconds=seconds,
+            waits_in=waits_in,
+            reads=now.reads() if now.is_reading() else "",
+            computes=time.process_time() - before > _CPU_SECONDS / 4,
+            last_collective=now.collective,
+            works=now.does_own_work(),
+        )
+
+    def _all_reports(self, seconds: float) -> dict[int, Report]:
+        """Those that come in time."""
+        end = time.monotonic() + max(_LEAST_GRACE, _GRACE * seconds)
+        while len(reports := self._reports.read()) < self._reports.size and time.monotonic() < end:
+            if self._stopping.wait(_CPU_SECONDS):
+                break
+        return reports
+
+    def _tell(self, explanation: str, seconds: float) -> None:
+        stacks = self._reports.write_explanation(explanation).parent
+        text = f"{STALL} {seconds:.0f} s. {explanation} The stacks of all ranks are in {stacks}."
+        if self._rank == 0:
+            _log.warning("%s", text)  # which the console shows
+        else:
+            sys.stderr.write(f"hvdtrain: WARNING: {text}\n")
+            sys.stderr.flush()
+
+    def _end(self, explanation: str, seconds: float) -> None:
+        if self._leave is not None:
+            self._leave()
+            return
+        cause = f"{STALL} {seconds:.0f} s. {explanation}"
+        write_failure("stall", self._rank, cause, HvdtrainError.exit_code)
+        os._exit(HvdtrainError.exit_code)
+
+
+def _is_busy(report: Report) -> bool:
+    return report.waits_in is None and (report.computes or report.works or report.phase == "checkpoint")

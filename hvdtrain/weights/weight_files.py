@@ -1,0 +1,206 @@
+"""A file of weights, or a run or checkpoint folder, detected by its content, not by its name.
+
+Imports torch only for a file of torch.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, deserialize
+
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.resume import checkpoint_at, followed
+from hvdtrain.errors import UsageError
+from hvdtrain.named_arrays import as_numbers
+from hvdtrain.weights.keras_files import MEMBER, read_keras
+from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
+from hvdtrain.weights.sharded_files import file_in, is_index, read_shards
+
+Kind = Literal["run", "shards", "safetensors", "torch", "keras"]
+
+_HDF5: Final = b"\x89HDF\r\n\x1a\n"
+_PICKLE: Final = b"\x80\x02"  # of protocol 2, which torch.save wrote before it wrote zip files
+
+_READABLE: Final = (
+    "give a torch state_dict (.pt, .pth), .safetensors, an index of such files (.index.json), Keras .weights.h5 or "
+    ".keras, or a run or checkpoint folder."
+)
+
+
+def kind_of(path: Path) -> Kind:
+    """What `path` is. Raises `UsageError` if it is not there, or holds no weights."""
+    try:
+        path = weights_file(path)
+        if path.is_dir() or is_in_checkpoint(path) or followed(path) != path:
+            return "run"
+        kind = _kind_of_zip(path) if zipfile.is_zipfile(path) else _kind_of_bytes(path)
+    except OSError as error:
+        raise UsageError(
+            f"The weights {path} cannot be read: {error.strerror or error}.", "There are none to take.", _READABLE
+        ) from error
+    if kind is None:
+        raise UsageError(f"{path} is not a file of weights.", "Its content matches no known format.", _READABLE)
+    return kind
+
+
+def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedWeights:
+    """The weights in `path`.
+
+    Args:
+        kind: what `kind_of` says of it.
+        framework: of the job that asks, which the other framework must not be imported into; None: any may be.
+
+    Raises:
+        UsageError: the file is damaged, holds something else than weights, or needs the other framework.
+    """
+    if kind == "run":
+        return read_run(path).weights()
+    path = weights_file(path)
+    if kind == "shards":
+        return read_shards(path, lambda shard: _read_shard(shard, framework))
+    if kind == "safetensors":
+        return _read_safetensors(path)
+    if kind == "keras":
+        return NamedWeights(read_keras(path), "tensorflow", str(path))
+    if framework == "tensorflow":
+        raise UsageError(
+            f"{path} is a file of torch.",
+            "Only torch reads its own format, and a TensorFlow job does not import torch.",
+            f"convert it where torch is installed: hvdtrain export {path} --format safetensors.",
+        )
+    from hvdtrain.weights.torch_files import read_state_dict
+
+    arrays, versions = read_state_dict(path)
+    return NamedWeights(arrays, "torch", str(path), versions)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The checkpoint of a run that is used.
+
+    Attributes:
+        checkpoint: its newest sound one, or the one that was named.
+    """
+
+    path: Path
+    checkpoint: Checkpoint
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the manifest says: framework, task, task_args, config, …"""
+        return self.checkpoint.about
+
+    @property
+    def step(self) -> int:
+        """Updates that the weights have seen."""
+        return self.checkpoint.position.step
+
+    def weights(self, averaged: bool = False) -> NamedWeights:
+        """The model's weights; with `averaged`, their exponential moving averages where the run kept them.
+
+        Raises:
+            UsageError: the run kept none.
+        """
+        arrays = self._part("model/")
+        if averaged:
+            averages = self._part("ema/")
+            if not averages:
+                raise UsageError(
+                    f"{self.path} holds no averages of its weights.",
+                    "--ema asks for them.",
+                    "leave --ema out, or train with --ema-decay.",
+                )
+            arrays |= averages  # buffers such as BatchNorm's statistics have no average
+        origin = f"{self.path} (step {self.step})"
+        return NamedWeights(arrays, "torch" if self.about["framework"] == "torch" else "tensorflow", origin)
+
+    def _part(self, prefix: str) -> Arrays:
+        state = self.checkpoint.state
+        arrays = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+        return {name: as_numbers(array) for name, array in arrays.items() if array.dtype.kind != "S"}
+
+
+def read_run(path: Path, given_as: str = "--init-weights") -> Run:
+    """The newest sound checkpoint of a run folder, or the checkpoint that `path` is, or a file in one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return Run(path, checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as))
+
+
+def weights_file(path: Path) -> Path:
+    """The file by which a folder of another program is read; any other path as it is."""
+    is_checkpoint = not path.is_dir() or (path / "manifest.json").exists() or (path / "checkpoints").exists()
+    return path if is_checkpoint else file_in(path) or path
+
+
+def is_in_checkpoint(path: Path) -> bool:
+    """Whether it is one of a checkpoint's own files, whose names are not those of the weights alone."""
+    return path.is_file() and path.suffix == ".safetensors" and (path.parent / "manifest.json").is_file()
+
+
+def _kind_of_bytes(path: Path) -> Kind | None:
+    with path.open("rb") as file:
+        start = file.read(9)
+    if start.startswith(_HDF5):
+        return "keras"
+    # safetensors: the header's length in 8 bytes, then the header, which is JSON. Eight letters are a greater number.
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") < path.stat().st_size:
+        return "safetensors"
+    if start.startswith(_PICKLE):
+        return "torch"
+    return "shards" if start.lstrip().startswith(b"{") and is_index(path) else None
+
+
+def _kind_of_zip(path: Path) -> Kind | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, ValueError):
+        return None
+    if MEMBER in names:
+        return "keras"
+    return "torch" if any(name.rpartition("/")[2] == "data.pkl" for name in names) else None
+
+
+def _read_shard(path: Path, framework: str | None) -> NamedWeights:
+    kind = kind_of(path)
+    if kind not in ("safetensors", "torch"):
+        raise UsageError(f"{path} is named as a shard.", "It is no file of safetensors or of torch.", _READABLE)
+    return read_weights(path, kind, framework)
+
+
+def _read_safetensors(path: Path) -> NamedWeights:
+    content = path.read_bytes()
+    try:
+        arrays = {name: _array(**entry) for name, entry in deserialize(content)}  # type: ignore[no-untyped-call]
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise UsageError(
+            f"{path} is not a valid safetensors file: {error}.", "Its weights are lost or unknown.", _READABLE
+        ) from error
+    return NamedWeights(arrays, _framework_of(content, arrays), str(path), versions={})
+
+
+def _array(data: bytes, dtype: str, shape: list[int]) -> NDArray[Any]:
+    """numpy has no bfloat16: it is the upper half of a float32, which it therefore becomes."""
+    if dtype == "BF16":
+        halves = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+        return halves.view(np.float32).reshape(shape)
+    letter, bits = dtype[0].lower(), dtype[1:]  # such as F32 or I64
+    return np.frombuffer(data, "?" if dtype == "BOOL" else f"{letter}{int(bits) // 8}").reshape(shape)
+
+
+def _framework_of(content: bytes, arrays: Arrays) -> Framework:
+    """By the file's metadata, where it says so, or else by the names: paths of Keras variables have slashes."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    said = header.get("__metadata__", {}).get("format")
+    if said in ("pt", "keras"):
+        return "torch" if said == "pt" else "tensorflow"
+    return "tensorflow" if any("/" in name for name in arrays) else "torch"
