@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hvdtrain.history.values import finite
+from hvdtrain.history.reading import finite
 
 _PREFIXES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 NOTHING: Final = "–"

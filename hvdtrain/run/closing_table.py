@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 from typing import Final, Literal
 
-from hvdtrain.history.json_lines import size_of
+from hvdtrain.history.lines import size_of
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_state import state_at_end

@@ -10,7 +10,7 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import write_json
 from hvdtrain.history.goodput import goodput
-from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.history.lines import JsonLines
 from hvdtrain.run.closing_table import write_report
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, how_to_continue, print_table, result, shown_path

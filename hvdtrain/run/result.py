@@ -17,15 +17,13 @@ from hvdtrain.config.training_options import non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds, StoppedEarly
 from hvdtrain.engine.limits import RunResult
-from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.history.lines import JsonLines
+from hvdtrain.measured import BESIDE, INSIDE, STEP
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
 
-PARTS: Final = (
-    *("data", "compute", "allreduce"),
-    *("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden"),
-)
+PARTS: Final = (*STEP, *INSIDE, *BESIDE)
 """Those that make up a step's time, then parts of "compute" and what happens beside it."""
 
 _MOST_ROWS: Final = 4  # of stragglers, in the table
@@ -146,7 +144,7 @@ def result(
         part: seconds
         for part in PARTS
         if (seconds := sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds))
-        or part in PARTS[:3]
+        or part in STEP
     }
     return {
         "status": "finished" if outcome.finished else "stopped",
@@ -166,7 +164,7 @@ def result(
             **mean,
             "checkpoint": totals.checkpoint_seconds,
             "validation": totals.validation_seconds,
-            "ranks": [rank.told() for rank in totals.rank_seconds],
+            "ranks": [rank.known() for rank in totals.rank_seconds],
         },
         "step_seconds": {
             str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}
@@ -228,12 +226,12 @@ def _restarts(goodput: dict[str, Any]) -> str:
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:
-    total = sum(seconds[part] for part in PARTS[:3])
+    total = sum(seconds[part] for part in STEP)
     if not total:
         return "no step was trained"
     inner = [f"{name} {seconds[name] / total:.0%}" for name in ("forward", "backward", "optimizer") if name in seconds]
     compute = f" ({', '.join(inner)})" if inner else ""
-    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in PARTS[:3]]
+    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in STEP]
     return ", ".join(shares)
 
 

@@ -84,8 +84,8 @@ def _measures(every: Sequence[MetricsHistory]) -> list[str]:
 
 def _restart_steps(metrics: MetricsHistory) -> list[Marks]:
     return [
-        Marks("restart", [h.step for h in metrics.happenings if h.kind == "resume" and not h.after_end]),
-        Marks("continued", [h.step for h in metrics.happenings if h.kind == "resume" and h.after_end]),
+        Marks("restart", [h.step for h in metrics.events if h.kind == "resume" and not h.after_end]),
+        Marks("continued", [h.step for h in metrics.events if h.kind == "resume" and h.after_end]),
     ]
 
 
@@ -97,7 +97,7 @@ def _restart_times(metrics: MetricsHistory) -> list[Marks]:
     begin = metrics.began
     if begin is None:
         return []
-    found = [h for h in metrics.happenings if h.kind == "resume" and h.at is not None]
+    found = [h for h in metrics.events if h.kind == "resume" and h.at is not None]
     return [
         Marks(name, [int((h.at - begin) * 1000) for h in found if h.after_end == after and h.at is not None])
         for name, after in (("restart", False), ("continued", True))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from hvdtrain.history.happenings import Happening
+from hvdtrain.history.run_events import Happening
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, details, join, table, tag
 from hvdtrain.report.record import RunRecord
@@ -10,7 +10,7 @@ from hvdtrain.report.record import RunRecord
 
 def section(run: RunRecord) -> Markup:
     """Of one run."""
-    happenings = run.metrics.happenings
+    happenings = run.metrics.events
     rows: list[tuple[str, ...]] = [_row(each) for each in happenings]
     more = happenings.left_out
     columns = ["what", "after update", "when", "why"]
@@ -34,7 +34,7 @@ def sentences(run: RunRecord) -> Iterator[str]:
         again, lost = wording.plural(found["lost_steps"], "update"), wording.seconds(seconds["lost"])
         yield f"{again} had to be trained again, which had taken {lost}."
     elif run.metrics.lines:
-        yield from _without_restarts([each.kind for each in run.metrics.happenings])
+        yield from _without_restarts([each.kind for each in run.metrics.events])
     if seconds["total"] > 0:
         yield f"{wording.share(found['share'])} of all time trained the weights that are there."
     if run.stalls:

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from hvdtrain.history.json_values import mapping, number
-from hvdtrain.history.rank_seconds import INSIDE, disjoint, own_work
-from hvdtrain.history.rank_times import RankTimes
+from hvdtrain.history.ranks import INSIDE, RankTimes, disjoint, work_seconds
+from hvdtrain.history.reading import mapping, number
 from hvdtrain.report import wording
 from hvdtrain.report.axes import side_by_side
 from hvdtrain.report.bar_chart import Bar, BarPart, bar_chart
@@ -59,7 +58,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     parts = [part for part in _order(every) if any(total.get(part) for total in every)]
     if not parts:
         return None
-    shown = sorted(sorted(range(len(every)), key=lambda rank: -own_work(ranks.sums[rank]))[:_MOST_BARS])
+    shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
     bars = [Bar(f"rank {rank}", every[rank]) for rank in shown]
     label = "Seconds of each rank by part. " + " ".join(_told(rank, every[rank], parts) for rank in shown)
     few = (
