@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, run_on_ranks
+from support.ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.checkpoints.format import Checkpoint, Position, part_of, read_checkpoint, state_bytes, write_checkpoint
 from hvdtrain.checkpoints.saved import Saved, failure_of

@@ -12,7 +12,7 @@ import tensorflow as tf
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_reference import NAMES, OPTIONS, Array, drawn, train_by_rules, warm_up
+from support.optimizer_reference import NAMES, OPTIONS, Array, drawn, train_by_rules, warm_up
 
 from hvdtrain.adapters.keras import update as keras_update
 from hvdtrain.adapters.keras.build import require_usable

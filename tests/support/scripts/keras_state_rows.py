@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 from keras_resume import KerasRows, open_keras, run
-from numpy_training import CLASSES, WIDTH, Data, Setting
+from support.numpy_training import CLASSES, WIDTH, Data, Setting
 
 from data_sharding import Catalog
 from hvdtrain.checkpoints.format import read_checkpoint

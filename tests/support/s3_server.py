@@ -9,7 +9,8 @@ from typing import Any
 
 import fsspec
 import pytest
-from moto_server import MotoServer
+
+from support.moto_server import MotoServer
 
 Fault = Callable[[dict[str, Any]], str | None]
 

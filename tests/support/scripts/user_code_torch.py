@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy_training import CLASSES, WIDTH
+from support.numpy_training import CLASSES, WIDTH
+from support.torch_training import TorchRows
 from torch import nn
-from torch_training import TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter

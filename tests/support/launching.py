@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from warm_interpreters import WarmInterpreters
+from support.warm.interpreters import WarmInterpreters
 
 Interpreter = Literal["warm", "fresh"]
 Launcher = Literal["horovodrun-gloo", "horovodrun", "mpirun"]

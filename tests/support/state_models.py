@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from numpy_training import CLASSES, WIDTH
 from torch import nn
 from torch.nn import functional
-from torch_training import TorchRows
 
 from hvdtrain.engine import events
+from support.numpy_training import CLASSES, WIDTH
+from support.torch_training import TorchRows
 
 
 class Holder(nn.Module):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 _DEADLINE_SECONDS = 580
-_ROOT = Path(__file__).parents[3]
-_FORKER = Path(__file__).parent / "forked_commands.py"
+_TESTS = Path(__file__).parents[1]
+_FORKER = _TESTS / "support" / "forked_commands.py"
 _VARIABLES = {
     **dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"], "1"),  # with one thread, no library starts others
     **{"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -120,5 +120,5 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def _environment(added: Mapping[str, str]) -> dict[str, str]:
-    path = os.pathsep.join([str(_ROOT), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(_TESTS.parent), str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**os.environ, **_VARIABLES, "PYTHONPATH": path, **added}

@@ -12,7 +12,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
-from numpy_training import CLASSES, WIDTH, NumpyTask, decode_rows
+from support.numpy_training import CLASSES, WIDTH, NumpyTask, decode_rows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.adapter import KerasAdapter

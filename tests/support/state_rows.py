@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from numpy_training import CLASSES, WIDTH
-from state_models import (
+from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+
+from support.numpy_training import CLASSES, WIDTH
+from support.state_models import (
     Begun,
     Drawing,
     Extra,
@@ -21,8 +24,6 @@ from state_models import (
     refused_slots,
     with_buffers,
 )
-from torch import nn
-from torch.testing._internal.two_tensor import TwoTensor
 
 
 def _halved(held: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
-from numpy_training import CLASSES, WIDTH, Data, NumpyTask, Run, Setting, decode_rows, train
+from support.numpy_training import CLASSES, WIDTH, Data, NumpyTask, Run, Setting, decode_rows, train
 
 from data_sharding import Catalog
 from hvdtrain.adapters.keras.adapter import KerasAdapter

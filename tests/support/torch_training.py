@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-from numpy_training import CLASSES, WIDTH, NumpyTask, decode_rows
 from torch import nn
 from torch.nn import functional
 
@@ -15,6 +14,7 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Features, Splits, Task
+from support.numpy_training import CLASSES, WIDTH, NumpyTask, decode_rows
 
 LR = 0.01
 
