@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.cli.main import who
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import parse_train_config

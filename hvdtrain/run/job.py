@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import allow_timeline, fuse_gradients, sum_in_order
 from hvdtrain.comm.open import open_communicator

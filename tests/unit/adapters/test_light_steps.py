@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch.optim import optimizer as torch_optimizer
 
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
-from hvdtrain.adapters.torch.light_calls import backward, optimizer_step
+from hvdtrain.adapters.torch.passes import backward
+from hvdtrain.adapters.torch.update import optimizer_step
 
 spare_compiler_import()
 
