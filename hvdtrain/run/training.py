@@ -72,12 +72,12 @@ class TrainingEnd(NamedTuple):
 
     Attributes:
         code: exit code: 0, or RESUMABLE where a request stopped it early.
-        folder: of the run.
+        folder: of the run; None where nothing was trained.
         stopped_by: that request; else empty.
     """
 
     code: int
-    folder: Path
+    folder: Path | None
     stopped_by: str
 
 
@@ -158,7 +158,7 @@ class _Training:
             begun = time.time() - (time.perf_counter() - begin)
             callbacks = self._open_callbacks(stack, totals, own_callbacks, position.step, begun)
             on_result = ending.write if comm.topology.is_root else None
-            engine = self._engine(callbacks, asked_or_late(asked, setup.config, begin), on_result, hosts)
+            engine = self._engine(callbacks, asked, on_result, hosts)
             own = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
             outcome = engine.run(position, own)
         if comm.topology.is_root and not is_change(outcome.stopped_by):  # else this run goes on in a moment
@@ -285,11 +285,3 @@ def _save_policy(config: TrainConfig) -> SavePolicy:
 
 def _catalogs(setup: RunSetup) -> list[Catalog]:
     return [source.catalog for source in (setup.train, setup.validation) if isinstance(source, CatalogSource)]
-
-
-def asked_or_late(asked: StopRequest, config: TrainConfig, begin: float) -> StopRequest:
-    """`asked`, and `--max-time` since `begin` (of `time.perf_counter`), where it is set."""
-    if config.max_time is None:
-        return asked
-    deadline = begin + seconds_of(config.max_time, "--max-time")
-    return lambda: asked() or (f"--max-time {config.max_time}" if time.perf_counter() >= deadline else None)
