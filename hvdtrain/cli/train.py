@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Sequence
 
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.cli.main import who
 from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.parser import parse_train_config

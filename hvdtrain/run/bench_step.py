@@ -17,7 +17,7 @@ import numpy as np
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.training_options import TrainingOptions, changed_options

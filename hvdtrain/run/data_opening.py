@@ -7,7 +7,7 @@ from typing import Final
 
 from data_sharding import Catalog
 from data_sharding.errors import ShardingError
-from hvdtrain.adapters.open import import_adapter
+from hvdtrain.adapters.chosen_framework import import_adapter
 from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import allow_timeline, fuse_gradients, sum_in_order
 from hvdtrain.comm.open import open_communicator

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.optimizer_options import describe as describe_optimizer

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from data_sharding import Catalog
 from hvdtrain import activity
 from hvdtrain.adapters.adapter_protocol import TunableAdapter
-from hvdtrain.adapters.open import device_kind, open_profiler
+from hvdtrain.adapters.chosen_framework import device_kind, open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import Checkpoint, Position, infinite_from_the_start
 from hvdtrain.checkpoints.resume import checkpoints_of

@@ -178,7 +178,14 @@ def _names_on_all(topology: Topology) -> Callable[[Sequence[str]], Sequence[str]
 
 
 def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequence[int]) -> list[float]:
-    """See `adapters.open.time_message`. Half of the time until a message has come back, the median of several."""
+    """Seconds in which a message of each size gets from a rank to its neighbour, as between stages. Collective.
+
+    Half of the time until a message has come back, the median of several.
+
+    Args:
+        topology: of an even number of workers, whose process sets have been formed.
+        sizes: bytes, multiples of 4.
+    """
     before, after = _rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
     times = []
     for size in sizes:
