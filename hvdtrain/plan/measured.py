@@ -14,8 +14,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.plan.cost_model import Layers, Workload
 from hvdtrain.plan.part_times import Beside, StepTimes, WorkerSteps, measured_steps
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.prepare import RunSetup, fixed_batch
 
 
 @dataclass(frozen=True)

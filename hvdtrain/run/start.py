@@ -51,7 +51,7 @@ def _checkpoint_named(resume: str) -> Checkpoint:
     return checkpoint_behind(resume, "--resume")
 
 
-def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
+def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
     """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one.
 
     With `--checkpoint-url` it may come from there.

@@ -22,8 +22,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.experiments.bars import drawn_bars
 from hvdtrain.plan.check_predictions import TimedWay, in_turns, times_alone
 from hvdtrain.plan.picture_files import write_results
-from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.prepare import RunSetup, with_defaults
+from hvdtrain.run.job import load_task_class, open_job
+from hvdtrain.run.prepare import with_defaults
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
 from hvdtrain.version import versions
@@ -59,16 +59,13 @@ def run(argv: Sequence[str]) -> int:
     options, train_argv = _parse(argv)
     topology = detect_topology(os.environ)
     config = _of_stages(parse_train_config(train_argv), topology.size)
-    kind = load_kind(config)
+    kind = load_task_class(config)
     config = with_defaults(config, kind.defaults, config.parallel.replicas_of(topology.size))
-
-    def work(setup: RunSetup, comm: Communicator) -> int:
+    with open_job(config, kind, topology) as (setup, comm):
         arms = list(_measured(config, kind, comm, options, setup.task.smallest_slice))
         if comm.topology.is_root:
             _tell(arms, config, options.out)
-        return 0
-
-    return run_job(config, kind, topology, work)
+    return 0
 
 
 def _of_stages(config: TrainConfig, workers: int) -> TrainConfig:

@@ -8,15 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.comm.communicator import Communicator
+from hvdtrain.cli.train import train_once, with_deadline
 from hvdtrain.config.parser import train_config_of
 from hvdtrain.config.yaml_file import read_yaml
 from hvdtrain.errors import UsageError
-from hvdtrain.run.dry_run import dry_run
-from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.job import load_task_class
 from hvdtrain.run.run_folder import close_logs
-from hvdtrain.run.training import train as train_prepared
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology, detect_topology
@@ -44,27 +41,16 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
     given = task if inspect.isclass(task) else None
     named = {} if task is None else {"task": _name_of(task)}
     parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
-    topology = detect_topology(os.environ)
-    _require_alone(topology)
-    folder: Path | None = None
-    with StopSignals("hvdtrain", answers=True) as signals:
-
-        def work(setup: RunSetup, comm: Communicator) -> int:
-            nonlocal folder
-            if parsed.dry_run:
-                dry_run(setup, comm)
-                return 0
-            end = train_prepared(setup, comm, begin, signals.asked)
-            folder = end.folder
-            return end.code
-
-        try:
-            run_job(parsed, load_kind(parsed, given), topology, work)
-        finally:
-            close_logs()
-    if folder is None:
+    _require_alone(detect_topology(os.environ))
+    try:
+        with StopSignals("hvdtrain", answers=True) as signals:
+            asked = with_deadline(signals.asked, parsed, begin)
+            end = train_once(parsed, load_task_class(parsed, given), begin, asked)
+    finally:
+        close_logs()
+    if end.folder is None:
         return {"status": "checked"}
-    return {**json.loads((folder / "result.json").read_text()), "run_folder": str(folder)}
+    return {**json.loads((end.folder / "result.json").read_text()), "run_folder": str(end.folder)}
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
