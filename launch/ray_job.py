@@ -20,7 +20,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-WORKERS = int(os.environ.get("WORKERS", "8"))
+WORKERS = 8
 CPUS, GPUS = 8, 1  # of each worker
 COMMAND = ["train", "--output-dir", "/shared/digits/runs/digits"]
 RESTARTS = 3  # after failures, from the last checkpoint
@@ -87,8 +87,8 @@ def attempt(slots, options):
 
 
 def main():
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     ray.init()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # after Ray's own handler
     group = placement_group([{"CPU": CPUS, "GPU": GPUS}] * WORKERS, strategy="PACK")
     ray.get(group.ready())  # waits until the cluster has room
     for number in range(RESTARTS + 1):

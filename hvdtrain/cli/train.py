@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from hvdtrain.adapters.open import device_kind
-from hvdtrain.cli.main import who
+from hvdtrain.cli.failure import who
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig

@@ -29,6 +29,7 @@ from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
+from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
     require_changes_possible,
@@ -134,7 +135,7 @@ class _Start:
     def supervisor(self, console: Console) -> Supervisor:
         """What watches over the workers."""
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
-        elastic = None
+        elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:
             self._say = console.say
             elastic = Elastic(ElasticLimits.of(job), workers, self, console.say, self.restarts)

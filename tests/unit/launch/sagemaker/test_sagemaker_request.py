@@ -1,6 +1,6 @@
 """The `CreateTrainingJob` request: its text on record, and what SageMaker's own service model says of it.
 
-To accept a changed text: HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/sagemaker/test_sagemaker_request.py
+To accept a changed text: run it with HVDTRAIN_UPDATE_GOLDEN=1.
 """
 
 from __future__ import annotations
