@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from hvdtrain.adapters.chosen_framework import device_kind
-from hvdtrain.cli.main import who
+from hvdtrain.cli.failure import who
 from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig

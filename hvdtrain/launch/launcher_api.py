@@ -1,8 +1,13 @@
-"""The job that parsed options describe, and what all launchers do with it."""
+"""What a launcher is, the job that its parsed options describe, and what all launchers do with it.
 
-import argparse
+Packages outside add launchers by the entry point group `hvdtrain.launchers` (docs/extending.md).
+"""
+
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.execute import execute
@@ -11,13 +16,33 @@ from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
 from hvdtrain.launch.hosts.host_files import read_hostfile, read_rank_table
 from hvdtrain.launch.hosts.platform_hosts import platform_hosts
 from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.option_groups import Option
 from hvdtrain.launch.rendering import LaunchPlan
 from hvdtrain.topology import Topology, detect_topology
 from hvdtrain.topology.readers.torchrun import PER_NODE
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """One launcher of `hvdtrain launch`.
+
+    Attributes:
+        line: of help.
+        options: of the command line, besides its hosts; one of them is --dry-run.
+        start: starts the job of parsed options and a command, or prints it; returns the exit code.
+        takes_hosts: whether -H, --hostfile and --rank-table say where workers run.
+        checks_command: whether it checks the options of the workers' command itself.
+    """
+
+    line: str
+    options: tuple[Option, ...]
+    start: Callable[[Namespace, tuple[str, ...]], int]
+    takes_hosts: bool = False
+    checks_command: bool = False
+
+
 def job_from(
-    options: argparse.Namespace,
+    options: Namespace,
     command: tuple[str, ...],
     hosts: tuple[Host, ...] = (),
     env: tuple[str, ...] = (),
@@ -54,7 +79,7 @@ def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> i
     return total_slots(hosts)
 
 
-def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Host, ...]:
+def hosts_from(options: Namespace, command: str = "launch") -> tuple[Host, ...]:
     """Those of -H, --hostfile, --rank-table or the environment, or this host with -np slots. Raises UsageError."""
     if options.hosts is not None:
         return parse_host_list(options.hosts)
@@ -69,7 +94,7 @@ def hosts_from(options: argparse.Namespace, command: str = "launch") -> tuple[Ho
     return this_host(options.np)
 
 
-def hosts_now(options: argparse.Namespace) -> tuple[Host, ...]:
+def hosts_now(options: Namespace) -> tuple[Host, ...]:
     """Those that the script of --host-discovery-script names; without one, as `hosts_from`. Raises UsageError."""
     script = options.host_discovery_script
     if script is None:

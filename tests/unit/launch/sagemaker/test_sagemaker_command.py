@@ -18,7 +18,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator
 from hvdtrain.launch.sagemaker.hyperparameters import decode, worker_options
 
-FOLDER = Path(__file__).parent / "sagemaker_source"
+FOLDER = Path(__file__).parent / "source"
 CLOUD = (
     "sagemaker --instance-type ml.p4d.24xlarge --role arn:aws:iam::111122223333:role/train "
     "--image 111122223333.dkr.ecr.us-east-1.amazonaws.com/hvdtrain:1 --output-path s3://bucket/jobs --job-name job-1"

@@ -2,7 +2,7 @@
 
 A change of the text is a change of what runs on clusters: look at the difference. To accept it:
 
-    HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/test_golden.py
+    HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/renderers/test_golden.py
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pytest
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import FLAVORS
+from hvdtrain.launch.mpi_flavor import FLAVORS
 from hvdtrain.launch.rendering import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"
-SCRIPTS = Path(__file__).parents[3] / "launch"
+SCRIPTS = Path(__file__).parents[4] / "launch"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
 COMMAND = ("train", "--data.path", "it's a folder; $HOME", "--max-steps", "3")

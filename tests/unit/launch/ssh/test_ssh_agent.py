@@ -24,7 +24,7 @@ from hvdtrain.launch.ssh.frames import Frame, FrameReader
 from hvdtrain.launch.ssh.link import HostLink
 
 DEADLINE_S = 60.0
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def order(command: list[str], token: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What `hvdtrain launch ssh` runs, word for word, and for how many workers.
 
-To accept a change of the text: HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/test_ssh_plan.py
+To accept a change of the text: HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/ssh/test_ssh_plan.py
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hvdtrain.launch.ssh.host_addresses import address_for_hosts, interface_towa
 from hvdtrain.launch.ssh.launcher import require_runnable, workers_on
 from hvdtrain.launch.worker_environment import host_variables
 
-GOLDEN = Path(__file__).parent / "golden_ssh"
+GOLDEN = Path(__file__).parent / "golden"
 COMMAND = ("train", "--data.dir", "it's a folder; $HOME", "--max-steps", "3")
 HOSTS = (Host("node1", 4), Host("node2", 2))
 PLAIN = JobSpec(command=COMMAND, np=6, hosts=HOSTS, python="/opt/venv/bin/python", max_restarts=2)

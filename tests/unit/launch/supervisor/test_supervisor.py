@@ -386,7 +386,7 @@ def test_a_reader_that_pauses_loses_nothing_and_does_not_keep_signals_away(mode:
     def paused() -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-c", PAUSED, mode],
-            cwd=Path(__file__).parents[3],
+            cwd=Path(__file__).parents[4],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )

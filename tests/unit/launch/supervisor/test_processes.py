@@ -75,7 +75,7 @@ def test_all_processes_of_a_job_are_killed_and_no_others() -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
 def test_the_guard_outlives_its_launcher_and_kills(how: signal.Signals) -> None:
     token = secrets.token_hex(8)
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     launcher = subprocess.Popen(
         [sys.executable, "-c", GUARDED, token, *SLEEPER],
         stdout=subprocess.PIPE,
@@ -128,7 +128,7 @@ sys.exit(3)
 def test_a_record_comes_to_the_launcher_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launcher that is killed can leave no file behind."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
     made: list[list[Path]] = []
     ends: list[WorkerExit] = []
 
@@ -217,7 +217,7 @@ def test_descendants_without_the_mark_are_found(ending: str, killed: bool) -> No
         [sys.executable, "-c", ORPHANS, secrets.token_hex(8), ending],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
         start_new_session=True,
     )
     assert launcher.stdin is not None
@@ -321,7 +321,7 @@ def test_last_words_and_the_end_that_are_seen_together_are_told_in_any_order() -
 def test_a_worker_that_cannot_leave_its_world_says_so() -> None:
     lines = "from hvdtrain.world_channel import claim_world_channel; claim_world_channel().tell_fixed()"
     events = Noted()
-    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    variables = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])}
     group = LocalWorkerGroup([WorkerSpec(0, [sys.executable, "-c", lines], variables, is_elastic=True)])
     with selectors.DefaultSelector() as selector:
         group.watch(selector, events)

@@ -15,7 +15,7 @@ import pytest
 
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs" / "sagemaker.md").read_text()
 BLOCKS = {
     language: re.findall(rf"<!-- dry run -->\n```{language}\n(.*?)```", PAGE, re.DOTALL)

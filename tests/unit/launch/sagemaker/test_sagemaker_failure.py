@@ -16,7 +16,7 @@ from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS, OutputPars
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
-TRAIN = Path(__file__).parents[3] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
+TRAIN = Path(__file__).parents[4] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
 HEADER = "Traceback (most recent call last):"
 
 

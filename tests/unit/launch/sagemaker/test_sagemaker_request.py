@@ -1,6 +1,6 @@
 """The `CreateTrainingJob` request: its text on record, and what SageMaker's own service model says of it.
 
-To accept a changed text: HVDTRAIN_UPDATE_GOLDEN=1 python -m pytest tests/unit/launch/test_sagemaker_request.py
+To accept a changed text: run it with HVDTRAIN_UPDATE_GOLDEN=1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hvdtrain.launch.sagemaker.channel_checks import MAX_CHANNELS
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, region_of
 from hvdtrain.launch.sagemaker.request_checks import compiled, problems, require_valid_request
 
-SOURCE = Path(__file__).parent / "sagemaker_source"
-GOLDEN = Path(__file__).parent / "golden_sagemaker"
-EXAMPLE = Path(__file__).parents[3] / "launch" / "sagemaker_estimator.py"
+SOURCE = Path(__file__).parent / "source"
+GOLDEN = Path(__file__).parent / "golden"
+EXAMPLE = Path(__file__).parents[4] / "launch" / "sagemaker_estimator.py"
 UPDATE = os.environ.get("HVDTRAIN_UPDATE_GOLDEN") == "1"
 
 SHAPE = botocore.session.get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
@@ -178,7 +178,7 @@ def test_sagemakers_own_sdk_renders_the_same_request() -> None:
 
     It cannot be installed beside TensorFlow (protobuf < 7). Besides these fields, the two requests are equal.
     """
-    theirs = json.loads((Path(__file__).parent / "sagemaker_sdk" / "request.json").read_text())
+    theirs = json.loads((Path(__file__).parent / "sdk" / "request.json").read_text())
     settings = {
         **CLOUD,
         "hyperparameters": {"epochs": 3, "lr": 0.1, "amp": True, "name": "x y"},

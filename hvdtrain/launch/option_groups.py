@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.launch.job_checks import BINDINGS
-from hvdtrain.launch.mpirun import FLAVORS
+from hvdtrain.launch.mpi_flavor import FLAVORS
 
 Option = tuple[tuple[str, ...], dict[str, Any]]
 """Names, and further arguments of `ArgumentParser.add_argument`."""

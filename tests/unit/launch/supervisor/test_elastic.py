@@ -318,7 +318,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_one_that_cannot_be_killed_is
 
 def test_on_gpus_nothing_is_mended_and_a_loss_is_counted_by_the_restart_alone() -> None:
     elastic, launcher = job(2)
-    elastic.fix()
+    elastic.hear(0, {"fixed": True})
     assert not end(elastic, 1)
     assert (elastic.losses.mended, elastic.deadline) == (0, None)
     assert not elastic.act(connected=True)
