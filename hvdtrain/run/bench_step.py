@@ -156,7 +156,7 @@ def _about(
     setup: RunSetup, comm: Communicator, protocol: Protocol, batch: LoadedBatch, unit: str, device: str
 ) -> dict[str, Any]:
     config = setup.config
-    chosen = changed_options(config, TrainingOptions())
+    chosen = changed_options(config, TrainingOptions)
     return {
         "format": FORMAT,
         "framework": setup.task.framework,

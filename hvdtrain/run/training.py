@@ -25,10 +25,9 @@ from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import agree, broadcast_json, gather_json
 from hvdtrain.comm.timeline import timeline_of
 from hvdtrain.config.checkpoint_options import seconds_between
-from hvdtrain.config.option_checks import seconds_of
-from hvdtrain.config.trace_option import trace_steps
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
+from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import CatalogSource, require_little_lost, warn_of_damage
 from hvdtrain.engine import events
@@ -61,6 +60,7 @@ from hvdtrain.run.watch.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.watch.stall_reports import StallReports
 from hvdtrain.run.watch.watchdog import Limits, Watchdog
 from hvdtrain.task.task import callbacks_of
+from hvdtrain.units import seconds_of
 from hvdtrain.version import versions
 from hvdtrain.world_channel import WORLD_VARIABLE, is_change
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
+from hvdtrain.units import seconds_of
 
 
 @pytest.mark.parametrize(
