@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from hvdtrain.doctor.units import in_bytes
 from hvdtrain.plan.picture_files import drawn_panels
+from hvdtrain.units import in_bytes
 
 Curves = Mapping[str, Mapping[int, tuple[Sequence[float], float]]]
 """Name → bytes → (seconds of each run, seconds by the formula)."""

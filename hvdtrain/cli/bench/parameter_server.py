@@ -13,7 +13,6 @@ from pathlib import Path
 from hvdtrain.cli.bench.allreduce import size_list
 from hvdtrain.cli.command_parser import CommandParser, number, number_list
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.units import in_bytes, in_seconds
 from hvdtrain.errors import UsageError
 from hvdtrain.experiments.update_averages import (
     Average,
@@ -23,6 +22,7 @@ from hvdtrain.experiments.update_averages import (
     write_averages,
 )
 from hvdtrain.topology import Topology, detect_topology
+from hvdtrain.units import in_bytes, in_seconds
 
 _SIZES = (2**14, 2**18, 2**20, 2**22, 2**24)
 
