@@ -144,6 +144,20 @@ def _json_of(argv: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def scaling_rows(points: Sequence[Point]) -> list[list[str]]:
+    """Workers, median, least and most records a second, efficiency, and the ring model's, of each point."""
+    return [
+        [
+            str(point.workers),
+            f"{point.rate:,.1f}",
+            f"{min(point.rates):,.1f} to {max(point.rates):,.1f}",
+            f"{point.efficiency:.0%}",
+            "" if point.predicted is None else f"{point.predicted:.0%}",
+        ]
+        for point in points
+    ]
+
+
 def write_scaling(points: Sequence[Point], request: ScalingRequest, folder: Path) -> str:
     """See `write_results`."""
     content = {"points": [asdict(point) for point in points], "request": asdict(request), "versions": versions()}
