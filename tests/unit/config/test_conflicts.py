@@ -1,24 +1,28 @@
-"""The tables of options that exclude or need each other: every row is about options that there are, and is refused."""
+"""The table of options that exclude or need each other: every row is about options that there are, and is refused."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
-from hvdtrain.config.conflicts import CONFLICTS, NEEDS, Conflict, Need, refuse_conflicts
+from hvdtrain.config.conflicts import ROWS, Condition, Row, refuse_conflicts
 from hvdtrain.config.option import default_values
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 
 USUAL = default_values(TrainConfig)
+EXCLUDING = [row for row in ROWS if row.excludes]
+NEEDING = [row for row in ROWS if not row.excludes]
 
 
-def meeting(condition: str) -> dict[str, Any]:
+def name_of(row: Row) -> str:
+    return f"{row.option}, {row.other}"
+
+
+def meeting(condition: Condition) -> dict[str, Any]:
     """A value that meets the condition."""
-    name, sign, wanted = re.fullmatch(r"([\w.]+)(?:(!?=)(.+))?", condition).groups()  # type: ignore[union-attr]
-    return {name: wanted.split("|")[0] if sign == "=" else "anything else"}
+    return {condition.name: condition.values[0] if condition.sign == "=" else "anything else"}
 
 
 def refusal(values: dict[str, Any]) -> UsageError:
@@ -27,30 +31,37 @@ def refusal(values: dict[str, Any]) -> UsageError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("row", "other"), [(row, other) for row in CONFLICTS for other in row.others.split()], ids=lambda part: str(part)
-)
-def test_each_conflict_is_refused_in_three_parts(row: Conflict, other: str) -> None:
-    values = meeting(row.option) | meeting(other)
+def require_names(error: UsageError, *conditions: Condition) -> None:
+    for name in (condition.name for condition in conditions):
+        assert ("--parallel " if name == "parallel.choose" else "--" + name.replace("_", "-")) in error.fact
+
+
+@pytest.mark.parametrize("row", EXCLUDING, ids=name_of)
+def test_each_conflict_is_refused_in_three_parts(row: Row) -> None:
+    values = meeting(row.option) | meeting(row.other)
     assert values.keys() <= USUAL.keys()
     error = refusal(values)
-    for name in values:
-        flag = "--parallel " if name == "parallel.choose" else "--" + name.replace("_", "-")
-        assert flag in error.fact
+    require_names(error, row.option, row.other)
     assert (error.conflict, error.hint) == (row.why, row.hint)
     refuse_conflicts(meeting(row.option), USUAL)
-    refuse_conflicts(meeting(other), USUAL)
+    refuse_conflicts(meeting(row.other), USUAL)
 
 
-@pytest.mark.parametrize("row", NEEDS, ids=lambda row: row.option)
-def test_each_need_is_refused_where_it_is_not_met(row: Need) -> None:
-    values, met = meeting(row.option), meeting(row.needed)
+@pytest.mark.parametrize("row", NEEDING, ids=name_of)
+def test_each_need_is_refused_where_it_is_not_met(row: Row) -> None:
+    values, met = meeting(row.option), meeting(row.other)
     assert (values | met).keys() <= USUAL.keys()
-    lacking = {name: "something else" if "=" in row.needed else USUAL[name] for name in met}
-    error = refusal(values | lacking)
+    error = refusal(values | dict.fromkeys(met, "something else" if row.other.values else USUAL[row.other.name]))
+    require_names(error, row.option, row.other)
     assert error.conflict in (row.why, "It would change nothing.")
-    assert error.hint == row.hint or "it goes with --" in error.hint
+    assert error.hint == row.hint
     refuse_conflicts(values | met, USUAL)
+
+
+def test_the_table_says_what_is_excluded_and_what_is_needed() -> None:
+    assert len(EXCLUDING) > 40
+    assert len(NEEDING) > 20
+    assert len({name_of(row) for row in ROWS}) == len(ROWS)
 
 
 def test_a_row_on_options_of_another_class_is_passed_over() -> None:
