@@ -11,7 +11,6 @@ another one, that is a row in `hvdtrain.config.conflicts`.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from enum import Enum
-from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -110,7 +109,6 @@ def flat(options: Any, prefix: str = "") -> dict[str, Any]:
     return values
 
 
-@cache
 def default_values(kind: type[Any], prefix: str = "") -> Mapping[str, Any]:
     """As `flat`, of options of which none is given."""
     values: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from hvdtrain.plan.check_predictions import config_of
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import Layout
 from hvdtrain.plan.make import PlanRequest, make_plan, timed_parallel
-from hvdtrain.plan.measured import undivided
+from hvdtrain.plan.measured_workload import undivided
 from hvdtrain.run.prepare import prepare
 from hvdtrain.task.task import Task
 from hvdtrain.units import in_bytes

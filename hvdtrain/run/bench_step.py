@@ -20,7 +20,8 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.open import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
-from hvdtrain.config.training_options import TrainingOptions, changed_options
+from hvdtrain.config.option import changed_options
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.run.fixed_batch import fixed_batch
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast

@@ -9,7 +9,7 @@ from hvdtrain.plan.candidates import NEEDS_LESS, Candidate, needs_least
 from hvdtrain.plan.check_predictions import RUNS, Verified
 from hvdtrain.plan.cluster_simulation import Simulated
 from hvdtrain.plan.cost_model import LinkModel
-from hvdtrain.plan.plan import Plan
+from hvdtrain.plan.predicted_plan import Plan
 from hvdtrain.units import in_bytes, in_rate, in_seconds
 
 _IN_PARTS: Final = (
