@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
-from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
-from data_sharding.formats.registry import format_named, format_of
+from data_sharding.formats.registry import choose_format
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
@@ -81,7 +80,7 @@ class Catalog:
             ChangedDataError: a file changed while it was scanned.
             PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
         """
-        chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
+        chosen = choose_format(format, paths)
         listed: dict[str, FileEntry] = {}
         names = find_files(paths, chosen.patterns, chosen.recursive, listed)
         scanned = _scan_all(names, listed, chosen, check_data, on_corrupt)

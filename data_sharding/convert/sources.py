@@ -23,7 +23,7 @@ from data_sharding.formats.record_format import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.formats.tar import scan_archive
 from data_sharding.formats.tar_parts import join_samples
-from data_sharding.formats.tfrecord_framing import HEADER, length_crc
+from data_sharding.formats.tfrecord import HEADER, length_crc
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.storage import describe_file, is_remote, open_source
 from data_sharding.storage.input_files import Paths, find_files

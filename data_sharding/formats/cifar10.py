@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.labelled_rows import labelled_bytes, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, cut_short, labelled_bytes, labelled_index
-from data_sharding.records import RecordBatch
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, cut_short
 from data_sharding.storage import ByteSource
 
 Split = Literal["train", "test"]

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, labelled_bytes, labelled_index, refuse_gzip
-from data_sharding.records import RecordBatch
+from data_sharding.formats.labelled_rows import labelled_bytes, labelled_index
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, refuse_gzip
 from data_sharding.storage import ByteSource, describe_file, open_source
 
 Split = Literal["train", "test"]

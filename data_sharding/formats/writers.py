@@ -12,7 +12,7 @@ from data_sharding.checks import one_of, whole
 from data_sharding.errors import PlanError
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
-from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.formats.tfrecord import FOOTER, HEADER, length_crc, masked_crc
 from data_sharding.storage.mapped_file import OUT_OF_DESCRIPTORS, out_of_descriptors
 
 

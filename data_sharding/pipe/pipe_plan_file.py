@@ -12,7 +12,7 @@ from data_sharding.formats.record_format import scan_file
 from data_sharding.formats.registry import format_named
 from data_sharding.pipe.parsers import Framing
 from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
-from data_sharding.storage import describe_file
+from data_sharding.storage import describe_file, is_remote
 from data_sharding.storage.input_files import Paths, find_files
 
 _PATTERNS: Final[dict[str, tuple[str, ...]]] = {
@@ -103,7 +103,7 @@ def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None 
     Raises:
         PlanError: the prefix is a URL, and no folder is given.
     """
-    if folder is None and "://" in plan.prefix:
+    if folder is None and is_remote(plan.prefix):
         raise PlanError(
             f"The plan's files are at {plan.prefix}.",
             "Local copies are needed.",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.storage import is_remote
 from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
@@ -51,7 +52,7 @@ def find_files(
 
 
 def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[str, FileEntry] | None) -> list[str]:
-    if "://" in item:
+    if is_remote(item):
         from data_sharding.storage.remote_listing import expand_remote
 
         return expand_remote(item, patterns, recursive, listed)
@@ -88,7 +89,7 @@ def _require_files(files: list[str]) -> list[str]:
 def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:
     named: dict[object, str] = {}
     for file in files:
-        key = file if "://" in file else identity(file)
+        key = file if is_remote(file) else identity(file)
         if named.get(key) == file:
             raise PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
         if key in named:

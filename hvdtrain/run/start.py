@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_sharding.storage import is_remote
 from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
 from hvdtrain.adapters.open import cut_model, open_adapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
@@ -41,7 +42,7 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 
 
 def _checkpoint_named(resume: str) -> Checkpoint:
-    if "://" not in resume:
+    if not is_remote(resume):
         return checkpoint_at(Path(resume))
     from hvdtrain.checkpoints.remote_run import checkpoint_behind  # imports fsspec
 
