@@ -59,8 +59,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on from a position, which any number of ranks may have saved.
 
-        Raises:
-            PlanError: the state is of other data or of another plan, or is none.
+        Raises PlanError (the state is of other data or of another plan, or is none).
         """
         loaded = _plan_at(self.plan, state)
         self._before_load = (self.plan, self.start_step)

@@ -135,8 +135,7 @@ class Catalog:
     def describe(self, record_id: int) -> str:
         """Name a record for people: its file, and the byte at which its frame begins (or its row).
 
-        Raises:
-            PlanError: there is no such record.
+        Raises PlanError (there is no such record).
         """
         if not 0 <= record_id < len(self):
             raise PlanError(
@@ -154,8 +153,7 @@ class Catalog:
     def verify_unchanged(self) -> None:
         """Check that every file still has the size and version it was indexed with.
 
-        Raises:
-            ChangedDataError: naming the first file that does not.
+        Raises ChangedDataError (naming the first file that does not).
         """
         for file in self.files:
             verify_unchanged(file)

@@ -38,9 +38,7 @@ _BATCH_BYTES: Final = 32 << 20
 def index_source(sources: Paths, record_format: RecordFormat | str | None, scratch: Path) -> Catalog:
     """Index a data set. Files compressed with gzip are expanded into the folder `scratch` first, and tar archives whose
     samples are scattered are written there with the members of each sample together.
-
-    Raises:
-        ShardingError: as `Catalog.index`; a compressed file is damaged, or remote.
+    Raises ShardingError (as `Catalog.index`; a compressed file is damaged, or remote).
     """
     named = [str(sources)] if isinstance(sources, str | Path) else [str(source) for source in sources]
     chosen = format_named(record_format) if isinstance(record_format, str) else record_format or _format_of(named)

@@ -75,8 +75,7 @@ class Cifar10Format(RecordFormat):
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Of the Python version everything but the images is read, of the binary version everything.
 
-        Raises:
-            CorruptRecordError: the file is no such batch, or its array is not kept row by row.
+        Raises CorruptRecordError (the file is no such batch, or its array is not kept row by row).
         """
         if source[0:1] == _PICKLE_MAGIC:
             return _index_pickled(path, source, _VARIANTS[self.classes], self.classes)
@@ -86,8 +85,7 @@ class Cifar10Format(RecordFormat):
 def decode_cifar10(records: RecordBatch, channels_last: bool = True) -> dict[str, NDArray[Any]]:
     """Images uint8[k, 32, 32, 3], or [k, 3, 32, 32] without `channels_last`, as "image", and int64[k] as "label".
 
-    Raises:
-        PlanError: the records are not of this format.
+    Raises PlanError (the records are not of this format).
     """
     pixels, labels = labelled_bytes(records, IMAGE_BYTES, "CIFAR images")
     images = pixels.reshape(-1, 3, 32, 32)

@@ -50,11 +50,7 @@ class ImageFolderFormat(RecordFormat):
             )
 
     def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64]:
-        """The number of each image's class.
-
-        Raises:
-            MissingDataError: an image is not in the folder of a class.
-        """
+        """The number of each image's class. Raises MissingDataError (an image is not in the folder of a class)."""
         root, folders = class_folders(paths, self.root)
         names = self.classes or sorted_names(root, folders)
         numbers = {name: number for number, name in enumerate(names)}

@@ -10,8 +10,7 @@ from data_sharding.formats.record_format import RecordBatch, RecordIndex
 def labelled_bytes(records: RecordBatch, size: int, what: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The bytes of k records, a read-only uint8[k * size], which torch.from_numpy warns about, and int64[k] labels.
 
-    Raises:
-        PlanError: the records have no labels, or are not of `size` bytes each.
+    Raises PlanError (the records have no labels, or are not of `size` bytes each).
     """
     payloads = b"".join(records.payloads)
     if records.labels is None or len(payloads) != len(records) * size:

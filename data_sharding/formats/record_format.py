@@ -141,8 +141,7 @@ class RecordFormat(Protocol):
     def row_type(self, entry: FileEntry) -> RowType | None:  # noqa: ARG002
         """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None.
 
-        Raises:
-            ChangedDataError: the file is not the one that was indexed.
+        Raises ChangedDataError (the file is not the one that was indexed).
         """
         return None
 

@@ -54,11 +54,7 @@ class TFRecordWriter(_Writer):
     """Context manager that writes one TFRecord file, which gets its name when the block ends well, or is not left."""
 
     def write(self, data: bytes) -> None:
-        """Append one record.
-
-        Raises:
-            PlanError: called outside the `with` block.
-        """
+        """Append one record. Raises PlanError (called outside the `with` block)."""
         file = self._open_file()
         # All computed before the first byte is written: a value that is no bytes must not leave half a record.
         header, footer = HEADER.pack(len(data), length_crc(len(data))), FOOTER.pack(masked_crc(data))
@@ -87,8 +83,7 @@ class RecordIOWriter(_Writer):
     def write(self, data: bytes) -> None:
         """Append one record.
 
-        Raises:
-            PlanError: called outside the `with` block, or 2**29 bytes or more, which the format cannot hold.
+        Raises PlanError (called outside the `with` block, or 2**29 bytes or more, which the format cannot hold).
         """
         file = self._open_file()
         if len(data) > LENGTH_MASK:

@@ -209,8 +209,7 @@ class ShardLoader:
     def close(self) -> None:
         """End the background threads, and the processes of its own. May be called twice.
 
-        Raises:
-            LoaderTimeoutError: a thread is still busy after `timeout_s`.
+        Raises LoaderTimeoutError (a thread is still busy after `timeout_s`).
         """
         self._abandon()
         self._prefetch.close()

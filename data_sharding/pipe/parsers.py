@@ -16,8 +16,7 @@ _FOOTER_BYTES: Final = np.arange(tfrecord.FOOTER.size)
 def parser_for(framing: Framing) -> "FrameParser":
     """A new parser: "tfrecord", "recordio" as dmlc and MXNet write it, or as SageMaker reads it.
 
-    Raises:
-        PlanError: no such framing.
+    Raises PlanError (no such framing).
     """
     one_of("framing", framing, Framing)
     if framing == "tfrecord":

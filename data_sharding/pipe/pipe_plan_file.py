@@ -100,8 +100,7 @@ def _count(path: str, framing: Framing) -> int:
 def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None = None) -> tuple[str, ...]:
     """Where the files of a channel are on this machine: below `folder`, or below the plan's prefix if that is a path.
 
-    Raises:
-        PlanError: the prefix is a URL, and no folder is given.
+    Raises PlanError (the prefix is a URL, and no folder is given).
     """
     if folder is None and is_remote(plan.prefix):
         raise PlanError(

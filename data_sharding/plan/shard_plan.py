@@ -137,9 +137,7 @@ class ShardPlan:
         """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
 
         With `balance="bytes"`, as many slots that were dealt to it.
-
-        Raises:
-            PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
+        Raises PlanError (the step is outside [0, steps), the rank outside [0, size), or G < W).
         """
         step = checks.whole("step", step)
         ids, weights = self.shards(rank, size, range(step, step + 1))
@@ -181,7 +179,7 @@ class ShardPlan:
         return float(min(self.global_batch, self.num_records - step * self.global_batch))
 
     def step_at(self, position: int) -> int:
-        """The step that begins when `position` samples have been taken: position / G. PlanError if none begins there."""
+        """The step that begins when `position` samples have been taken: position / G. PlanError: none begins there."""
         step, rest = divmod(checks.whole("position", position), self.global_batch)
         if rest or not 0 <= step <= self.steps:
             raise PlanError(

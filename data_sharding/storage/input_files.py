@@ -80,9 +80,8 @@ def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> li
 def _require_files(files: list[str]) -> list[str]:
     for file in files:
         if not os.path.isfile(file) and os.path.exists(file):
-            raise MissingDataError(
-                f"{file} is no regular file.", "Its name says that it holds records.", "remove it, or name the others."
-            )
+            fact = f"{file} is not a regular file."
+            raise MissingDataError(fact, "Its name says that it holds records.", "remove it, or name the others.")
     return files
 
 
@@ -112,10 +111,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
 
     Links are followed, but not to a folder that holds the link itself: its files are found anyway. A folder to which
     several links lead is given twice and not more often: that shows its files to be doubled, and the number of ways may
-    double with each link.
-
-    Raises:
-        MissingDataError: a folder cannot be read.
+    double with each link. Raises MissingDataError if a folder cannot be read.
     """
     above = {folder: frozenset(map(identity, map(str, Path(folder).resolve().parents)))}
     visits: Counter[object] = Counter()
@@ -131,11 +127,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def listing(folder: str) -> tuple[list[str], list[str]]:
-    """Names of the subfolders that are not hidden, and of all that is no folder.
-
-    Raises:
-        MissingDataError: the folder cannot be read.
-    """
+    """Names of the subfolders that are not hidden, and of all else. Raises MissingDataError (it cannot be read)."""
     _, subfolders, names = next(os.walk(folder, onerror=_unreadable))
     return _visible(subfolders), names
 
@@ -155,12 +147,9 @@ def matching(pattern: str) -> set[str]:
     while len(parts) > 1 and os.path.isdir(f"{folder}/{parts[0]}"):
         folder += f"/{parts.pop(0)}"
     there = _matches(f"{glob.escape(folder)}/{'/'.join(parts)}")
-    return {path for path in there if all(map(_may_match, {*path[len(folder) + 1 :].split("/")} - {*parts}))}
-
-
-def _may_match(name: str) -> bool:
-    """Whether a wildcard may stand for `name`; glob itself knows which ones stand for hidden names."""
-    return name.startswith(".") or is_data(name)
+    wild = {path: {*path[len(folder) + 1 :].split("/")} - {*parts} for path in there}
+    # glob itself knows which wildcards stand for hidden names.
+    return {path for path, names in wild.items() if all(name.startswith(".") or is_data(name) for name in names)}
 
 
 def _matches(pattern: str) -> set[str]:
