@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import FakeRun
+from support.run_folders import FakeRun
 
 from hvdtrain.history.logs import LONGEST, LogFile, LogLine, RunLogs, follow, merged
 

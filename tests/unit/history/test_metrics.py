@@ -141,7 +141,7 @@ def test_a_long_run_with_many_names_stays_small() -> None:
         history.add({"event": "failed", "step": step, "error": "x" * 10_000}, counts=True)
     assert len(history.training) == 64
     assert max(len(curve.points()) for curve in history.training.values()) <= 1024
-    kept = list(history.happenings)
-    assert len(kept) + history.happenings.left_out == 3000
+    kept = list(history.events)
+    assert len(kept) + history.events.left_out == 3000
     assert (kept[0].step, kept[-1].step, len(kept)) == (0, 2999, 1000)
     assert max(len(happening.text) for happening in kept) == 2000
