@@ -13,11 +13,11 @@ from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.engine.events import ReducedMetrics, Seconds
+from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.memory import ResidentMemory
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
-from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric
+from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
 from hvdtrain.slowness.gauge import Gauge
 from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
 from hvdtrain.slowness.stragglers import RankTimes

@@ -79,7 +79,7 @@ def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return {}
     names = list(line)
     first = names.index("step") + 1 if "step" in names else 0
-    last = next((names.index(name) for name in ("lr", "best", "samples") if name in names), len(names))
+    last = min((names.index(name) for name in ("lr", "best", "samples") if name in names), default=len(names))
     return {name: line[name] for name in names[first:last]}
 
 

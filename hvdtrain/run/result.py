@@ -13,10 +13,10 @@ from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import describe_optimizer, non_default_options
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Event, Seconds
+from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.history.lines import JsonLines
-from hvdtrain.measured import BESIDE, INSIDE, STEP
+from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions

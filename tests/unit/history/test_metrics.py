@@ -80,7 +80,7 @@ def test_what_happened(tmp_path: Path) -> None:
         {"event": "something new", "step": 9, "time": 20.0},
     ]
     found = read_metrics(written(tmp_path, lines))
-    assert [(h.kind, h.step, h.text, h.after_end) for h in found.happenings] == [
+    assert [(h.kind, h.step, h.text, h.after_end) for h in found.events] == [
         ("start", 0, "", False),
         ("checkpoint failed", 6, "disk full", False),
         ("failure", 7, "ValueError: no", False),
