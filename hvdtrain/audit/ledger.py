@@ -102,12 +102,12 @@ class CoverageLedger:
         for record_id in batch.damaged.tolist():
             self._set_aside(record_id)
 
-    def account(self, step: int) -> Callable[[], None]:
-        """The account of the steps since the last one, which end after update `step`. Collective.
+    def end_segment(self, step: int) -> Callable[[], None]:
+        """End the segment of steps since the last one after update `step`. Collective.
 
         Returns:
-            What writes it down, on rank 0, before the checkpoint of `step` is written. It may be called in another
-            thread, and raises OSError; then the next one writes both accounts.
+            What writes it, on rank 0, before the checkpoint of `step` is written. It may be called in another thread,
+            and raises OSError; then the next one writes both segments.
         """
         if step != self._first:
             self._count()
@@ -259,7 +259,7 @@ class NoLedger:
     def add(self, batch: LoadedBatch) -> None:
         """Nothing."""
 
-    def account(self, step: int) -> Callable[[], None]:  # noqa: ARG002
+    def end_segment(self, step: int) -> Callable[[], None]:  # noqa: ARG002
         """Nothing."""
         return lambda: None
 

@@ -14,8 +14,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +44,31 @@ class Position:
     Attributes:
         step: updates done since the start of training; with the plan this says which record comes next.
         samples_seen: real (unmasked) samples in those updates, over all ranks.
-        standing: how the validations at the ends of epochs have gone.
+        history: of the validations at the ends of epochs.
     """
 
     step: int = 0
     samples_seen: int = 0
-    standing: ValidationHistory = ValidationHistory()
+    history: ValidationHistory = ValidationHistory()
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Position":
-        """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no "standing"."""
-        standing = fields.get("standing")
-        known = ValidationHistory.from_json(standing) if standing is not None else ValidationHistory()
+        """What `to_json` made of one; checkpoints of early versions have no "standing"."""
+        history = fields.get("standing")
+        known = ValidationHistory.from_json(history) if history is not None else ValidationHistory()
         return cls(int(fields["step"]), int(fields["samples_seen"]), known)
+
+    def to_json(self) -> dict[str, Any]:
+        """As manifests hold it."""
+        return {"step": self.step, "samples_seen": self.samples_seen, "standing": asdict(self.history)}
 
     def after(self, global_weight: float) -> "Position":
         """The position one update later, whose global batch held `global_weight` real samples."""
-        return Position(self.step + 1, self.samples_seen + int(global_weight), self.standing)
+        return Position(self.step + 1, self.samples_seen + int(global_weight), self.history)
+
+
+WriteFiles = Callable[[Path, State], dict[str, str]]
+"""Writes a state into a folder; returns file → SHA-256."""
 
 
 class DamagedCheckpointError(Exception):
@@ -82,11 +90,11 @@ class Checkpoint:
     about: dict[str, Any]
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint, parts: int = 1) -> None:
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, write: WriteFiles | None = None) -> None:
     """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`.
 
     Args:
-        parts: among how many files the arrays of each kind are divided.
+        write: writes the arrays, as `write_files`, which is the default.
 
     Raises:
         OSError: nothing was written under the final name.
@@ -96,25 +104,25 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, parts: int = 1) -> No
     temporary.mkdir(parents=True)
     try:
         _require_space(temporary, state_bytes(checkpoint.state))
-        hashes: dict[str, str] = {}
-        for index in range(parts):
-            hashes |= write_part(temporary, checkpoint.state, index, parts)
+        hashes = (write or write_files)(temporary, checkpoint.state)
         publish(temporary, folder, checkpoint.position, checkpoint.about, hashes)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_part(staging: Path, state: State, index: int, count: int) -> dict[str, str]:
-    """Write part `index` of `count` of a state into the folder `staging`; returns file → SHA-256.
+def write_files(staging: Path, state: State, ending: str = "", whole: bool = True) -> dict[str, str]:
+    """Write a state, or a part of one, into the folder `staging`; returns file → SHA-256.
+
+    Args:
+        ending: of the names of this part's files.
+        whole: whether the kinds that every checkpoint has get a file even without arrays.
 
     Raises:
         OSError: it is not written, or not completely.
     """
-    own = part_of(state, index, count)
     staging.mkdir(parents=True, exist_ok=True)
-    _require_space(staging, state_bytes(own))
-    ending = "" if count == 1 else f"-{index + 1:05}-of-{count:05}"
-    files = {f"{kind}{ending}.safetensors": arrays for kind, arrays in _by_kind(own, whole=index == 0).items()}
+    _require_space(staging, state_bytes(state))
+    files = {f"{kind}{ending}.safetensors": arrays for kind, arrays in _by_kind(state, whole).items()}
     return {name: _write_arrays(staging / name, arrays) for name, arrays in files.items()}
 
 
@@ -129,7 +137,7 @@ def publish(staging: Path, folder: Path, position: Position, about: Mapping[str,
     """
     for name in hashes:
         (staging / name).stat()
-    _write_manifest(staging, {"format": FORMAT, **asdict(position), "sha256": hashes, **about})
+    _write_manifest(staging, {"format": FORMAT, **position.to_json(), "sha256": hashes, **about})
     replaced = folder.with_name(f".{folder.name}.replaced.tmp")
     try:
         if folder.exists():  # damaged, or from before a resume that went back further
@@ -158,7 +166,7 @@ def write_position(folder: Path, position: Position) -> None:
     Raises:
         OSError, DamagedCheckpointError: as `write_json` and `read_manifest`.
     """
-    _write_manifest(folder, {**read_manifest(folder), **asdict(position)})
+    _write_manifest(folder, {**read_manifest(folder), **position.to_json()})
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -198,36 +206,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         state = {
             name: array for file, sha in hashes.items() for name, array in _read_arrays(folder / file, sha).items()
         }
-    of_position = {field.name for field in fields(Position)}
     position = Position.from_json(manifest)
-    return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in of_position})
-
-
-def part_of(state: State, index: int, count: int) -> State:
-    """The arrays of part `index` of `count`; the parts have about the same number of bytes each.
-
-    The same division on all ranks: the largest array that is left goes to the part that has the fewest bytes.
-    """
-    if count == 1:
-        return state
-    sizes = [0] * count
-    own: set[str] = set()
-    # Texts have no size here: each writer has its own, and they need not be equally long.
-    lengths = {name: 0 if array.dtype.kind == "S" else array.nbytes for name, array in state.items()}
-    for name in sorted(state, key=lambda name: (-lengths[name], name)):
-        smallest = sizes.index(min(sizes))
-        sizes[smallest] += lengths[name]
-        if smallest == index:
-            own.add(name)
-    return {name: array for name, array in state.items() if name in own}
+    about = {name: value for name, value in manifest.items() if name not in position.to_json()}
+    return Checkpoint(state, position, about)
 
 
 def _by_kind(state: State, whole: bool) -> dict[str, State]:
-    """Kind → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else.
-
-    Args:
-        whole: whether kinds that every checkpoint has are there even without arrays.
-    """
+    """Kind → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else."""
     kinds: dict[str, State] = {kind: {} for kind in _PARTS} if whole else {}
     for name, array in state.items():
         first = name.partition("/")[0]

@@ -118,12 +118,12 @@ def superfluous(found: list[Entry], keep: int) -> list[Entry]:
     stays = [entry for entry in found if entry.names]
     sound = (entry for entry in reversed(found) if not any(problems(entry)))
     stays += islice(sound, keep)
-    best = {standing["best"]["step"] for entry in stays if (standing := _standing(entry)) and standing.get("best")}
+    best = {history["best"]["step"] for entry in stays if (history := _history(entry)) and history.get("best")}
     return [entry for entry in found if entry not in stays and entry.step not in best]
 
 
-def _standing(entry: Entry) -> dict[str, Any]:
-    """How validations have gone, as its manifest has it."""
+def _history(entry: Entry) -> dict[str, Any]:
+    """Of validations, as its manifest has it."""
     return {} if entry.problem else read_manifest(entry.path).get("standing") or {}
 
 

@@ -107,8 +107,8 @@ class Engine:
             self._read_ahead.close()
 
     def _run(self, start: Position, saved: bool) -> RunResult:
-        start = replace(start, standing=self.early_stopping.resume_from(start.standing))
-        self._best = start.standing.best
+        start = replace(start, history=self.early_stopping.resume_from(start.history))
+        self._best = start.history.best
         total = self.limits.epochs * self._steps_per_epoch
         self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self.limits.epochs))
         self.ledger.start(start.step)
@@ -154,7 +154,7 @@ class Engine:
         if unvalidated and not self._cut_short:
             self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
             if saved:
-                self._saves.move_to(position, self._best)
+                self._saves.save_history(position, self._best)
             else:
                 self._save(position)
         while position.step < last and not self._vote.decided and not self._ends_early(position):
@@ -165,7 +165,7 @@ class Engine:
     def _owes_validation(self, start: Position) -> bool:
         """Whether `start` is the end of an epoch whose validation was stopped."""
         at_end = start.step > 0 and start.step % self._steps_per_epoch == 0
-        return self._validator is not None and at_end and start.standing.step != start.step
+        return self._validator is not None and at_end and start.history.step != start.step
 
     def _stopped_early(self, position: Position, total: int) -> events.StoppedEarly | None:
         rule = self.early_stopping
@@ -175,7 +175,7 @@ class Engine:
         return events.StoppedEarly(epoch, position.step, rule.metric, rule.patience, rule.min_delta)
 
     def _ends_early(self, position: Position) -> bool:
-        return self.early_stopping.should_stop(position.standing)
+        return self.early_stopping.should_stop(position.history)
 
     def _run_epoch(self, start: Position, last: int) -> Position:
         """From `start` to the end of its epoch, or to update `last` if that comes first."""
@@ -288,11 +288,11 @@ class Engine:
             self._cut_short = True
             return position
         self._metrics = reading.values
-        standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
-        self._best = standing.best
+        history = self.early_stopping.after(position.history, epoch, step, reading.values)
+        self._best = history.best
         ranks = tuple(rank.total for rank in reading.rank_seconds)
-        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best, ranks))
-        return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
+        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, history.best, ranks))
+        return replace(position, history=history) if step % self._steps_per_epoch == 0 else position
 
     def _save(self, position: Position) -> None:
         self._saves.begin(position, self._best)

@@ -82,20 +82,20 @@ class Saves:
             self.policy.cadence.began()
         with self.watch.span("checkpoint") as span:
             gathered = self.adapter.gather_state(self.writer.comm, self.writer.copies)
-            account = self.ledger.account(position.step)
+            write_ledger = self.ledger.end_segment(position.step)
             compare = partial(self.checks.at_save, position.step, self.writer.copies)
-            self.writer.begin(self.adapter.state, position, best, account, not gathered, compare)
+            self.writer.begin(self.adapter.state, position, best, write_ledger, not gathered, compare)
         self._waited[position.step] = span.seconds
         if not self.policy.in_background:
             self.finish()
 
-    def move_to(self, position: Position, best: Best | None) -> None:
+    def save_history(self, position: Position, best: Best | None) -> None:
         """The newest checkpoint has the state at `position`; give it that position's history of validations."""
         self.finish()
         self.emit(events.CheckpointStarted(position.step))
         activity.now.begin("checkpoint", position.step)
         with self.watch.span("checkpoint") as span:
-            saved = self.writer.move_to(position, best)
+            saved = self.writer.save_history(position, best)
         self.emit(events.CheckpointDurable(position.step, Path(saved.path), span.seconds, saved.write_seconds))
 
     def collect(self, ended: int) -> None:

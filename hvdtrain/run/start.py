@@ -1,7 +1,7 @@
 """Make the models of all ranks equal before the first step."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -150,7 +150,7 @@ def restore_and_broadcast(
 ) -> Position:
     """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
     position = checkpoint.position if checkpoint is not None else Position()
-    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    position = Position.from_json(broadcast_json(comm, position.to_json(), "hvdtrain.start.position"))
     if adapter.stage is not None:
         adapter.gather_state(comm, comm.topology.is_root and checkpoint is None)
     own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
