@@ -6,8 +6,7 @@ import time
 from collections.abc import Sequence
 
 from hvdtrain.adapters.chosen_framework import device_kind
-from hvdtrain.cli.main import who
-from hvdtrain.config.option_checks import seconds_of
+from hvdtrain.cli.failure import who
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
@@ -19,6 +18,7 @@ from hvdtrain.run.worlds import train_in_worlds
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
+from hvdtrain.units import seconds_of
 from hvdtrain.world_channel import WORLD_VARIABLE, claim_world_channel
 
 _NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."

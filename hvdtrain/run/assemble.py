@@ -13,9 +13,9 @@ from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.timeline import timeline_of
 from hvdtrain.config.checkpoint_options import seconds_between
-from hvdtrain.config.trace_option import trace_steps
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
+from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.cadence import Cadence

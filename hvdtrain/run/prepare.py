@@ -15,9 +15,9 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.schedule_options import schedule_of
-from hvdtrain.config.trace_option import require_trained
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.validation_options import require_validation
+from hvdtrain.config.value_syntax import require_trained
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError

@@ -11,8 +11,7 @@ from typing import Any, Final
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.config.optimizer_options import describe as describe_optimizer
-from hvdtrain.config.training_options import non_default_options
+from hvdtrain.config.training_options import describe_optimizer, non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event, Seconds
 from hvdtrain.engine.limits import RunResult

@@ -25,7 +25,7 @@ from hvdtrain.run.training import TrainingEnd
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
-from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, is_change
+from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, continues_itself, is_change
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -71,9 +71,6 @@ def train_in_worlds(
 
 
 def _continuing(config: TrainConfig) -> TrainConfig:
-    """What continues the run of an earlier world: any other --resume gives way, once there is a checkpoint."""
-    folder = Path(config.output_dir or ".")
-    began_elsewhere = config.resume not in ("auto", "never")
-    if began_elsewhere and not (folder / "checkpoints" / "latest").exists():
-        return config
-    return replace(config, resume="auto")
+    """What continues the run of an earlier world."""
+    latest = Path(config.output_dir or ".") / "checkpoints" / "latest"
+    return replace(config, resume="auto") if continues_itself(config.resume, latest.exists) else config

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind
-from hvdtrain.cli.amounts import in_time
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
+from hvdtrain.units import in_time
 
 _COLUMNS = ("checkpoint", "step", "samples", "workers", "MB", "age", "")
 

@@ -13,7 +13,7 @@ from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
 from hvdtrain.plan.make import make_plan, timed_parallel
-from hvdtrain.plan.measured import undivided
+from hvdtrain.plan.measured_workload import undivided
 from hvdtrain.plan.plan_files import require_folder, write_plan
 from hvdtrain.run.job import load_task_class, open_job
 from hvdtrain.run.sinks.terminal import stated_columns, table_columns

@@ -16,11 +16,11 @@ from hvdtrain.adapters.sync_state import BUCKET_BYTES
 from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.prepare import RunSetup, fixed_batch
 from hvdtrain.run.tuning.measure import StepTimer, Times
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
+from hvdtrain.units import seconds_of
 
 _log = logging.getLogger("hvdtrain.tuning")
 

@@ -8,12 +8,12 @@ from hvdtrain import activity
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_connections import end_connections
 from hvdtrain.comm.messages import broadcast_json
-from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.watch.heartbeat import Facts, HeartbeatWriter, interval_of
 from hvdtrain.run.watch.stall_reports import StallReports
 from hvdtrain.run.watch.watchdog import Limits, Watchdog
+from hvdtrain.units import seconds_of
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, run_on_ranks
+from support.ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.checkpoints.format import Checkpoint, Position, publish, read_checkpoint, state_bytes, write_checkpoint
 from hvdtrain.checkpoints.parts import in_parts, part_of, require_shared, write_part, writing_ranks

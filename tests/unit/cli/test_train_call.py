@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Forker, run_python
+from support.commands import Forker, run_python
 
-SCRIPT = str(Path(__file__).parents[1] / "support" / "train_calls.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "train_calls.py")
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

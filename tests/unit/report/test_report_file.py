@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Forker
-from read_page import Page
-from report_runs import write_run
+from support.commands import Forker
+from support.read_page import Page
+from support.report_runs import write_run
 
 from hvdtrain.cli.main import main
 from hvdtrain.run.ending import write_report

@@ -16,8 +16,7 @@ from hvdtrain.adapters.step_timer import Laps
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
-from hvdtrain.adapters.torch.measurement import Measurement
-from hvdtrain.adapters.torch.passes import Draws
+from hvdtrain.adapters.torch.passes import Draws, Measurement
 from hvdtrain.adapters.torch.pipeline.chain import chain_of
 from hvdtrain.adapters.torch.pipeline.stage_boundaries import HorovodLink, Link, LocalLink, MpiLink
 from hvdtrain.adapters.torch.pipeline.staged_model import StagedModel, keep_stages
