@@ -16,9 +16,9 @@ Array = NDArray[Any]
 class Communicator(Protocol):
     """Collectives. Every rank calls each of them, in any order, with the same name, dtype and shape.
 
-    Names identify an operation across ranks: a rank that runs another one leads to a stall that names
-    both, instead of one rank's numbers being added to something else.
-    Arrays are of dtype uint8, int32, int64, float32 or float64. All raise `PeerError` when another rank has ended.
+    Names identify an operation across ranks: where a rank runs another one, a stall names both, and no rank's numbers
+    are added to something else. Arrays are of dtype uint8, int32, int64, float32 or float64. All methods raise
+    `PeerError` when another rank has ended.
     """
 
     topology: Topology

@@ -7,7 +7,7 @@ import horovod.torch
 import torch
 
 from hvdtrain.comm.communicator import Array, Reduction, transport
-from hvdtrain.comm.stage_groups import form_sets, process_set_of
+from hvdtrain.comm.process_sets import form_sets, process_set_of
 
 
 class TorchBinding:

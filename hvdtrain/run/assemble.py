@@ -11,7 +11,7 @@ from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import infinite_from_the_start
 from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.timeline import timeline_of
+from hvdtrain.comm.timeline import Timeline
 from hvdtrain.config.checkpoint_options import seconds_between
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
@@ -134,9 +134,11 @@ class Assembly:
             return []
         from hvdtrain.run.tracing.tracer import Tracer
 
-        framework, timeline = self.setup.task.framework, timeline_of(self.comm)
-        steps = trace_steps(self.setup.config.trace)
-        return [Tracer(self.comm, self.adapter, steps, self.folder.traces, lambda: open_profiler(framework), timeline)]
+        framework, steps = self.setup.task.framework, trace_steps(self.setup.config.trace)
+        tracer = Tracer(
+            self.comm, self.adapter, steps, self.folder.traces, lambda: open_profiler(framework), Timeline(self.comm)
+        )
+        return [tracer]
 
 
 def _save_policy(config: TrainConfig) -> SavePolicy:

@@ -41,7 +41,6 @@ class WrongPeerError(Exception):
 
 
 def new_nonce() -> str:
-    """32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 

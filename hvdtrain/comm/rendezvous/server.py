@@ -30,13 +30,12 @@ class RendezvousServer:
 
     Args:
         host: address to listen on: 127.0.0.1 where all ranks are on this host.
-        port: 0 lets the kernel choose.
+        port: 0 lets the kernel choose; once it was entered, the port on which it listens.
         notify: called in the server's thread whenever `arrived` or `connected` may have changed.
         greeter: serves other connections; without it they are refused.
         hold_seconds: how long a rank is kept waiting for others; None: the launcher limits that.
 
     Attributes:
-        port: on which it listens, once it was entered.
         arrived: ranks that have begun to connect.
         connected: ranks that are connected to all others.
 

@@ -1,32 +1,73 @@
-"""What pipelines need of Horovod and MPI: process sets, and a communicator for messages from stage to stage.
+"""Process sets of Horovod, and MPI's communicator for messages from stage to stage.
 
-Both are made at the start, by all ranks together: work that one rank may refuse must not contain collectives.
+Both are made right after Horovod's start, by all ranks together: under Gloo the ranks of a set meet through the same
+store as all ranks did, which may be gone later, and work that one rank may refuse must not contain collectives. `hvd`
+is Horovod's module, initialized after `allow_process_sets`, and `comm` has all ranks.
 """
 
 import importlib.util
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_world import node_name
+from hvdtrain.comm.messages import gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.config.value_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.grid import Grid
 
 _worlds: list[Any] = []  # MPI's communicator of all ranks for these messages, where MPI can carry them
 
 
+def allow_process_sets(environ: MutableMapping[str, str]) -> None:
+    """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
+    environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+
+
+def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
+    """Form the sets of --process-sets, whose value is `text` (see `hvdtrain.config.value_syntax`). Collective.
+
+    Raises:
+        UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones.
+    """
+    answers = gather_json(comm, [text, node_name(), comm.topology.local_size], "hvdtrain.process_sets")
+    other = next((rank for rank, (theirs, _, _) in enumerate(answers) if theirs != answers[0][0]), None)
+    if other is not None:
+        raise UsageError(
+            f"Rank {other} has --process-sets {answers[other][0]}, and rank 0 {answers[0][0]}.",
+            "They would wait for each other in different sets.",
+            "start all workers with the same options.",
+        ).on_all_ranks()
+    try:
+        sets = resolve(text, [node for _, node, _ in answers])
+        if text == NODE:
+            _require_whole_nodes(sets, [(node, local_size) for _, node, local_size in answers])
+    except UsageError as error:
+        raise error.on_all_ranks() from None
+    for ranks in sets:
+        if len(ranks) < comm.topology.size:  # Horovod has the set of all ranks anyway
+            hvd.add_process_set(list(ranks))
+
+
+def _require_whole_nodes(sets: Sequence[Sequence[int]], places: Sequence[tuple[str, int]]) -> None:
+    for ranks in sets:
+        node, local_size = places[ranks[0]]
+        if any(places[rank][1] != len(ranks) for rank in ranks):
+            raise UsageError(
+                f"{len(ranks)} workers say that they run on {node}, and one of them that {local_size} do.",
+                "With --process-sets node each node's workers exchange gradients, and nodes are told apart by name.",
+                "write the ranks of each set instead, as 0-3,4-7.",
+            )
+
+
 def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> None:
     """Form the sets of the ranks with the same stage, and where MPI does not carry activations, of each two ranks with
-    consecutive stages. Sets that are there already are left alone. Collective.
+    consecutive stages. Collective.
 
     Nothing is formed where the number of stages does not divide that of the ranks, which `run.prepare` refuses.
-
-    Args:
-        comm: all ranks.
-        hvd: Horovod's module, initialized after `allow_process_sets`.
-        options: how the model is divided.
 
     Raises:
         UsageError: on all ranks; MPI is to carry activations, and cannot.
@@ -52,11 +93,7 @@ def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> N
 
 
 def form_sets(hvd: Any, sets: Iterable[Sequence[int]]) -> None:
-    """Form these sets of ranks, except those that are there. Collective.
-
-    Args:
-        hvd: Horovod's module, initialized after `allow_process_sets`.
-    """
+    """Form these sets of ranks, except those that are there. Collective."""
     known = list(_known_sets().values())
     for ranks in sets:
         if list(ranks) not in known:
@@ -68,20 +105,32 @@ def mpi_world(options: ParallelOptions) -> Any:
     return _worlds[0] if _worlds and options.transport != "horovod" else None
 
 
+def own_process_set() -> Any:
+    """Horovod's set that this rank is in, as `form_process_sets` left it; that of all ranks where it formed none."""
+    from horovod.common import process_sets
+
+    rank = process_sets._basics.rank()
+    return _process_set(next((number for number, ranks in _known_sets().items() if number and rank in ranks), 0))
+
+
 def process_set_of(ranks: Sequence[int]) -> Any:
     """Horovod's set of exactly these ranks, which has been formed.
 
     Raises:
         RuntimeError: it has not.
     """
-    from horovod.common import process_sets
-
     for number, members in _known_sets().items():
         if members == list(ranks):
-            found = process_sets.ProcessSet(members)
-            found.process_set_id = number
-            return found
+            return _process_set(number)
     raise RuntimeError(f"no process set of the ranks {list(ranks)} was formed at the start")
+
+
+def _process_set(number: int) -> Any:
+    from horovod.common import process_sets
+
+    process_set = process_sets.ProcessSet(_known_sets()[number])
+    process_set.process_set_id = number
+    return process_set
 
 
 def _known_sets() -> dict[int, list[int]]:
