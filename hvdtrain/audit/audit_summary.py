@@ -23,8 +23,8 @@ class EpochCoverage:
     """What the committed steps of one epoch were trained on.
 
     Attributes:
-        audit: which records, with damaged ones excluded.
-        steps: committed steps, and `of_steps`: steps that an epoch has.
+        audit: which records, without damaged ones.
+        steps: committed steps; `of_steps`: steps that an epoch has.
         gaps: steps that no segment accounts for, as [first, end) counted from the start of training.
         world_sizes: numbers of workers that took part, in the order of time.
         damaged: ids of records that were left out.
@@ -176,7 +176,7 @@ def replay(ledger: Path) -> tuple[Line, list[Line]]:
     what was trained beyond is another line of training, to which a later start may return.
 
     Raises:
-        UsageError: the ledger does not begin with a start, or has a line that is none.
+        UsageError: the ledger does not begin with a start, or has an unreadable line.
     """
     started: Line | None = None
     newest: dict[int, _Link] = {}

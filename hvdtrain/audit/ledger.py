@@ -1,11 +1,11 @@
 """Which records training has used: the data from which `hvdtrain shard verify` proves its result.
 
-    RUN/audit/catalog.npz      the training records: which record an id is
-    RUN/audit/ledger.jsonl     one line for each start of the run and each segment of steps, in the order of time
-    RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
+    RUN/audit/catalog.npz      the training records: which record an id is RUN/audit/ledger.jsonl     one line for each
+    start of the run and each segment of steps, in the order of time RUN/audit/segment_*.bin    the ids that a segment's
+    steps were trained on, all ranks together
 
-A segment is written before the checkpoint that ends it. Steps that a crash undid are told from those that count by the
-next start's line, which says at which checkpoint it resumed: what counts are the segments that led to it.
+A segment is written before the checkpoint that ends it. The next start's line says at which checkpoint it resumed: what
+counts are the segments that led to it, and not the steps that a crash undid.
 """
 
 import json
@@ -51,7 +51,7 @@ class Records(Protocol):
 
 @dataclass(eq=False)
 class CoverageLedger:
-    """Counts the records of committed steps, on every rank; writes them down on rank 0.
+    """Counts the records of committed steps, on every rank; writes them on rank 0.
 
     Args:
         folder: RUN/audit.
@@ -237,19 +237,17 @@ Where the pipe plan knew how many records reach each worker, the count was check
 
 @dataclass(eq=False)
 class NoLedger:
-    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes down is that.
+    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes, in `folder`, is
+    that.
 
     Every record came once where the reader could compare counts at the end of each FIFO.
-
-    Args:
-        folder: RUN/audit.
     """
 
     comm: Communicator
     folder: Path
 
     def start(self, step: int) -> None:  # noqa: ARG002
-        """Says so, once, in a file of the folder. Collective.
+        """Say so, once, in a file of the folder. Collective.
 
         Raises:
             UsageError: on all ranks, where rank 0 could not write.

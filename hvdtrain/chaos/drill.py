@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.chaos.disturbed_job import Job
-from hvdtrain.chaos.faults import inject
-from hvdtrain.chaos.schedule import Fault
+from hvdtrain.chaos.faults import Fault, inject
 from hvdtrain.errors import RESUMABLE, HvdtrainError
 
 _LOOK_SECONDS: Final = 0.05

@@ -4,8 +4,7 @@ What else training carries on (an average of the weights, the loss scale) is in 
 Where several ranks have written it, each has written some of the arrays: `model-00001-of-00004.safetensors`.
 
 The manifest is written last and holds the SHA-256 of every other file and of its own content, so a folder without a
-manifest, or with one that does not fit, is no checkpoint. The folder gets its final name by one rename after everything
-is on disk. Weights that are not finite must not get into one.
+fitting manifest is not a checkpoint. The folder gets its final name by one rename after everything is on disk.
 """
 
 import errno
@@ -81,7 +80,6 @@ class Checkpoint:
 
     Attributes:
         state: named arrays, as `Adapter.state` gives them.
-        position: of training when the checkpoint was written.
         about: what else the manifest says: framework, task, plan, world size that wrote it, config, versions.
     """
 

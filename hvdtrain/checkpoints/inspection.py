@@ -20,7 +20,6 @@ class Entry:
     """One checkpoint.
 
     Attributes:
-        path: its folder.
         names: which of the pointers lead to it, "latest" and "best".
         step: updates before it; None if its manifest cannot be read, and `problem` says why.
         samples: real samples in these updates.
@@ -71,15 +70,13 @@ def entries(path: Path) -> list[Entry]:
 
 
 def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
-    """As `entries`, for a run behind a URL. Each one's files are here until the next one is asked for.
-
-    Args:
-        arrays: whether all files come here, or the manifests alone.
+    """As `entries`, for a run behind a URL. Each one's files, or without `arrays` its manifest alone, are here until
+    the next one is asked for.
 
     Raises:
         UsageError: the URL cannot be used, or has no checkpoint.
     """
-    from hvdtrain.checkpoints.remote_run import run_at  # imports fsspec
+    from hvdtrain.checkpoints.remote_folder import run_at  # imports fsspec
 
     run, named = run_at(url)
     try:

@@ -1,10 +1,10 @@
 """A second copy of a run behind a URL: its checkpoints and what belongs to them, for machines whose disks do not last.
 
 A checkpoint is durable only after it is there, too. A run that starts with an empty folder, on a new machine say,
-fetches the newest one and the account of used records from there, and goes on.
+fetches the newest one and the ledger of used records from there, and goes on.
 
-Order of writing, so that a stop at any moment leaves what was there or the new one: the account and the metrics, the
-arrays, the manifest, the pointers; only then what is superfluous is removed.
+Order of writing, so that a stop at any moment leaves what was there or the new one: ledger and metrics, the arrays, the
+manifest, the pointers; only then what is superfluous is removed.
 """
 
 import logging
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_checkpoint, read_manifest
-from hvdtrain.checkpoints.remote_folder import RemoteFolder, Version
-from hvdtrain.checkpoints.remote_run import LATEST, MANIFEST, RemoteRun
+from hvdtrain.checkpoints.remote_folder import LATEST, MANIFEST, RemoteFolder, RemoteRun, Version
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
@@ -30,11 +29,7 @@ _BESIDE: Final = (*_METRICS, "config.yaml", "env.json")
 
 
 class Mirror:
-    """The copy of the run folder `run` behind a URL. Used by rank 0 only.
-
-    Args:
-        store: the checkpoints of `run`.
-    """
+    """The copy of the run folder `run`, with the checkpoints `store`, behind a URL. Used by rank 0 only."""
 
     def __init__(self, folder: RemoteFolder, run: Path, store: CheckpointStore) -> None:
         self._folder, self._run, self._store = folder, run, store

@@ -13,7 +13,6 @@ class Saved:
     """What became of a checkpoint.
 
     Attributes:
-        step: updates before it.
         path: its folder; empty where it was not written.
         size: bytes of its arrays.
         write_seconds: how long the thread took.

@@ -32,7 +32,7 @@ class CheckpointStore:
     Args:
         folder: made when the first checkpoint is saved.
         keep: how many of the newest stay, besides the best.
-        copy: called with a checkpoint's folder once it is on disk, and the pointers too. Raises OSError.
+        copy: called with a checkpoint's folder once it and the pointers are on disk. Raises OSError.
     """
 
     folder: Path

@@ -55,7 +55,7 @@ class CheckpointWriter:
         store: used by rank 0; the other writers put their parts into its folder.
         about: what the manifest says besides position and hashes.
         infinite: names of weights and buffers that may hold infinity.
-        writers: how many ranks write a part of each checkpoint; all of them where that is more than there are.
+        writers: how many ranks write a part of each checkpoint.
         keeps: whether rank 0 keeps a copy of the newest one in memory, if it alone writes.
     """
 

@@ -27,10 +27,8 @@ class Communicator(Protocol):
         """The elementwise reduction over ranks; same shape and dtype."""
 
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
-        """As `allreduce`, without waiting: what it returns waits for the reduction and returns it. Call that once.
-
-        Only one of each name may be pending.
-        """
+        """As `allreduce`, without waiting: what it returns waits for the result; call that once. Only one of a name may
+        be pending."""
 
     def allgather(self, array: Array, name: str) -> Array:
         """All ranks' arrays joined along axis 0 in the order of ranks; axis 0 may differ in length."""

@@ -79,7 +79,7 @@ class waits_for_peers(peer_failures):  # noqa: N801  read as a function
     """Run collectives, as in `peer_failures`, and for a limited time.
 
     Args:
-        current: which wait the block is in, if it also computes: there is no limit for this rank's own work.
+        current: which wait the block is in, if it also computes: this rank's own work has no limit.
         name: of the collective, for people.
     """
 
@@ -124,7 +124,7 @@ def start_timeout(environ: Mapping[str, str]) -> float:
     """Seconds that ranks wait for each other at the start.
 
     Raises:
-        UsageError: HVDTRAIN_START_TIMEOUT is no such number.
+        UsageError: HVDTRAIN_START_TIMEOUT is not such a number.
     """
     text = environ.get(TIMEOUT_VARIABLE, "")
     if not text:
@@ -193,7 +193,6 @@ class StallDeadline:
         self._waits[wait] = current
 
     def end(self, wait: object) -> None:
-        """It no longer does; `wait` is what `begin` was given."""
         del self._waits[wait]
 
     def _watch(self) -> None:

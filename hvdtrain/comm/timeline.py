@@ -14,8 +14,7 @@ class TimelineEvent(NamedTuple):
     """What Horovod did for a tensor.
 
     Attributes:
-        tensor: its name.
-        name: what: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", …; or the rank that was ready, in an event without a duration.
+        name: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", …; or the rank that was ready, in an event without a duration.
         begin: nanoseconds of Unix time, of rank 0's clock.
         duration: nanoseconds.
     """
@@ -37,7 +36,6 @@ class Timeline:
             self._basics = process_sets._basics
 
     def start(self, file: Path) -> None:
-        """Begin."""
         if self._basics is not None:
             self._basics.start_timeline(str(file))
 
@@ -48,11 +46,8 @@ class Timeline:
 
 
 def read_timeline(text: str) -> list[TimelineEvent]:
-    """The events of a file; what was under way at its begin or end is left out.
-
-    Raises:
-        ValueError: it is no timeline of Horovod's.
-    """
+    """The events of a file; what was under way at its beginning or end is left out. ValueError: it is not Horovod's
+    timeline."""
     lines = json.loads(text) if text.strip() else []
     tensors: dict[int, str] = {}
     started, events = 0, []

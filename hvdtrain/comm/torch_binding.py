@@ -36,9 +36,8 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 class TorchAllreduce:
-    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in place, as gradients are reduced.
-
-    Tensors are on this worker's GPU if it has one, otherwise on the CPU.
+    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in place, as gradients are reduced, on this worker's GPU
+    if it has one.
 
     Args:
         ranks: those whose tensors are added, this one among them; a set that was formed. None: all ranks.

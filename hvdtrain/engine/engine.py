@@ -35,17 +35,9 @@ class Engine:
 
     Args:
         adapter: the model; already equal on all ranks.
-        comm: the other ranks.
-        train, validation: the data.
-        schedule: learning rates.
-        limits: how far and how often.
-        checkpoints: where to save.
-        ledger: told of every batch, and before every save.
-        callbacks: told of every event, in this order.
+        callbacks: receive every event, in this order.
         asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
-        early_stopping: which validation is the best, and when to stop early.
         on_result: called with the result before RunEnded: no callback that fails at the end can cost it.
-        save_policy: how checkpoints are saved.
         hosts: of each rank, for people; () where they are not known.
     """
 

@@ -37,7 +37,6 @@ class RunLimits:
         return total if self.max_steps is None else min(total, self.max_steps)
 
     def saves_after(self, step: int) -> bool:
-        """Whether a checkpoint is due inside an epoch."""
         return bool(self.checkpoint_interval) and step % self.checkpoint_interval == 0
 
     def logs_after(self, step: int) -> bool:
@@ -45,7 +44,6 @@ class RunLimits:
         return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
 
     def compares_after(self, step: int) -> bool:
-        """Whether the ranks' weights are to be compared."""
         return bool(self.check_weights_every) and step % self.check_weights_every == 0
 
     def next_call(self, step: int, end: int) -> int:

@@ -29,13 +29,7 @@ _log = logging.getLogger("hvdtrain.data")
 
 @dataclass(eq=False)
 class LossGuard:
-    """Ends a run whose loss is not finite, and says where that came from.
-
-    Args:
-        comm: the other ranks.
-        source: the data that the loss is of.
-        what: "training" or "validation".
-    """
+    """Ends a run whose `what` loss, "training" or "validation", is not finite, and says where that came from."""
 
     comm: Communicator
     source: Source

@@ -11,15 +11,15 @@ from data_sharding import LoadedBatch
 
 
 class Epoch(Protocol):
-    """What the loop must know of a plan."""
+    """What the loop must know of a plan; the same in all epochs, over all ranks."""
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch: the same in all."""
+        """Of updates."""
 
     @property
     def num_records(self) -> int:
-        """Records of an epoch, over all ranks."""
+        """Of all ranks."""
 
 
 class Loader(AbstractContextManager["Loader"], Protocol):

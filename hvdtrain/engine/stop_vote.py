@@ -44,13 +44,7 @@ def no_saves() -> tuple[bool, int]:
 
 @dataclass(eq=False)
 class StopVote:
-    """Whether to stop: the same answer on all ranks after the same step.
-
-    Args:
-        comm: the other ranks.
-        asked: whether this rank should stop.
-        saves: what this rank knows of checkpoints.
-    """
+    """Whether to stop: the same answer on all ranks after the same step."""
 
     comm: Communicator
     asked: StopRequest
@@ -77,11 +71,7 @@ class StopVote:
         return self.decided
 
     def after_step(self, steps: int = 1) -> bool:
-        """To be called after each step, of training or validation; returns `decided`. Collective.
-
-        Args:
-            steps: how many there were since the last call, the same on all ranks: those of one call of the adapter.
-        """
+        """Count a call of the adapter with `steps` updates, or a batch of validation; returns `decided`. Collective."""
         if self.decided:
             return True
         self._steps += steps

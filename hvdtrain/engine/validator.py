@@ -19,14 +19,7 @@ from hvdtrain.engine.stop_vote import StopVote
 
 @dataclass(eq=False)
 class Validator:
-    """Measures the model on the validation data.
-
-    Args:
-        adapter: the model.
-        comm: the other ranks.
-        source: the data.
-        limits: how many records may be damaged.
-    """
+    """Measures the model on the validation data."""
 
     adapter: Adapter
     comm: Communicator
@@ -40,9 +33,8 @@ class Validator:
     def measure(self, step: int, vote: StopVote, when_read: Callable[[], None]) -> ReducedMetrics | None:
         """Means over all records, after `step` updates; None where a request stopped it. Collective.
 
-        `when_read` is called once the last batch is here, before the model has seen it.
-
-        A part says nothing: the run that continues validates again.
+        A part says nothing: the run that continues validates again. `when_read` is called once the last batch is here,
+        before the model has seen it.
 
         Raises:
             HvdtrainError: on all ranks; the loss is not finite, or too many records are damaged.

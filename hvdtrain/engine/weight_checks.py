@@ -49,7 +49,6 @@ class WeightChecks:
         """The digest that the weights of a checkpoint must have; None where nothing is to be compared. Collective.
 
         Args:
-            step: of the checkpoint, before which what ranks have of their own was averaged.
             copies: whether this rank has copied its state for it; such copies are compared later.
 
         Raises:
@@ -68,10 +67,11 @@ class WeightChecks:
         self.known_equal = max(self.known_equal, step)
 
     def refuse(self, step: int) -> Never:
-        """The copies for the checkpoint of `step` were different. Collective.
+        """The copies for the checkpoint of `step` were different: tell what differs now, perhaps some steps later.
+        Collective.
 
         Raises:
-            DivergenceError: on all ranks; tells what differs now, which may be some steps later.
+            DivergenceError: on all ranks.
         """
         average_rank_local_state(self.comm, self.adapter)
         self._refuse(_at(step))

@@ -26,23 +26,15 @@ _PIECE_BYTES: Final = 4 * 2**20  # bounds what is copied; a multiple of every dt
 
 
 class _Reference(NamedTuple):
-    """The rank with which others are compared, and the arrays of its stage in their order.
-
-    Attributes:
-        rank: that has them.
-        arrays: name, dtype, shape and checksum of each.
-    """
+    """The rank with which others are compared, and name, dtype, shape and checksum of each array of its stage, in
+    order."""
 
     rank: int
     arrays: list[tuple[str, str, list[int], int]]
 
 
 def ranks_unlike_first(by_rank: Sequence[tuple[int, object]]) -> list[int]:
-    """The ranks whose value is not that of the first rank with the same stage.
-
-    Args:
-        by_rank: stage and value of each rank.
-    """
+    """The ranks whose value is not the first one of their stage. `by_rank` has stage and value of each."""
     first = {stage: value for stage, value in reversed(by_rank)}
     return [rank for rank, (stage, value) in enumerate(by_rank) if value != first[stage]]
 
@@ -53,8 +45,7 @@ def divergence(comm: Communicator, state: State, stage: int, when: str, known: i
     It names the ranks, the first arrays that differ, in how many numbers, and by how much.
 
     Args:
-        state: this rank's arrays; weights and buffers are compared.
-        stage: those of ranks with the same one are compared.
+        stage: weights and buffers of ranks with the same one are compared.
         when: they differed, perhaps some steps ago: local SGD makes them equal again.
         known: the last step after which they were known to be equal, if there was one.
     """

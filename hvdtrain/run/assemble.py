@@ -18,11 +18,10 @@ from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
-from hvdtrain.engine.saves import SavePolicy
+from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.state_sync import whole_state
 from hvdtrain.engine.stop_vote import StopRequest

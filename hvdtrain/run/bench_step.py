@@ -35,13 +35,8 @@ _EPOCHS_OF_A_LONG_RUN = 10**6
 
 @dataclass(frozen=True)
 class Protocol:
-    """How much is measured; the defaults are Horovod's.
-
-    Args:
-        warmup_batches: steps that do not count: they compile, choose kernels, connect.
-        batches_per_iter: steps that are timed together.
-        iters: timed iterations.
-    """
+    """How much is measured; the defaults are Horovod's. Steps of `warmup_batches` do not count: they compile, choose
+    kernels, connect. Each of `iters` times `batches_per_iter` steps together."""
 
     warmup_batches: int = 10
     batches_per_iter: int = 10
@@ -52,8 +47,8 @@ class _Iteration(NamedTuple):
     """Of one worker.
 
     Attributes:
-        seconds: from its begin until the device had done the last step.
-        allreduce: of these, standing still and waiting for gradients of other ranks.
+        seconds: until the device had done the last step.
+        allreduce: of these, waiting for gradients of other ranks.
         loss: sum of the losses of its own records.
         skipped: updates that were left out, as their scaled gradients were not finite.
     """
@@ -65,11 +60,10 @@ class _Iteration(NamedTuple):
 
 
 def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure, and return the report, as JSON holds it, the same on all ranks. Collective.
+    """Measure the task's first batch, and return the report, as JSON holds it, the same on all ranks. Collective.
 
     Args:
-        setup: the task; its first batch is the one that is measured.
-        tell: is given each line of what Horovod's script prints; rank 0's is enough.
+        tell: receives each line of what Horovod's script prints; rank 0's is enough.
     """
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
     adapter = open_own_adapter(setup, comm)

@@ -75,12 +75,7 @@ class Totals:
 
 
 def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path | None = None) -> list[str]:
-    """What is trained, in five lines: nothing that changes the numbers is left unsaid.
-
-    Args:
-        parameters: trainable parameters of the model.
-        folder: of the run, if there is one.
-    """
+    """What is trained, in five lines: nothing that changes the numbers is left unsaid. `parameters` are trainable."""
     config, schedule, plan, installed = setup.config, setup.schedule, setup.train.plan(0), versions()
     framework = setup.task.framework
     optimizer = "the task's own optimizer" if config.optimizer is None else describe_optimizer(config)
@@ -126,12 +121,13 @@ def environment(topology: Topology) -> dict[str, Any]:
 def result(
     about: dict[str, Any], outcome: RunResult, totals: Totals, seconds: tuple[float, float], parameters: int
 ) -> dict[str, Any]:
-    """Content of result.json. Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means
-    over ranks. "memory_bytes" is the most of each rank at a line of metrics: of its process, and of its GPU.
+    """Content of result.json.
+
+    Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means over ranks. "memory_bytes"
+    is the most of each rank at a line of metrics: of its process, and of its GPU.
 
     Args:
         about: what the run is: framework, task, world size, global batch size, what was tuned.
-        outcome: what the engine returned.
         totals: sums over this process's part of the run.
         seconds: of the whole run, and of these until training began.
         parameters: trainable parameters of the model.

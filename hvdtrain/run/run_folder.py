@@ -67,10 +67,8 @@ class RunFolder:
         self._lock.release()
 
     def open_log(self, rank: int, level: str = "info") -> None:
-        """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
-
-        Args:
-            level: the least one of what the file is given: debug, info, warning or error.
+        """Append this rank's log records from `level` on to logs/rank_N.log; rank 0's warnings go to standard error,
+        too.
 
         Raises:
             UsageError: the folder cannot be written on this rank's host.

@@ -46,7 +46,7 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 def _checkpoint_named(resume: str) -> Checkpoint:
     if "://" not in resume:
         return checkpoint_at(Path(resume))
-    from hvdtrain.checkpoints.remote_run import checkpoint_behind  # imports fsspec
+    from hvdtrain.checkpoints.remote_folder import checkpoint_behind
 
     return checkpoint_behind(resume, "--resume")
 

@@ -83,11 +83,7 @@ def _derived_ports(job: str) -> tuple[int, ...]:
 
 
 def resolve(host: str) -> str:
-    """The IPv4 address of `host`; Horovod's store client knows no other kind.
-
-    Raises:
-        HvdtrainError: the name does not resolve.
-    """
+    """The IPv4 address of `host`: Horovod's store client knows no other kind. HvdtrainError where there is none."""
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
@@ -99,8 +95,11 @@ def resolve(host: str) -> str:
 
 
 def address_to_serve(point: MeetingPoint, topology: Topology) -> str:
-    """The one address on which rank 0 listens. Many systems resolve a host's own name to loopback, which only that host
-    reaches; where other hosts take part, the address that leads to them is used instead."""
+    """The one address on which rank 0 listens.
+
+    Many systems resolve a host's own name to loopback, which only that host reaches; where other hosts take part, the
+    address that leads to them is used instead.
+    """
     address = resolve(point.host)
     is_asked_for = point.host == "localhost" or point.host.startswith("127.")
     if not ipaddress.ip_address(address).is_loopback or topology.num_nodes == 1 or is_asked_for:

@@ -1,7 +1,7 @@
 """Connect ranks whose launcher only starts processes: plain `srun`, torchrun, RANK and WORLD_SIZE by hand.
 
-Rank 0 serves Horovod's own store protocol at the address in the launcher's variables; all ranks connect to it and
-learn each other's hosts, and Horovod gets the result in its variables, as from horovodrun.
+Rank 0 serves Horovod's own store protocol; all ranks connect to it and learn each other's hosts, and Horovod gets the
+result in its variables, as from horovodrun.
 """
 
 import errno

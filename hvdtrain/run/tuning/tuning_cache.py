@@ -93,7 +93,7 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
     """The same for two jobs whose steps take as long. Collective: it asks all ranks for their machines.
 
     Args:
-        state: of the adapter, for the names, shapes and dtypes of weights.
+        state: of the adapter, for names, shapes and dtypes of weights.
         threads: of the adapter.
     """
     machine = [_processor(), device_kind(setup.task.framework), os.cpu_count(), threads, comm.topology.local_size]
