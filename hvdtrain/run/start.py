@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_sharding.storage import is_remote
 from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.kept_copy import kept_copy
@@ -44,7 +45,7 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 
 
 def _checkpoint_named(resume: str) -> Checkpoint:
-    if "://" not in resume:
+    if not is_remote(resume):
         return checkpoint_at(Path(resume))
     from hvdtrain.checkpoints.remote_folder import checkpoint_behind
 
