@@ -118,19 +118,19 @@ def _newest_step(run: Path) -> int:
 
 def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
     first, end = number * per_epoch, (number + 1) * per_epoch
-    own = [segment for segment in segments if first <= segment["first"] < end]
-    parts = [_segment(folder / segment["file"], records) for segment in own]
+    of_epoch = [segment for segment in segments if first <= segment["first"] < end]
+    parts = [_segment(folder / segment["file"], records) for segment in of_epoch]
     audit = CoverageAudit.union([CoverageAudit(records), *parts])
-    damaged = tuple(sorted({record_id for segment in own for record_id in segment["damaged"]}))
+    damaged = tuple(sorted({record_id for segment in of_epoch for record_id in segment["damaged"]}))
     audit.exclude(np.array(damaged, np.int64))
     is_last = not any(segment["first"] >= end for segment in segments)
     return EpochCoverage(
         epoch=number,
         audit=audit,
-        steps=sum(segment["end"] - segment["first"] for segment in own),
+        steps=sum(segment["end"] - segment["first"] for segment in of_epoch),
         of_steps=per_epoch,
-        gaps=tuple(_gaps(first, max((s["end"] for s in own), default=first) if is_last else end, own)),
-        world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in own)),
+        gaps=tuple(_gaps(first, max((s["end"] for s in of_epoch), default=first) if is_last else end, of_epoch)),
+        world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in of_epoch)),
         damaged=damaged,
     )
 

@@ -46,13 +46,13 @@ class Drill:
     def rows(self) -> list[tuple[str, str]]:
         """For a table."""
         seconds = sorted(restart["seconds"] for restart in self.goodput.get("restarts", ()))
-        told = f"{statistics.median(seconds):.1f} s in the middle, {seconds[-1]:.1f} s at most" if seconds else "none"
+        waits = f"{statistics.median(seconds):.1f} s in the middle, {seconds[-1]:.1f} s at most" if seconds else "none"
         return [
             ("faults", str(len(self.done))),
             ("ended", "well" if self.code == 0 else f"with exit code {self.code}"),
             ("coverage", "exact" if self.exact else "NOT exact: see hvdtrain shard verify"),
             ("restarts", str(len(seconds))),
-            ("until training went on", told),
+            ("until training went on", waits),
             ("steps trained again", str(self.goodput.get("lost_steps", "?"))),
             ("goodput", f"{self.goodput.get('share', 0):.0%} of the time trained the final weights"),
         ]

@@ -65,8 +65,10 @@ def entries(path: Path) -> list[Entry]:
         return [_entry(alone, ())]
     store, path = store_at(path), followed(path)
     names = _pointers(store.folder)
-    found = [_entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()]
-    return [entry for entry in found if entry.path == path] or found
+    all_entries = [
+        _entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()
+    ]
+    return [entry for entry in all_entries if entry.path == path] or all_entries
 
 
 def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
@@ -81,14 +83,14 @@ def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
     run, named = run_at(url)
     try:
         pointed = {pointer: run.pointed(pointer) for pointer in POINTERS}
-        for name in (found := [named] if named else run.names()):
+        for name in (wanted := [named] if named else run.names()):
             with TemporaryDirectory(prefix="hvdtrain-checkpoint-") as scratch:
                 run.bring(name, Path(scratch, name), arrays)
                 names = tuple(pointer for pointer in POINTERS if pointed[pointer] == name)
                 yield replace(_entry(Path(scratch, name), names), size=run.size(name), written=None)
     except OSError as error:
         raise UsageError(f"The run cannot be read: {error}.", "It was given as RUN.", "check the URL.") from error
-    if not found:
+    if not wanted:
         raise UsageError(f"{url} holds no checkpoint.", "It was given as RUN.", "check the URL.")
 
 
@@ -110,13 +112,13 @@ def problems(entry: Entry) -> Iterator[str]:
             yield f"{name} is damaged: its SHA-256 is not that of the manifest"
 
 
-def superfluous(found: list[Entry], keep: int) -> list[Entry]:
+def superfluous(checkpoints: list[Entry], keep: int) -> list[Entry]:
     """All but the newest `keep` that are sound, what `latest` or `best` names, and the best that those kept know."""
-    stays = [entry for entry in found if entry.names]
-    sound = (entry for entry in reversed(found) if not any(problems(entry)))
+    stays = [entry for entry in checkpoints if entry.names]
+    sound = (entry for entry in reversed(checkpoints) if not any(problems(entry)))
     stays += islice(sound, keep)
     best = {history["best"]["step"] for entry in stays if (history := _history(entry)) and history.get("best")}
-    return [entry for entry in found if entry not in stays and entry.step not in best]
+    return [entry for entry in checkpoints if entry not in stays and entry.step not in best]
 
 
 def _history(entry: Entry) -> dict[str, Any]:

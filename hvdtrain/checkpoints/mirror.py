@@ -47,25 +47,25 @@ class Mirror:
         """
         file = self._run / _ID
         try:
-            own = file.read_bytes() if file.is_file() else None
+            run_id = file.read_bytes() if file.is_file() else None
             theirs = self._folder.read(_ID)
             if theirs is None:
-                own = own or os.urandom(8).hex().encode()
-                self._folder.replace(_ID, own, Version(None))
-            elif own is None and adopts and not self._store.paths():
-                own = theirs
-            if theirs not in (None, own):
+                run_id = run_id or os.urandom(8).hex().encode()
+                self._folder.replace(_ID, run_id, Version(None))
+            elif run_id is None and adopts and not self._store.paths():
+                run_id = theirs
+            if theirs not in (None, run_id):
                 raise UsageError(
                     f"{self._folder.url} holds the checkpoints of another run.",
                     "This run would remove them.",
                     "give another --checkpoint-url, or continue that run with --resume auto and a new --output-dir.",
                 )
-            write_atomically(file, own or b"")
+            write_atomically(file, run_id or b"")
         except OSError as error:
             raise self._unusable(error) from error
 
     def fetch(self) -> None:
-        """Bring the newest sound checkpoint here if it is newer than all that are here, with the account and metrics.
+        """Bring the newest sound checkpoint here if it is newer than all that are here, with the ledger and metrics.
 
         Raises:
             UsageError: the store cannot be read: starting again from the beginning must be the user's choice.
@@ -152,7 +152,7 @@ class Mirror:
         return True
 
     def _fetch_rest(self) -> None:
-        """The account of used records and the metrics take the place of older ones that are here."""
+        """The ledger of used records and the metrics take the place of older ones that are here."""
         audit = self._run / "audit"
         audit.mkdir(parents=True, exist_ok=True)
         for name, size in self._folder.sizes("audit").items():

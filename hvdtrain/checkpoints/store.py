@@ -59,7 +59,7 @@ class CheckpointStore:
         self._make_latest(path)
         known = position.history.best
         self._point_to(best or known)
-        self._remove_superfluous(path, {one for one in (best, known) if one is not None})
+        self._remove_superfluous(path, {entry for entry in (best, known) if entry is not None})
         if self.copy is not None:
             self.copy(path)
         return path
@@ -90,10 +90,10 @@ class CheckpointStore:
             self._point_to(best)
 
     def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
-        stays = {self._path(one.step) for one in best} | {self._named("best")}
+        stays = {self._path(entry.step) for entry in best} | {self._named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
-        older = [one for one in paths[: max(0, end - self.keep)] if one not in stays]
+        older = [path for path in paths[: max(0, end - self.keep)] if path not in stays]
         for superfluous in older + paths[end:]:
             _log.info("removing %s", superfluous)
             remove_checkpoint(superfluous)
@@ -135,10 +135,10 @@ class CheckpointStore:
         """All checkpoint folders, the oldest first."""
         if not self.folder.is_dir():
             return []
-        found = [
+        numbered = [
             (int(match[1]), path) for path in self.folder.iterdir() if (match := CHECKPOINT_NAME.fullmatch(path.name))
         ]
-        return [path for _, path in sorted(found)]
+        return [path for _, path in sorted(numbered)]
 
     def _newest_first(self) -> list[Path]:
         """Those up to `latest` first: later ones are of a branch that training has left."""

@@ -157,5 +157,5 @@ def _is_usable(comm: Communicator, hvd: Any) -> bool:
         return False
     from mpi4py import MPI
 
-    own = MPI.COMM_WORLD
-    return (own.Get_rank(), own.Get_size()) == (comm.topology.rank, comm.topology.size)
+    world = MPI.COMM_WORLD
+    return (world.Get_rank(), world.Get_size()) == (comm.topology.rank, comm.topology.size)

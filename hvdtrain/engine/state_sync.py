@@ -62,8 +62,8 @@ def without_means_in_common(comm: Communicator, stage: int, arrays: State) -> St
 
 def _from_first(comm: Communicator, stage: int, arrays: State) -> State:
     # The ranks of the first replica are numbered as their stages are.
-    own = save(stored(arrays)) if comm.topology.rank == stage else b""
-    common = restored(load(gather_bytes(comm, own, "hvdtrain.buffers.first")[stage]))
+    message = save(stored(arrays)) if comm.topology.rank == stage else b""
+    common = restored(load(gather_bytes(comm, message, "hvdtrain.buffers.first")[stage]))
     other = {name: array for name, array in common.items() if array.tobytes() != arrays[name].tobytes()}
     if other:
         names = ", ".join(name.partition("/")[2] for name in other)
@@ -117,10 +117,12 @@ def broadcast_state(comm: Communicator, state: State | None) -> State:
     """
     if comm.topology.is_root and state is None:
         raise ValueError("rank 0 must give the state to broadcast")
-    own = state if comm.topology.is_root and state is not None else {}
-    described = [[name, dtype_text(array.dtype), list(array.shape)] for name, array in own.items()]
+    source = state if comm.topology.is_root and state is not None else {}
+    described = [[name, dtype_text(array.dtype), list(array.shape)] for name, array in source.items()]
     layout = broadcast_json(comm, described, "hvdtrain.named_arrays.names")
-    common = own if comm.topology.is_root else {name: np.empty(shape, dtype_of(dtype)) for name, dtype, shape in layout}
+    common = (
+        source if comm.topology.is_root else {name: np.empty(shape, dtype_of(dtype)) for name, dtype, shape in layout}
+    )
     for group in _small_ones_together([bytes_of(array) for array in common.values()]):
         _broadcast_bytes(comm, group)
     return common
@@ -215,9 +217,9 @@ def weights_in_common(comm: Communicator, adapter: Adapter, when: str, known: in
     Raises:
         DivergenceError: see `assert_equal_weights`.
     """
-    own = assert_equal_weights(comm, adapter.view_weights(), when, adapter.stage or 0, known)
+    local_hash = assert_equal_weights(comm, adapter.view_weights(), when, adapter.stage or 0, known)
     if adapter.stage is None:
-        return own
+        return local_hash
     is_root = comm.topology.is_root
     whole = whole_state(comm, adapter, is_root)
     return str(broadcast_json(comm, weights_hash(whole) if is_root else "", "hvdtrain.weights.whole"))

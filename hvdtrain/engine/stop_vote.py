@@ -104,8 +104,8 @@ class StopVote:
         step_seconds = (now - self._posted_at) / max(1, self._steps)
         self._posted_at, self._steps = now, 0
         is_due, ended = self.saves()
-        own = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
-        self._pending = self.comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
+        ballot = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
+        self._pending = self.comm.start_allreduce(ballot, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:

@@ -1,8 +1,8 @@
 """How fast training steps are, by the protocol of Horovod's synthetic benchmark, through `Adapter.train_step` itself.
 
 The protocol is that of Horovod's examples/pytorch/pytorch_synthetic_benchmark.py (v0.28.1): the same batch again and
-again, some batches to warm up, then iterations of some batches each, whose mean speed is told with 1.96 standard
-deviations. Each worker counts its own time, and rank 0's is told, times the number of workers.
+again, some batches to warm up, then iterations of some batches each, whose mean speed is shown with 1.96 standard
+deviations. Each worker counts its own time, and rank 0's is shown, times the number of workers.
 """
 
 import inspect
@@ -75,8 +75,8 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     tell(f"Batch size: {len(batch.ids)}")
     tell(f"Number of {device}s: {comm.topology.size}")
 
-    def tell_speed(number: int, one: _Iteration) -> None:
-        tell(f"Iter #{number}: {_speed(batch, protocol, one):.1f} {unit}/sec per {device}")
+    def tell_speed(number: int, iteration: _Iteration) -> None:
+        tell(f"Iter #{number}: {_speed(batch, protocol, iteration):.1f} {unit}/sec per {device}")
 
     def train(steps: range) -> None:
         for first in steps[:: setup.config.steps_per_call]:
@@ -86,9 +86,9 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     iterations = _run(adapter, train, protocol, tell_speed)
     workers = [
         [_Iteration(*values) for values in worker]
-        for worker in gather_json(comm, [list(one) for one in iterations], "hvdtrain.bench.iterations")
+        for worker in gather_json(comm, [list(iteration) for iteration in iterations], "hvdtrain.bench.iterations")
     ]
-    speeds = [_speed(batch, protocol, one) for one in workers[0]]
+    speeds = [_speed(batch, protocol, iteration) for iteration in workers[0]]
     mean, spread = float(np.mean(speeds)), 1.96 * float(np.std(speeds))
     size = setup.config.parallel.replicas_of(comm.topology.size)  # all stages of a replica have the same batch
     tell(f"{unit.capitalize()}/sec per {device}: {mean:.1f} +-{spread:.1f}")
@@ -101,7 +101,7 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
         "total": {"mean": size * mean, "interval": size * spread},
         "iterations": speeds,
         "seconds_per_step": [_per_step(protocol, worker) for worker in workers],
-        "skipped_updates": sum(one.skipped for one in workers[0]),
+        "skipped_updates": sum(iteration.skipped for iteration in workers[0]),
         "loss": _last_loss(workers, protocol, setup),
     }
 
@@ -135,7 +135,9 @@ def _speed(batch: LoadedBatch, protocol: Protocol, iteration: _Iteration) -> flo
 def _per_step(protocol: Protocol, worker: list[_Iteration]) -> dict[str, float]:
     """Mean seconds of one worker's step, and how they split."""
     steps = protocol.iters * protocol.batches_per_iter
-    whole, waiting = (sum(getattr(one, name) for one in worker) / steps for name in ("seconds", "allreduce"))
+    whole, waiting = (
+        sum(getattr(iteration, name) for iteration in worker) / steps for name in ("seconds", "allreduce")
+    )
     return {"step": whole, "allreduce": waiting, "compute": max(0.0, whole - waiting)}
 
 

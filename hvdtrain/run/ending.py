@@ -135,8 +135,8 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None, 
     for name, value in result["metrics"].items():
         table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
     if best := result["best"]:
-        told = f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
-        table.add_row("best checkpoint", told)
+        where = f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
+        table.add_row("best checkpoint", where)
     if result["stopped_early"]:
         table.add_row("stopped early", StoppedEarly(**result["stopped_early"]).reason)
     table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")

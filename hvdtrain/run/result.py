@@ -1,4 +1,4 @@
-"""What is told of a run: five lines at its start, env.json, and result.json at its end."""
+"""What a run says of itself: five lines at its start, env.json, and result.json at its end."""
 
 import os
 import platform
@@ -48,8 +48,8 @@ class Totals:
                     self.first_loss = event.values["loss"]
             case events.Evaluated(seconds=seconds, rank_seconds=ranks):
                 self.validation_seconds += seconds
-                own = [Seconds(validation=validation) for validation in ranks]
-                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, own, strict=True)]
+                validations = [Seconds(validation=validation) for validation in ranks]
+                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, validations, strict=True)]
             case events.CheckpointDurable(seconds=seconds):
                 self.checkpoint_seconds += seconds
 
@@ -99,12 +99,12 @@ def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path 
 def _workers(topology: Topology) -> str:
     """How many, who started them, and what says so: "2 workers by horovodrun on 1 node (HOROVOD_SIZE=2)"."""
     source = topology.source.get("size", "")
-    told = f" ({source.removeprefix('default: ')})" if source else ""
+    decided_by = f" ({source.removeprefix('default: ')})" if source else ""
     if topology.launcher == "single":
-        return f"1 worker{told}"
+        return f"1 worker{decided_by}"
     workers = "1 worker" if topology.size == 1 else f"{topology.size} workers"
     nodes = "1 node" if topology.num_nodes == 1 else f"{topology.num_nodes} nodes"
-    return f"{workers} by {topology.launcher} on {nodes}{told}"
+    return f"{workers} by {topology.launcher} on {nodes}{decided_by}"
 
 
 def shown_path(path: Path) -> str:

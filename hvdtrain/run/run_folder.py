@@ -80,15 +80,15 @@ class RunFolder:
             raise unwritable(self.path, error) from error
         handler.setLevel(level.upper())
         handler.setFormatter(LogFormatter())
-        own = logging.getLogger("hvdtrain")
-        own.addHandler(handler)
+        logger = logging.getLogger("hvdtrain")
+        logger.addHandler(handler)
         if rank == 0:
             console = logging.StreamHandler()
             console.setLevel(logging.WARNING)
             console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
-            own.addHandler(console)
-        own.setLevel(min(handler.level, logging.WARNING))
-        own.propagate = False
+            logger.addHandler(console)
+        logger.setLevel(min(handler.level, logging.WARNING))
+        logger.propagate = False
 
 
 def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunFolder:
@@ -107,9 +107,9 @@ def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunF
 
 def close_logs() -> None:
     """Close what `RunFolder.open_log` opened, for a process that continues after its run."""
-    own = logging.getLogger("hvdtrain")
-    for handler in list(own.handlers):
-        own.removeHandler(handler)
+    logger = logging.getLogger("hvdtrain")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
         handler.close()
 
 

@@ -154,9 +154,9 @@ def restore_and_broadcast(
     position = Position.from_json(broadcast_json(comm, position.to_json(), "hvdtrain.start.position"))
     if adapter.stage is not None:
         adapter.gather_state(comm, comm.topology.is_root and checkpoint is None)
-    own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
-    state = broadcast_state(comm, own)
-    del own  # a checkpoint's arrays, or views of the adapter's
+    start = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
+    state = broadcast_state(comm, start)
+    del start  # a checkpoint's arrays, or views of the adapter's
     agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
     del state
     weights_in_common(comm, adapter, "Before training")

@@ -21,7 +21,7 @@ _LAST_ANSWER_SECONDS = 0.5  # for answers that are being sent when the server st
 _STOP_SECONDS = 5.0
 
 Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Serves a connection whose first line is no HTTP request of ours."""
+"""Serves a connection whose first line is not an HTTP request of ours."""
 
 
 @dataclass(eq=False)

@@ -46,19 +46,19 @@ class StepTimer:
             remaining: how many updates are to come.
             most_seconds: that all looks may take.
         """
-        own = [self._seconds(1), self._seconds(FIRST_STEPS - 1)]
-        first, step = self.comm.allreduce(np.array(own), "hvdtrain.tuning.step", "max").tolist()
+        seconds = [self._seconds(1), self._seconds(FIRST_STEPS - 1)]
+        first, step = self.comm.allreduce(np.array(seconds), "hvdtrain.tuning.step", "max").tolist()
         change = max(0.0, first - step) if self.adapter.compiles_buckets else 0.0
         looks = affordable(arms, remaining, step, change, most_seconds)
         return {} if looks is None else self._looked(looks, use)
 
     def _looked(self, looks: Looks, use: Callable[[int], object]) -> Times:
-        own = []
+        seconds_of_looks = []
         for arm in looks.order:
             use(arm)
             self._seconds(1)
-            own.append(self._seconds(looks.steps))
-        slowest = self.comm.allreduce(np.array(own), "hvdtrain.tuning.looks", "max").tolist()
+            seconds_of_looks.append(self._seconds(looks.steps))
+        slowest = self.comm.allreduce(np.array(seconds_of_looks), "hvdtrain.tuning.looks", "max").tolist()
         times: Times = {}
         for arm, seconds in zip(looks.order, slowest, strict=True):
             times.setdefault(arm, []).append(seconds)
@@ -198,8 +198,8 @@ def _listed(times: Times, unit: int, name: str) -> str:
 
 def _common_threads(adapter: TunableAdapter, comm: Communicator) -> int:
     """Of each worker, if all have as many; else 0."""
-    own = np.array([adapter.threads, -adapter.threads])
-    most, least = comm.allreduce(own, "hvdtrain.tuning.threads", "max").tolist()
+    limits = np.array([adapter.threads, -adapter.threads])
+    most, least = comm.allreduce(limits, "hvdtrain.tuning.threads", "max").tolist()
     return int(most) if most == -least else 0
 
 

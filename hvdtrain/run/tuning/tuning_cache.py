@@ -51,7 +51,7 @@ class Tuned:
         """What `to_json` made. KeyError, TypeError or ValueError: of something else."""
         cap, threads = float(content["bucket_cap_mb"]), content["threads"]
         if not 0 < cap < float("inf") or not (threads is None or int(threads) > 0):
-            raise ValueError(f"{content} is no choice")
+            raise ValueError(f"{content} is not a choice")
         return cls(int(cap * MIB), threads, source)
 
     def to_json(self) -> dict[str, Any]:
