@@ -20,23 +20,15 @@ from hvdtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class EpochCoverage:
-    """What the committed steps of one epoch were trained on.
-
-    Attributes:
-        audit: which records, without damaged ones.
-        steps: committed steps; `of_steps`: steps that an epoch has.
-        gaps: steps that no segment accounts for, as [first, end) counted from the start of training.
-        world_sizes: numbers of workers that took part, in the order of time.
-        damaged: ids of records that were left out.
-    """
+    """What the committed steps of one epoch were trained on."""
 
     epoch: int
-    audit: CoverageAudit
-    steps: int
-    of_steps: int
-    gaps: tuple[tuple[int, int], ...]
-    world_sizes: tuple[int, ...]
-    damaged: tuple[int, ...]
+    audit: CoverageAudit  # which records, without damaged ones
+    steps: int  # committed ones
+    of_steps: int  # of an epoch
+    gaps: tuple[tuple[int, int], ...]  # steps that no segment accounts for, as [first, end) since the start
+    world_sizes: tuple[int, ...]  # numbers of workers that took part, in the order of time
+    damaged: tuple[int, ...]  # ids of records that were left out
 
     @property
     def finished(self) -> bool:
@@ -51,17 +43,12 @@ class EpochCoverage:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """All epochs of a run, and the catalog that gives record ids their meaning.
-
-    Attributes:
-        first_step: where the audit begins; above 0 if the run resumed another run's checkpoint without its audit.
-        unaccounted: updates that the newest checkpoint has, and the audit does not.
-    """
+    """All epochs of a run, and the catalog that gives record ids their meaning."""
 
     catalog: Catalog
     epochs: tuple[EpochCoverage, ...]
-    first_step: int
-    unaccounted: int
+    first_step: int  # where the audit begins; above 0 if the run resumed another run's checkpoint without its audit
+    unaccounted: int  # updates that the newest checkpoint has, and the audit does not
 
     @property
     def exact(self) -> bool:

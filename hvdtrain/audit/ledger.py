@@ -1,8 +1,8 @@
 """Which records training has used: the data from which `hvdtrain shard verify` proves its result.
 
-    RUN/audit/catalog.npz      the training records: which record an id is RUN/audit/ledger.jsonl     one line for each
-    start of the run and each segment of steps, in the order of time RUN/audit/segment_*.bin    the ids that a segment's
-    steps were trained on, all ranks together
+    RUN/audit/catalog.npz      the training records: which record an id is
+    RUN/audit/ledger.jsonl     one line for each start of the run and each segment of steps, in the order of time
+    RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
 
 A segment is written before the checkpoint that ends it. The next start's line says at which checkpoint it resumed: what
 counts are the segments that led to it, and not the steps that a crash undid.
@@ -51,21 +51,14 @@ class Records(Protocol):
 
 @dataclass(eq=False)
 class CoverageLedger:
-    """Counts the records of committed steps, on every rank; writes them on rank 0.
-
-    Args:
-        folder: RUN/audit.
-        steps_per_epoch: of the plan.
-        quarantine: folder that keeps the bytes of damaged records; None: they are only named.
-        origin: RUN/audit of another run, if this run resumes from its checkpoint.
-    """
+    """Counts the records of committed steps, on every rank; writes them on rank 0."""
 
     comm: Communicator
-    folder: Path
+    folder: Path  # RUN/audit
     records: Records
-    steps_per_epoch: int
-    quarantine: Path | None = None
-    origin: Path | None = None
+    steps_per_epoch: int  # of the plan
+    quarantine: Path | None = None  # folder that keeps the bytes of damaged records; None: they are only named
+    origin: Path | None = None  # RUN/audit of another run, if this run resumes from its checkpoint
 
     def __post_init__(self) -> None:
         self._first = 0

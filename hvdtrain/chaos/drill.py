@@ -18,25 +18,15 @@ _STUCK_SECONDS: Final = 600.0
 
 @dataclass
 class Drill:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        code: exit code of the launcher.
-        done: what was done to the job.
-        exact: whether each finished epoch used every record once.
-        goodput: as in result.json; empty where the job left no result.
-        weights: hash of the final weights, "" where there are none.
-        updates: of the whole training.
-        measures: the last ones, by name, such as "val_accuracy".
-    """
-
-    code: int
-    done: list[str] = field(default_factory=list)
-    exact: bool = False
-    goodput: dict[str, Any] = field(default_factory=dict)
-    weights: str = ""
-    updates: int = 0
-    measures: dict[str, float] = field(default_factory=dict)
+    code: int  # exit code of the launcher
+    done: list[str] = field(default_factory=list)  # what was done to the job
+    exact: bool = False  # whether each finished epoch used every record once
+    goodput: dict[str, Any] = field(default_factory=dict)  # as in result.json; empty where the job left no result
+    weights: str = ""  # hash of the final weights, "" where there are none
+    updates: int = 0  # of the whole training
+    measures: dict[str, float] = field(default_factory=dict)  # the last ones, by name, such as "val_accuracy"
 
     @property
     def survived(self) -> bool:

@@ -38,17 +38,11 @@ CHECKPOINT_FILE = re.compile(r"(model|optimizer|extra)(?:-\d{5}-of-\d{5})?\.safe
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Equal on all ranks, and independent of how many they are.
+    """Equal on all ranks, and independent of how many they are."""
 
-    Attributes:
-        step: updates done since the start of training; with the plan this says which record comes next.
-        samples_seen: real (unmasked) samples in those updates, over all ranks.
-        history: of the validations at the ends of epochs.
-    """
-
-    step: int = 0
-    samples_seen: int = 0
-    history: ValidationHistory = ValidationHistory()
+    step: int = 0  # updates done since the start of training; with the plan this says which record comes next
+    samples_seen: int = 0  # real (unmasked) samples in those updates, over all ranks
+    history: ValidationHistory = ValidationHistory()  # of the validations at the ends of epochs
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Position":
@@ -76,16 +70,11 @@ class DamagedCheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in memory.
+    """A checkpoint in memory."""
 
-    Attributes:
-        state: named arrays, as `Adapter.state` gives them.
-        about: what else the manifest says: framework, task, plan, world size that wrote it, config, versions.
-    """
-
-    state: State
+    state: State  # named arrays, as `Adapter.state` gives them
     position: Position
-    about: dict[str, Any]
+    about: dict[str, Any]  # what else the manifest says: framework, task, plan, world size, config, versions
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, write: WriteFiles | None = None) -> None:

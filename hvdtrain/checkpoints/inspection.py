@@ -17,24 +17,15 @@ from hvdtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class Entry:
-    """One checkpoint.
-
-    Attributes:
-        names: which of the pointers lead to it, "latest" and "best".
-        step: updates before it; None if its manifest cannot be read, and `problem` says why.
-        samples: real samples in these updates.
-        world_size: workers of the job that wrote it; None if the manifest does not say.
-        size: bytes of its files.
-        written: seconds since the epoch; None where that is not known.
-    """
+    """One checkpoint."""
 
     path: Path
-    names: tuple[str, ...]
-    size: int
-    written: float | None
-    step: int | None = None
-    samples: int = 0
-    world_size: int | None = None
+    names: tuple[str, ...]  # which of the pointers lead to it, "latest" and "best"
+    size: int  # bytes of its files
+    written: float | None  # seconds since the epoch; None where that is not known
+    step: int | None = None  # updates before it; None if its manifest cannot be read, and `problem` says why
+    samples: int = 0  # real samples in these updates
+    world_size: int | None = None  # workers of the job that wrote it; None if the manifest does not say
     problem: str = ""
 
     @property

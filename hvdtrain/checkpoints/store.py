@@ -27,17 +27,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class CheckpointStore:
-    """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only, except for `staging`.
+    """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only, except for `staging`."""
 
-    Args:
-        folder: made when the first checkpoint is saved.
-        keep: how many of the newest stay, besides the best.
-        copy: called with a checkpoint's folder once it and the pointers are on disk. Raises OSError.
-    """
-
-    folder: Path
-    keep: int
-    copy: Callable[[Path], None] | None = None
+    folder: Path  # made when the first checkpoint is saved
+    keep: int  # how many of the newest stay, besides the best
+    copy: Callable[[Path], None] | None = None  # of a folder that is on disk, with the pointers. Raises OSError
 
     def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
         """Write a checkpoint; see `put`."""

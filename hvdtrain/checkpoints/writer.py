@@ -49,22 +49,14 @@ _all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
 
 @dataclass(eq=False)
 class CheckpointWriter:
-    """Saves, on behalf of all ranks.
-
-    Args:
-        store: used by rank 0; the other writers put their parts into its folder.
-        about: what the manifest says besides position and hashes.
-        infinite: names of weights and buffers that may hold infinity.
-        writers: how many ranks write a part of each checkpoint.
-        keeps: whether rank 0 keeps a copy of the newest one in memory, if it alone writes.
-    """
+    """Saves, on behalf of all ranks."""
 
     comm: Communicator
-    store: CheckpointStore
-    about: dict[str, Any]
-    infinite: frozenset[str] = frozenset()
-    writers: int = 1
-    keeps: bool = False
+    store: CheckpointStore  # used by rank 0; the other writers put their parts into its folder
+    about: dict[str, Any]  # what the manifest says besides position and hashes
+    infinite: frozenset[str] = frozenset()  # names of weights and buffers that may hold infinity
+    writers: int = 1  # how many ranks write a part of each checkpoint
+    keeps: bool = False  # whether rank 0 keeps a copy of the newest one in memory, if it alone writes
 
     def __post_init__(self) -> None:
         ranks = writing_ranks(self.comm.topology.size, self.writers)

@@ -11,18 +11,12 @@ from hvdtrain.comm.communicator import Communicator
 
 
 class TimelineEvent(NamedTuple):
-    """What Horovod did for a tensor.
-
-    Attributes:
-        name: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", …; or the rank that was ready, in an event without a duration.
-        begin: nanoseconds of Unix time, of rank 0's clock.
-        duration: nanoseconds.
-    """
+    """What Horovod did for a tensor."""
 
     tensor: str
-    name: str
-    begin: int
-    duration: int
+    name: str  # "NEGOTIATE_ALLREDUCE", "ALLREDUCE", …; or the rank that was ready, in an event without a duration
+    begin: int  # nanoseconds of Unix time, of rank 0's clock
+    duration: int  # nanoseconds
 
 
 class Timeline:

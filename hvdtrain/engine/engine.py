@@ -31,17 +31,9 @@ from hvdtrain.slowness.stragglers import Stragglers
 
 @dataclass(eq=False)
 class Engine:
-    """Trains from a `Position` to the limits.
+    """Trains from a `Position` to the limits."""
 
-    Args:
-        adapter: the model; already equal on all ranks.
-        callbacks: receive every event, in this order.
-        asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
-        on_result: called with the result before RunEnded: no callback that fails at the end can cost it.
-        hosts: of each rank, for people; () where they are not known.
-    """
-
-    adapter: Adapter
+    adapter: Adapter  # the model; already equal on all ranks
     comm: Communicator
     train: Source
     validation: Source | None
@@ -49,12 +41,12 @@ class Engine:
     limits: RunLimits
     checkpoints: CheckpointWriter
     ledger: Ledger
-    callbacks: Sequence[events.Callback]
-    asked: StopRequest = never_asked
+    callbacks: Sequence[events.Callback]  # receive every event, in this order
+    asked: StopRequest = never_asked  # this rank to stop; then all stop soon, with a checkpoint
     early_stopping: EarlyStopping = EarlyStopping()
-    on_result: Callable[[RunResult], None] | None = None
+    on_result: Callable[[RunResult], None] | None = None  # before RunEnded, whose callbacks may fail
     save_policy: SavePolicy = SavePolicy()
-    hosts: Sequence[str] = ()
+    hosts: Sequence[str] = ()  # of each rank, for people; () where they are not known
 
     def __post_init__(self) -> None:
         plan = self.train.plan(0)  # all epochs have as many steps and records

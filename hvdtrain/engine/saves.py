@@ -22,15 +22,10 @@ from hvdtrain.stopwatch import Stopwatch
 
 @dataclass(eq=False)
 class Cadence:
-    """Asks for a checkpoint whenever enough time has passed since the last one began.
+    """Asks for a checkpoint whenever enough time has passed since the last one began."""
 
-    Args:
-        seconds: between two checkpoints; None: as Young and Daly advise, from what checkpoints cost and `mtbf`.
-        mtbf: mean seconds between failures of the job.
-    """
-
-    seconds: float | None = None
-    mtbf: float = 0.0
+    seconds: float | None = None  # between two checkpoints; None: as Young and Daly advise, by cost and `mtbf`
+    mtbf: float = 0.0  # mean seconds between failures of the job
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -64,19 +59,12 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass(frozen=True)
 class SavePolicy:
-    """How checkpoints are saved.
+    """How checkpoints are saved."""
 
-    Attributes:
-        in_background: training goes on while a checkpoint is written; False: it waits.
-        skips: a checkpoint that is due by its number of updates is left out while an earlier one is being written.
-        goes_on: training goes on without a checkpoint that could not be written.
-        cadence: asks for checkpoints by the clock; None: nothing does.
-    """
-
-    in_background: bool = False
-    skips: bool = False
-    goes_on: bool = False
-    cadence: Cadence | None = None
+    in_background: bool = False  # training goes on while a checkpoint is written; False: it waits
+    skips: bool = False  # a checkpoint that is due by its number of updates while another one is written
+    goes_on: bool = False  # training goes on without a checkpoint that could not be written
+    cadence: Cadence | None = None  # asks for checkpoints by the clock; None: nothing does
 
 
 @dataclass(eq=False)

@@ -63,17 +63,11 @@ class Validator:
 
 @dataclass(eq=False)
 class Validations:
-    """Which validation is owed, which one is the best, and whether they end training early.
+    """Which validation is owed, which one is the best, and whether they end training early."""
 
-    Args:
-        validator: None where the task has no validation data.
-        rule: compares validations.
-        steps_per_epoch: of training.
-    """
-
-    validator: Validator | None
-    rule: EarlyStopping
-    steps_per_epoch: int
+    validator: Validator | None  # None where the task has no validation data
+    rule: EarlyStopping  # compares validations
+    steps_per_epoch: int  # of training
     best: Best | None = None
 
     def resume_from(self, start: Position) -> Position:

@@ -22,16 +22,12 @@ class WeightChecks:
 
     At a checkpoint, ranks that write it compare the copy in a thread, while training goes on; the others compare their
     weights among each other before, while those copy.
-
-    Attributes:
-        finish_saves: waits for checkpoints that are under way: they are those to go on from. Collective.
-        known_equal: the last step after which all ranks were found to have the same weights.
     """
 
     comm: Communicator
     adapter: Adapter
-    finish_saves: Callable[[], None]
-    known_equal: int = 0
+    finish_saves: Callable[[], None]  # waits for checkpoints under way, to go on from. Collective
+    known_equal: int = 0  # the last step after which all ranks were found to have the same weights
 
     def after_update(self, step: int, limits: RunLimits) -> None:
         """Compare what no rank changes by itself, where that is due. Collective; no rank's weights are changed.

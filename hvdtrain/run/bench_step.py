@@ -44,19 +44,12 @@ class Protocol:
 
 
 class _Iteration(NamedTuple):
-    """Of one worker.
+    """Of one worker."""
 
-    Attributes:
-        seconds: until the device had done the last step.
-        allreduce: of these, waiting for gradients of other ranks.
-        loss: sum of the losses of its own records.
-        skipped: updates that were left out, as their scaled gradients were not finite.
-    """
-
-    seconds: float
-    allreduce: float
-    loss: float
-    skipped: int
+    seconds: float  # until the device had done the last step
+    allreduce: float  # of these, waiting for gradients of other ranks
+    loss: float  # sum of the losses of its own records
+    skipped: int  # updates that were left out, as their scaled gradients were not finite
 
 
 def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Callable[[str], None]) -> dict[str, Any]:

@@ -32,19 +32,14 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass
 class Ending:
-    """result.json and the closing table; a run that trained nothing leaves a result of its kind alone.
-
-    Attributes:
-        begin: `time.perf_counter()` when the process began its work.
-        start_seconds: from then until training began.
-    """
+    """result.json and the closing table; a run that trained nothing leaves a result of its kind alone."""
 
     setup: RunSetup
     adapter: Adapter
     folder: RunFolder
     totals: Totals
-    begin: float
-    start_seconds: float
+    begin: float  # `time.perf_counter()` when the process began its work
+    start_seconds: float  # from then until training began
     launcher: str
 
     def write(self, outcome: RunResult) -> None:

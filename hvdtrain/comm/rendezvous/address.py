@@ -23,17 +23,11 @@ _MORE = {
 
 @dataclass(frozen=True, slots=True)
 class MeetingPoint:
-    """Where rank 0 serves.
+    """Where rank 0 serves."""
 
-    Attributes:
-        job: text that all ranks of one start of one job share, and others do not.
-        host: name or address of rank 0's host, as the others know it.
-        ports: in the order in which they are tried.
-    """
-
-    job: str
-    host: str
-    ports: tuple[int, ...]
+    job: str  # text that all ranks of one start of one job share, and others do not
+    host: str  # name or address of rank 0's host, as the others know it
+    ports: tuple[int, ...]  # in the order in which they are tried
 
 
 def meeting_point(topology: Topology, environ: Mapping[str, str]) -> MeetingPoint:

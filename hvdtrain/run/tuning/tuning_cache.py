@@ -34,17 +34,11 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was chosen for a run.
+    """What was chosen for a run."""
 
-    Attributes:
-        bucket_cap: bytes of the largest bucket of gradients.
-        threads: compute threads of each worker; None: as many as without tuning.
-        source: "measurement", "cache" or "checkpoint".
-    """
-
-    bucket_cap: int
-    threads: int | None
-    source: str
+    bucket_cap: int  # bytes of the largest bucket of gradients
+    threads: int | None  # compute threads of each worker; None: as many as without tuning
+    source: str  # "measurement", "cache" or "checkpoint"
 
     @classmethod
     def from_json(cls, content: Any, source: str) -> "Tuned":

@@ -22,28 +22,18 @@ _DIFFERENT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one rank does.
-
-    Attributes:
-        phase, step: as `Activity`.
-        seconds: how long it has been doing this.
-        waits_in: the collective that it waits in; None if it waits for no rank.
-        reads: what is being read, in the phases of data.
-        computes: whether it uses the CPU.
-        last_collective: in which it waited before; "" if there was none.
-        works: whether it does something alone, for which the others wait and which has a limit of its own.
-    """
+    """What one rank does."""
 
     rank: int
     host: str
-    phase: str
+    phase: str  # as `Activity`
     step: int
-    seconds: float
-    waits_in: str | None
-    reads: str = ""
-    computes: bool = False
-    last_collective: str = ""
-    works: bool = False
+    seconds: float  # how long it has been doing this
+    waits_in: str | None  # the collective that it waits in; None if it waits for no rank
+    reads: str = ""  # what is being read, in the phases of data
+    computes: bool = False  # whether it uses the CPU
+    last_collective: str = ""  # in which it waited before; "" if there was none
+    works: bool = False  # whether it does something alone, for which the others wait and which has a limit of its own
 
 
 def explain(reports: Mapping[int, Report], size: int) -> str:

@@ -35,15 +35,10 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a rank may do the same before it is explained.
+    """How long a rank may do the same before it is explained."""
 
-    Attributes:
-        seconds: always; None: 20 times what the same has taken at most, but 30 s at least.
-        most: where `seconds` is None: at most, and where the same was not done before, which may compile.
-    """
-
-    seconds: float | None
-    most: float
+    seconds: float | None  # always; None: 20 times what the same has taken at most, but 30 s at least
+    most: float  # where `seconds` is None: at most, and where the same was not done before, which may compile
 
     def after(self, slowest: float | None) -> float:
         """`slowest`: seconds that it took at most before; None: it was not done before."""
