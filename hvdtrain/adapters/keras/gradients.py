@@ -16,8 +16,9 @@ from typing import Any, Literal, TypeVar
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from hvdtrain.adapters.keras.comm_hooks import BFloat16Sum, CommHook, Float16Sum, GradBucket, Gradient, PlainReduction
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, in_buckets
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.keras.comm_hooks import REDUCTIONS, CommHook, GradBucket, Gradient
+from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")
@@ -66,16 +67,9 @@ def reduce_gradients(
     """
     import horovod.tensorflow as hvd
 
-    size, average = hvd.size(), op == "average"
-    if size == 1:
+    if hvd.size() == 1:
         return _dense(gradients, variables)[0]
-    hook: CommHook
-    if compression == "fp16":
-        hook = Float16Sum(hvd, 1 / size, 1.0 if average else size)
-    elif compression == "bf16":
-        hook = BFloat16Sum(hvd, average)
-    else:
-        hook = PlainReduction(hvd, hvd.Average if average else hvd.Sum)
+    hook = REDUCTIONS[compression or "plain"](hvd, float(hvd.size()), average=op == "average")
     reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES)
     return reduced
 

@@ -13,13 +13,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
-from hvdtrain.adapters.sync_state import HookState, bucket_bytes, in_buckets
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.adapters.sync_state import HookState, in_buckets
 
 _BY_NUMBER = tuple(
     getattr(keras.optimizers, name)
@@ -198,7 +198,7 @@ class ShardedSync(GradientSync):
         del optimizer.add_variable_from_reference
 
 
-def open_sharded_sync(model: Any, optimizer: Any, options: TrainingOptions, waiting: Waiting) -> ShardedSync:
+def open_sharded_sync(model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> ShardedSync:
     """What --shard asks for.
 
     Raises:
@@ -208,8 +208,8 @@ def open_sharded_sync(model: Any, optimizer: Any, options: TrainingOptions, wait
 
     refuse_overwritten(model.trainable_variables)
     _require_by_number(model, optimizer)
-    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
-    return ShardedSync(model.trainable_variables, optimizer, hvd, waiting, multiplier, bucket_bytes(options))
+    variables = model.trainable_variables
+    return ShardedSync(variables, optimizer, hvd, waiting, chosen.loss_multiplier, cap=chosen.bucket_bytes)
 
 
 def _require_by_number(model: Any, optimizer: Any) -> None:

@@ -5,21 +5,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import ChosenSync, no_sparse_gradients
 from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.errors import UsageError
-from hvdtrain.topology import Topology
 
 Gather = Callable[[Any, str], Any]
 """All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
 
 
-def open_sparse_gradients(topology: Topology, waiting: Waiting) -> "SparseGradients":
+def open_sparse_gradients(chosen: ChosenSync, waiting: Waiting) -> "SparseGradients":
     """The gradient sync of --sparse-gradients allgather."""
-    if topology.is_distributed:
-        return SparseGradients(SummedGradients(open_comm_hook((), TrainingOptions()), waiting), _gather, waiting)
-    return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
+    if chosen.ranks == 1:
+        return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
+    return SparseGradients(SummedGradients(open_comm_hook((), chosen), waiting), _gather, waiting)
 
 
 class SparseGradients(GradientSync):
@@ -46,11 +44,7 @@ class SparseGradients(GradientSync):
         """
         sparse = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)]
         if not sparse:
-            raise UsageError(
-                "--sparse-gradients allgather is given, and the model has no sparse gradients.",
-                "They come from layers like keras.layers.Embedding, whose weights no other layer shares.",
-                "leave --sparse-gradients out.",
-            ).on_all_ranks()
+            raise no_sparse_gradients("keras.layers.Embedding").on_all_ranks()
         dense = [None if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
         reduced = self._others.reduce(dense, variables)
         for place in sparse:

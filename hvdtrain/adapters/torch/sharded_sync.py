@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 from hvdtrain import activity
+from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
 from hvdtrain.adapters.step_timer import BACKWARD, OPTIMIZER
-from hvdtrain.adapters.sync_state import LARGE_BYTES, bucket_bytes
+from hvdtrain.adapters.sync_state import LARGE_BYTES
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
@@ -197,7 +198,9 @@ class ShardedSync(SummedGradients):
             group["params"] = [piece for parameter in group["params"] for piece in pieces.get(parameter, ())]
 
 
-def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions) -> ShardedSync:
+def open_sharded_sync(
+    model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions, chosen: ChosenSync
+) -> ShardedSync:
     """What --shard asks for.
 
     Raises:
@@ -207,8 +210,14 @@ def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, option
 
     if type(optimizer) not in _BY_NUMBER:
         raise needs_whole_weights(f"the optimizer {type(optimizer).__name__}", _BY_NUMBER, "torch.optim")
-    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
     # A rank must not wait for a bucket while another one waits for it in the backward pass of a normalization.
     at_a_time = math.inf if options.sync_batch_norm else _REDUCED
-    kind = bucket_bytes(options), options.shard == "gradients", at_a_time
-    return ShardedSync(trainable_of(model), optimizer, hvd, multiplier, *kind)
+    return ShardedSync(
+        trainable_of(model),
+        optimizer,
+        hvd,
+        chosen.loss_multiplier,
+        cap=chosen.bucket_bytes,
+        shards_gradients=options.shard == "gradients",
+        at_a_time=at_a_time,
+    )

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from hvdtrain.adapters.adapter_protocol import TunableAdapter
-from hvdtrain.adapters.sync_state import BUCKET_BYTES
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.measure_names import require_same_names
 from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.adapters.step_timer import Laps
@@ -130,7 +131,7 @@ def _gradient_sync(staged: StagedModel, grid: Grid, options: TrainingOptions) ->
     trainable = trainable_of(staged.model)
     if grid.replicas == 1:
         return NoSync(trainable)
-    return summed_gradients(trainable, options, process_set=process_set_of(grid.stage_ranks))
+    return summed_gradients(trainable, choose_sync(options, grid.topology, process_set_of(grid.stage_ranks)))
 
 
 def _device_of(module: torch.nn.Module) -> torch.device:
