@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_sharding.storage import is_remote
 from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.kept_copy import kept_copy
@@ -44,14 +45,14 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 
 
 def _checkpoint_named(resume: str) -> Checkpoint:
-    if "://" not in resume:
+    if not is_remote(resume):
         return checkpoint_at(Path(resume))
     from hvdtrain.checkpoints.remote_run import checkpoint_behind  # imports fsspec
 
     return checkpoint_behind(resume, "--resume")
 
 
-def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
+def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
     """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one.
 
     With `--checkpoint-url` it may come from there.

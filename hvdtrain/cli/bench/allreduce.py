@@ -12,9 +12,9 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser, positive
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
+from hvdtrain.units import in_bytes, in_rate, in_seconds, parse_size
 
 _STALL_SECONDS = 60.0
 _MAX_BYTES = 2**31
