@@ -20,7 +20,7 @@ _NORMALIZATIONS = (
     keras.layers.GroupNormalization,
     keras.layers.RMSNormalization,
 )
-_OPERATIONS = update_rules.Operations(sqrt=tf.sqrt, norm=tf.norm, where=tf.where)
+_OPERATIONS = update_rules.Operations(sqrt=tf.sqrt, sign=tf.sign, norm=tf.norm, where=tf.where)
 
 
 def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> keras.optimizers.Optimizer:

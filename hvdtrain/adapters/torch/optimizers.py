@@ -36,29 +36,19 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
     """
     settings = optimizer_settings(options)
     groups = _groups(model, settings, options.decay_norm_and_bias)
-    if settings.name not in _TORCH_CLASSES:
+    rule = update_rules.optimizer_named(settings.name)
+    if rule.torch_class is None:
         return RuleOptimizer(groups, lr, settings)
     # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, if a rule can.
     fused = options.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
     how = {"fused": True} if fused else {}
-    optimizer = _TORCH_CLASSES[settings.name](groups, lr=lr, **_arguments(settings), **how)
+    numbers: _Many = {"betas": (settings.beta1, settings.beta2), "eps": settings.eps}
+    if "momentum" in rule.usual:
+        numbers = {"momentum": settings.momentum, "nesterov": settings.nesterov}
+    optimizer: torch.optim.Optimizer = getattr(torch.optim, rule.torch_class)(groups, lr=lr, **numbers, **how)
     if fused:
         optimizer.register_step_pre_hook(_lay_out_gradients)
     return optimizer
-
-
-def _arguments(settings: update_rules.Settings) -> _Many:
-    """Of torch's own classes."""
-    if "momentum" in update_rules.OPTIMIZERS[settings.name].usual:
-        return {"momentum": settings.momentum, "nesterov": settings.nesterov}
-    return {"betas": (settings.beta1, settings.beta2), "eps": settings.eps}
-
-
-_TORCH_CLASSES: dict[update_rules.OptimizerName, Callable[..., torch.optim.Optimizer]] = {
-    name: getattr(torch.optim, optimizer.torch_class)
-    for name, optimizer in update_rules.OPTIMIZERS.items()
-    if optimizer.torch_class is not None
-}
 
 
 class RuleOptimizer(torch.optim.Optimizer):
@@ -203,9 +193,13 @@ def _sqrt(many: TensorList) -> TensorList:
     return TensorList(list(torch._foreach_sqrt(many.tensors)))
 
 
+def _sign(many: TensorList) -> TensorList:
+    return TensorList(list(torch._foreach_sign(many.tensors)))
+
+
 def _norm(many: TensorList) -> torch.Tensor:
     return torch.stack(list(torch._foreach_norm(many.tensors)))
 
 
-_OPERATIONS = update_rules.Operations(sqrt=_sqrt, norm=_norm, where=torch.where)
+_OPERATIONS = update_rules.Operations(sqrt=_sqrt, sign=_sign, norm=_norm, where=torch.where)
 """Of `TensorList`; a scalar of the rules is a vector, with one element a tensor."""

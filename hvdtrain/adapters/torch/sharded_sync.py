@@ -23,6 +23,7 @@ from hvdtrain.adapters.sync_state import LARGE_BYTES
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
+from hvdtrain.adapters.torch.optimizers import RuleOptimizer
 from hvdtrain.adapters.torch.parameter_pieces import Shard
 from hvdtrain.config.training_options import TrainingOptions
 
@@ -208,7 +209,7 @@ def open_sharded_sync(
     """
     import horovod.torch as hvd
 
-    if type(optimizer) not in _BY_NUMBER:
+    if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):
         raise needs_whole_weights(f"the optimizer {type(optimizer).__name__}", _BY_NUMBER, "torch.optim")
     # A rank must not wait for a bucket while another one waits for it in the backward pass of a normalization.
     at_a_time = math.inf if options.sync_batch_norm else _REDUCED
