@@ -76,9 +76,7 @@ class Adapter(Protocol):
         """One update with the gradient of the mean loss over the global batch. Collective.
 
         Args:
-            batch: this rank's slice of the global batch.
             step: the update's number since the start of training, from 0; random numbers depend on it.
-            lr: the learning rate of this update.
         """
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:

@@ -31,8 +31,6 @@ class ChosenSync:
         ranks: how many are summed over. With one, which has no Horovod, "buckets" are chosen for PowerSGD only, as it
             changes gradients there too.
         loss_multiplier: the loss must be multiplied by this, so that the reduced gradients are right.
-        bucket_bytes: the largest bucket of several gradients.
-        powersgd_rank: of PowerSGD's factors.
         sums_means: the result is the sum of the ranks' mean gradients instead of their mean.
         sync_every: updates of local SGD from one average of the weights to the next.
         process_set: Horovod's set of ranks that exchange gradients; None: all of them, in local SGD none.
@@ -53,8 +51,6 @@ def choose_sync(options: TrainingOptions, topology: Topology, process_set: Any =
     """What `options` ask for.
 
     Args:
-        options: which have been checked against each other.
-        topology: this process among the others.
         process_set: Horovod's set of the ranks that have the same stage of a model; None: each rank has all of it.
     """
     kind, hook = _kind(options, topology), _hook(options)
@@ -117,10 +113,6 @@ def require_adasum(hvd: Any, on_gpu: bool) -> None:
 
     It halves a vector between pairs of workers, so that their number must be a power of two; with NCCL, gradients are
     averaged within a node first, and the number of nodes must be one. Gloo has no Adasum.
-
-    Args:
-        hvd: horovod.torch or horovod.tensorflow, initialized.
-        on_gpu: whether gradients are on a GPU.
     """
     if not hvd.mpi_enabled():
         raise UsageError(

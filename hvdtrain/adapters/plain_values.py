@@ -35,7 +35,6 @@ def to_text(value: Any, to_array: ToArray) -> NDArray[Any]:
 
     Args:
         value: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such.
-        to_array: for tensors.
 
     Raises:
         NotPlainError: it is none of these.

@@ -17,8 +17,6 @@ class StageState:
     """What other ranks have of the model.
 
     Args:
-        names: of all weights and buffers.
-        own: of this rank's stage.
         grid: this rank among the others; the first replica gives the state.
     """
 
@@ -57,7 +55,6 @@ class StageState:
         """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
 
         Args:
-            own: this rank's arrays.
             shapes: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
         """
         spread = {

@@ -53,11 +53,7 @@ class HookState:
 
 
 class SyncState:
-    """The half of a framework's `GradientSync` that knows no framework: its state is its comm hook's.
-
-    Args:
-        hook: None: nothing is carried on.
-    """
+    """The half of a framework's `GradientSync` that knows no framework: its state is its comm hook's."""
 
     def __init__(self, hook: HookState | None = None) -> None:
         hook = hook or HookState()
@@ -83,7 +79,6 @@ class PeriodicAverage(SyncState):
     """That half for local SGD: when weights are averaged.
 
     Args:
-        chosen: how often, and the loss multiplier.
         average: averages the weights over ranks. Collective.
     """
 
@@ -105,19 +100,12 @@ class PeriodicAverage(SyncState):
 
 
 def in_buckets(
-    items: Iterable[T],
-    kind: Callable[[T], Hashable],
-    nbytes: Callable[[T], int],
-    limit: int,
-    large: float = math.inf,
+    items: Iterable[T], kind: Callable[[T], Hashable], nbytes: Callable[[T], int], limit: int, large: float = math.inf
 ) -> list[list[T]]:
     """Items in their order, cut into buckets of one kind and at most `limit` bytes each, or of one larger item.
 
     Args:
-        items: what is put into buckets, for example tensors.
         kind: of an item, for example its dtype.
-        nbytes: of an item.
-        limit: bytes of a bucket.
         large: an item of so many bytes is a bucket by itself, and others are put together around it.
     """
     buckets: list[list[T]] = []

@@ -59,11 +59,7 @@ class LossScale:
 
 
 class GradientNorms:
-    """Mean and peak of the gradients' norms over updates, computed where the norms are: only `read` waits for a device.
-
-    Args:
-        larger_of: the maximum of two norms.
-    """
+    """Mean and peak of the gradients' norms over updates, computed where the norms are: only `read` waits for a device."""
 
     def __init__(self, larger_of: Callable[[Any, Any], Any] = max) -> None:
         self._larger_of = larger_of
@@ -91,10 +87,8 @@ class ScaledUpdate:
     """The half of a framework's `Update` that knows no framework: the loss scale, if there is one, and the norms.
 
     Args:
-        clipping: limits gradients.
         loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
             torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
-        larger_of: see `GradientNorms`.
     """
 
     def __init__(self, clipping: Clipping, loss_scale: LossScale | None, larger_of: Callable[[Any, Any], Any]) -> None:

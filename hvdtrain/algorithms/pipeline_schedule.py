@@ -17,7 +17,6 @@ class Pass(NamedTuple):
     """What a stage does with one micro batch.
 
     Attributes:
-        is_forward: forward, or backward.
         micro_batch: its number in the update, from 0.
     """
 
@@ -91,7 +90,6 @@ def usual_micro_batches(stages: int, records: int) -> int:
     fifth (the paper's own rule), but none without a record.
 
     Args:
-        stages: of the pipeline.
         records: that a replica of the model has in each full step.
     """
     return max(1, min(4 * stages, records))

@@ -69,7 +69,6 @@ class Operations:
     """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not.
 
     Attributes:
-        transposed: of a matrix.
         orthonormal: of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those
             depend on each other. Householder's QR does that; the process of Gram and Schmidt does not.
         revived: of Q and the first Q: Q, with each column of zeros replaced by the first Q's.
@@ -132,10 +131,6 @@ class Round:
 
 def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
     """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
-
-    Args:
-        state: named arrays; others than these are ignored.
-        shapes: of the arrays that this model needs.
 
     Raises:
         UsageError: arrays are missing, or have other names or shapes.

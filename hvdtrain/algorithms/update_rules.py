@@ -104,8 +104,6 @@ def direction(
     """What the caller subtracts from the weights, times the learning rate, and the slots after this update.
 
     Args:
-        operations: of the arrays' framework.
-        settings: of this parameter.
         weight, gradient: arrays of one shape and dtype.
         slots: as the last update left them, zeros at first.
         corrected: of this update; scalars that the arrays can be divided by. Not used by sgd and lars.
@@ -122,8 +120,6 @@ def is_exempt(name: str, ndim: int, in_normalization: bool) -> bool:
 
     Args:
         name: the parameter's own, without its layer's: "weight", "bias".
-        ndim: its dimensions.
-        in_normalization: whether it belongs to a normalization layer.
     """
     return in_normalization or ndim <= 1 or name == "bias"
 

@@ -22,7 +22,6 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
 
     Args:
         model: the task's, whose values are lost.
-        path: .weights.h5, .keras, or .h5 of before Keras 3.
         names: of the model's weights in their order; a second model in one process has others by itself.
         exclusion: what is not read, by name or by place in the file.
 

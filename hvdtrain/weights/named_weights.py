@@ -160,9 +160,6 @@ def require_same(
     """Raise `UsageError`, with lists, unless the model's names and shapes are those that were found.
 
     Args:
-        wanted: shapes of the model's weights.
-        found: shapes of what was read.
-        origin: where that was.
         exclusion: for the hint, where weights may be excluded.
         called: other names of some of these, for the hint.
     """

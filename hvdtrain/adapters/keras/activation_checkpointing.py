@@ -71,13 +71,7 @@ def _call(
 
 
 class _Segment:
-    """Part of a model, in training.
-
-    Args:
-        model: the whole.
-        part: shares its layers with the model.
-        repeated: whether to keep no activations.
-    """
+    """Part of a model, in training."""
 
     def __init__(self, model: Any, part: keras.Model, repeated: bool) -> None:
         self._model, self._part = model, part

@@ -55,8 +55,6 @@ class _Reduction(CommHook):
     """Of each bucket by itself.
 
     Args:
-        hvd: horovod.tensorflow.
-        loss_multiplier: see `HookState`.
         average: the result is the mean of the ranks' gradients instead of their sum.
     """
 

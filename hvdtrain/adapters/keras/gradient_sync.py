@@ -50,8 +50,6 @@ class SummedGradients(GradientSync):
     """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
     Args:
-        hook: how each bucket is reduced.
-        waiting: counts the time.
         variables: all whose gradients may be summed.
         cap: bytes of the largest bucket of several gradients.
     """
@@ -110,11 +108,7 @@ def _powersgd(summed: Summed, variables: Sequence[Any], chosen: ChosenSync) -> P
 
 
 class GradientSum:
-    """Gradients of several micro batches, added up between graphs. Called while steps are traced.
-
-    Args:
-        variables: the trainable ones, whose gradients are summed.
-    """
+    """Gradients of several micro batches, added up between graphs. Called while steps are traced."""
 
     def __init__(self, variables: Sequence[Any]) -> None:
         self._sums = [tf.Variable(tf.zeros_like(v.value), trainable=False) for v in variables]

@@ -34,7 +34,6 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
     Args:
         gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable, on every rank None for the same ones.
         variables: Keras or TensorFlow variables, of any float dtype.
-        hook: how each bucket is reduced.
         cap: bytes of the largest bucket of several gradients.
 
     Returns:
@@ -104,20 +103,9 @@ def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[Gr
 
 
 def grouped(
-    items: Iterable[T],
-    hook: CommHook,
-    dtype: Callable[[T], tf.DType],
-    shape: Callable[[T], Sequence[int]],
-    cap: int,
+    items: Iterable[T], hook: CommHook, dtype: Callable[[T], tf.DType], shape: Callable[[T], Sequence[int]], cap: int
 ) -> list[list[T]]:
-    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent.
-
-    Args:
-        items: gradients, or what has one.
-        hook: reduces them.
-        dtype, shape: of an item.
-        cap: see above.
-    """
+    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent."""
 
     def sent_as(item: T) -> tf.DType:
         return hook.sent_as(dtype(item))

@@ -21,10 +21,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
     """As torch's of that name.
 
     Args:
-        model: its trainable variables are averaged.
         optimizer: built; its float variables are averaged too, but not the learning rate, which is equal anyway.
-        chosen: how often, and the set of ranks that this one exchanges gradients with.
-        waiting: counts the time.
     """
 
     def __init__(self, model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> None:

@@ -19,7 +19,6 @@ class _Matrix:
     """One variable that is sent as factors.
 
     Attributes:
-        path: the variable's.
         shape: (n, m) of it as a matrix.
         error: of the variable's shape.
         factor: [m, r].
@@ -37,9 +36,7 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
     """Each bucket has two messages, as in torch's `PowerSgd`.
 
     Args:
-        summed: an allreduce.
         variables: all that are trained, in the order of their gradients.
-        size: number of ranks.
         rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         total: the result is the sum of the ranks' mean gradients instead of their mean.
     """

@@ -18,11 +18,7 @@ _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`.
-
-    Args:
-        sync: knows this rank's pieces of the variables.
-    """
+    """See `ShardedState`."""
 
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)

@@ -49,7 +49,6 @@ class _Shard:
     """A bucket, and this rank's part of it.
 
     Args:
-        number: of the bucket.
         variables: in the bucket, one after the other.
     """
 
@@ -76,10 +75,6 @@ class ShardedSync(GradientSync):
     Args:
         variables: the trainable ones, in the model's order.
         optimizer: not built; it trains this rank's pieces.
-        hvd: horovod.tensorflow.
-        waiting: counts the time.
-        loss_multiplier: see `HookState`.
-        cap: bytes of the largest bucket of several gradients.
 
     Attributes:
         pieces: what this rank's optimizer trains, as copies.
@@ -92,10 +87,7 @@ class ShardedSync(GradientSync):
         super().__init__(HookState(loss_multiplier))
         self._hvd, self._waiting = hvd, waiting
         groups = in_buckets(
-            reversed(variables),
-            lambda v: v.dtype,
-            lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size,
-            cap,
+            reversed(variables), lambda v: v.dtype, lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size, cap
         )
         self._shards = [_Shard(number, group, hvd.rank(), hvd.size()) for number, group in enumerate(groups)]
         self.pieces = [piece for shard in self._shards for piece in shard.pieces]

@@ -25,11 +25,6 @@ class SparseGradients(GradientSync):
 
     Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may
     have touched other rows. The optimizer gets each row once: for rules that square gradients, twice would be wrong.
-
-    Args:
-        others: the gradient sync of all other gradients.
-        gather: how rows are gathered.
-        waiting: counts the time.
     """
 
     def __init__(self, others: GradientSync, gather: Gather, waiting: Waiting) -> None:

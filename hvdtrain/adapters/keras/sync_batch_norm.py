@@ -111,7 +111,6 @@ class _Statistics:
         mean, variance: [C], in the inputs' dtype.
         share: [1], of one value in the mean; 0 where the running statistics are used instead.
         chosen: which of the inputs' values are real, bool, of the inputs' first axes; None: all.
-        name: of the layer's call.
     """
 
     mean: Any

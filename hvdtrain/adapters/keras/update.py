@@ -22,9 +22,6 @@ class Update(ScaledUpdate):
     """Changes the weights of an optimizer's variables.
 
     Args:
-        optimizer: makes the step.
-        clipping: limits gradients.
-        loss_scale: see `ScaledUpdate`.
         total_norm: of all gradients together, given those of an update; other ranks may have more of them.
     """
 
@@ -82,12 +79,7 @@ class Update(ScaledUpdate):
 
 
 class KerasWeightAverage(WeightAverage):
-    """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step.
-
-    Args:
-        model: built, with the weights from which the averages start.
-        decay: see `WeightAverage`.
-    """
+    """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step."""
 
     def __init__(self, model: keras.Model, decay: float) -> None:
         weights = {variable.path: variable for variable in model.trainable_variables}

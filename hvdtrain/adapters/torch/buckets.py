@@ -21,13 +21,7 @@ Trainable = Sequence[tuple[str, nn.Parameter]]
 
 
 class Bucket(ABC):
-    """Gradients of some parameters, and the reduction of them that is under way.
-
-    Args:
-        bucket: what the hook is told of it.
-        parameters: whose gradients are in it.
-        hook: reduces them.
-    """
+    """Gradients of some parameters, and the reduction of them that is under way."""
 
     def __init__(self, bucket: GradBucket, parameters: Sequence[nn.Parameter], hook: CommHook) -> None:
         self.name, self.parameters = bucket.name, parameters
@@ -216,9 +210,7 @@ def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
     Args:
-        trainable: in the model's order.
         cap: bytes of the largest group of several parameters.
-        hook: reduces them.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),

@@ -52,7 +52,6 @@ class CommHook(HookState, ABC):
         leaves_all: the reduced gradients are in the bucket's memory; else that is not needed after the reduction.
         keeps_unused: a parameter that no rank's loss has used has no gradient after the reduction; else it has zeros,
             or what the hook has kept of earlier updates.
-        fixed_by: see `GradientSync`.
     """
 
     leaves_all = True
@@ -74,13 +73,7 @@ class CommHook(HookState, ABC):
 
 
 class PlainSum(CommHook):
-    """Gradients as they are, summed in place by one allreduce a bucket.
-
-    Args:
-        start_sum: the allreduce.
-        loss_multiplier: see `HookState`.
-        keeps_unused: see `CommHook`.
-    """
+    """Gradients as they are, summed in place by one allreduce a bucket."""
 
     reduces_in_place = True
 
@@ -104,7 +97,6 @@ class Float16Sum(CommHook):
     and lowers its loss scale, and without it training ends at the loss that follows. Parts below 6e-8 become 0.
 
     Args:
-        start_sum: an allreduce of float16.
         loss_multiplier: see `HookState`; a power of two loses nothing.
     """
 
@@ -138,10 +130,6 @@ class BFloat16Sum(CommHook):
     part of the numbers, in float32, and rounds once: an alltoall brings it all ranks' values of its part, an allgather
     distributes the sums. Together they send as much as a ring allreduce of bfloat16 would. All ranks end with the same
     bits, since each number was added up in one place.
-
-    Args:
-        hvd: horovod.torch.
-        loss_multiplier: see `HookState`.
     """
 
     def __init__(self, hvd: Any, loss_multiplier: float = 1.0) -> None:
@@ -189,9 +177,6 @@ class Adasum(CommHook):
 
     For gradients a and b of one parameter, (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: equal ones do not change,
     orthogonal ones are added. Each rank contributes its own mean gradient.
-
-    Args:
-        hvd: horovod.torch.
     """
 
     def __init__(self, hvd: Any) -> None:

@@ -73,7 +73,6 @@ class NoSync(GradientSync):
     they skip it.
 
     Args:
-        trainable: names and parameters.
         fills_unused: give such a parameter zeros instead, unless it is frozen.
     """
 
@@ -108,7 +107,6 @@ class SummedGradients(GradientSync):
 
     Args:
         trainable: names and parameters, in the model's order; gradients appear roughly in reverse.
-        hook: how each bucket is reduced.
         wait: waits for a handle of the hook, and returns what the hook is sent.
         cap: bytes of the largest bucket of several gradients.
     """

@@ -16,9 +16,7 @@ class HorovodGradients(NoSync):
     The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
 
     Args:
-        trainable: names and parameters, in the model's order.
         accumulate_steps: backward passes of an update.
-        loss_multiplier: see `HookState`.
     """
 
     fixed_by = "--gradient-sync horovod"

@@ -32,9 +32,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
     with `sync_every` 1 they are equal, whatever the slices' sizes.
 
     Args:
-        model: its trainable parameters are averaged.
         optimizer: its float slots are averaged too, except for counts of steps, which are equal anyway.
-        chosen: how often, and the set of ranks that this one exchanges gradients with.
     """
 
     acts_after_update = True

@@ -30,8 +30,6 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
     Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
 
     Args:
-        model: on its device.
-        lr: the schedule's peak.
         options: `optimizer` must be chosen.
     """
     settings = optimizer_settings(options)
@@ -58,7 +56,6 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     Args:
         groups: each with "params", "weight_decay" and "adapts".
-        lr: the learning rate.
         settings: the rule, and what is the same in all groups.
     """
 

@@ -18,7 +18,6 @@ class Piece:
     """The part of a parameter that a rank updates.
 
     Attributes:
-        name: of the parameter.
         parameter: as the model has it.
         weights: [end - start] in the parameter's own memory; its gradient is this rank's part of the sum.
         start: its first number, in the order of the parameter's memory.
@@ -36,10 +35,7 @@ class Shard:
     """A rank's part of a bucket: the numbers that Horovod's reducescatter gives to it.
 
     Args:
-        name: of the bucket.
         members: names and parameters in the bucket, consecutive in it, each in the order of its memory.
-        rank: whose part.
-        size: ranks.
     """
 
     def __init__(self, name: str, members: Members, rank: int, size: int) -> None:

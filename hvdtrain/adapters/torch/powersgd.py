@@ -33,8 +33,6 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
     """A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
 
     Args:
-        start_sum: an allreduce of float32.
-        size: number of ranks.
         rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         names: of all trained parameters, in the model's order.
         total: the result is the sum of the ranks' mean gradients instead of their mean.

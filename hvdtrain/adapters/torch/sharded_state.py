@@ -20,11 +20,7 @@ from hvdtrain.named_arrays import State
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`; the optimizer itself knows none of the model's parameters.
-
-    Args:
-        sync: knows this rank's pieces of the parameters.
-    """
+    """See `ShardedState`; the optimizer itself knows none of the model's parameters."""
 
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)

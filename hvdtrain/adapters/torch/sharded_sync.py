@@ -40,10 +40,6 @@ _REDUCED = 4
 class ScatteredSum(CommHook):
     """Gradients summed by a reducescatter; this rank's part becomes the gradient of its pieces of the weights.
 
-    Args:
-        hvd: horovod.torch.
-        loss_multiplier: see `HookState`.
-
     Attributes:
         shards: one for each bucket.
     """
@@ -87,11 +83,7 @@ class ShardedSync(SummedGradients):
     """See the module.
 
     Args:
-        trainable: names and parameters, in the model's order.
         optimizer: without state; from now on it trains this rank's pieces of the parameters.
-        hvd: horovod.torch.
-        loss_multiplier: see `HookState`.
-        cap: bytes of the largest bucket of several gradients.
         shards_gradients: gradients of each micro batch are reduced, during its backward pass, so that no rank keeps
             more than its part of them; else they are added up in full, and reduced once in an update.
         at_a_time: buckets that may be on their way in the backward pass before it waits for the first of them.

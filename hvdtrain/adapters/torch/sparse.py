@@ -44,8 +44,6 @@ class SparseGradients(GradientSync):
 
     Args:
         parameters: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
-        others: the gradient sync of all other parameters.
-        start_gather: how rows are gathered.
     """
 
     fixed_by = "--sparse-gradients allgather"

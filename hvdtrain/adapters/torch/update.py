@@ -21,10 +21,6 @@ class Update(ScaledUpdate):
     """Changes the weights; learning rates are set in the optimizer's groups before.
 
     Args:
-        optimizer: makes the step.
-        parameters: those that are trained.
-        clipping: limits gradients.
-        loss_scale: see `ScaledUpdate`.
         total_norm: of all gradients together, given those of `parameters`; other ranks may have more of them.
     """
 
@@ -109,12 +105,7 @@ def _is_watched(optimizer: Any) -> bool:
 
 
 class TorchWeightAverage(WeightAverage):
-    """See `WeightAverage`. Averages are on the weights' devices.
-
-    Args:
-        model: with the weights from which the averages start.
-        decay: see `WeightAverage`.
-    """
+    """See `WeightAverage`. Averages are on the weights' devices."""
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         parameters = dict(model.named_parameters())

@@ -26,7 +26,6 @@ class Chain(ABC):
     """A model's links, in their order.
 
     Attributes:
-        model: all of it.
         names: of the links: the name of the first layer in each.
         tensors: which weights and buffers each link uses.
         is_listed: whether the task says which links there are.

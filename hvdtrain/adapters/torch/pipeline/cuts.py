@@ -28,10 +28,7 @@ def chosen_cuts(
     The model is built for this, and dropped. A cut is the first link of a stage, for each stage but the first one.
 
     Args:
-        task: whose model is cut.
-        options: how many stages, and the names of layers.
         features: of one micro batch, as `decode` makes them.
-        micro_batches: of each update.
 
     Raises:
         UsageError: the model cannot be cut so.
@@ -130,9 +127,6 @@ def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDA
     """Of each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
 
     One row of ones for a model that cannot be cut.
-
-    Args:
-        features: as `decode` makes them.
     """
     device = own_device()
     model = build_model(task, options, torch.device("cpu"))

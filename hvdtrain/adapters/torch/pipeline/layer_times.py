@@ -45,7 +45,6 @@ def link_times(
     """Of each link. The model is on the host, and is afterwards as it was.
 
     Args:
-        features: of one micro batch, as `decode` makes them.
         device: on which one link at a time is timed.
 
     Raises:

@@ -90,13 +90,7 @@ def from_message(message: torch.Tensor) -> torch.Tensor:
 
 
 class Neighbours:
-    """What both kinds of links between ranks have in common.
-
-    Args:
-        own: this rank.
-        other: the rank of the other stage.
-        device: of this stage.
-    """
+    """What both kinds of links between ranks have in common."""
 
     def __init__(self, own: int, other: int, device: torch.device) -> None:
         self._own, self._other, self._device = own, other, device
@@ -166,12 +160,7 @@ def _buffer(message: torch.Tensor) -> Any:
 
 
 class HorovodLink(Neighbours):
-    """By Horovod.
-
-    Args:
-        hvd: horovod.torch.
-        process_set: of the two ranks.
-    """
+    """By Horovod."""
 
     def __init__(self, hvd: Any, process_set: Any, own: int, other: int, device: torch.device) -> None:
         super().__init__(own, other, device)

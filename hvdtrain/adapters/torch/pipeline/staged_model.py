@@ -39,10 +39,8 @@ def keep_stages(chain: Chain, cuts: Sequence[int], own: int | None, devices: Seq
     """Cut the model, keep what belongs here, and move it to its devices. The model itself is changed.
 
     Args:
-        chain: of the model, on the host.
         cuts: the first link of each stage but the first one.
         own: the stage of this process; None: all.
-        devices: of the stages that are kept.
     """
     model = chain.model
     ends = [*cuts, len(chain.names)]

@@ -43,8 +43,6 @@ class Stages:
     """A model in stages, the optimizer of those that are here, and how gradients are exchanged.
 
     Attributes:
-        grid: this worker among the others.
-        staged: the model.
         optimizer: of this process's weights.
         gradient_sync: with the ranks that have the same stage.
         state: what other ranks have of the model; None: nothing.

@@ -37,15 +37,10 @@ class Stage:
 
     Attributes:
         task: whose measure() begins the first stage and ends the last one.
-        module: its layers.
-        device: on which they are.
-        precision: of the forward pass.
         draws: random numbers of this stage's layers.
         measuring: random numbers of the task's measure(), the same in the first stage as in the last one.
-        measurement: the task's measures, on this stage's device.
         before: leads to the stage before; None: this is the first one.
         after: leads to the next stage; None: this is the last one.
-        laps: times the parts of the step.
     """
 
     task: Task
@@ -125,10 +120,7 @@ class PipelinePasses:
     """Implements `Passes`.
 
     Attributes:
-        stages: of this process.
-        order: what they do.
         count: micro batches of each full step.
-        gradient_sync: is told of each backward pass.
         update: whose scale the losses are multiplied by.
         known_names: of the measures on all ranks, given those on this one; collective. None: they are this process's.
     """
