@@ -8,8 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.gathered_state import Arrays, ShardedState
-from hvdtrain.adapters.stage_state import StageState
+from hvdtrain.adapters.gathered_state import Arrays, ShardedState, StageState
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage

@@ -59,7 +59,7 @@ class LossScale:
 
 
 class GradientNorms:
-    """Mean and peak of the gradients' norms over updates, computed where the norms are: only `read` waits for a device."""
+    """Mean and peak of the gradients' norms over updates, on the norms' device: only `read` waits for it."""
 
     def __init__(self, larger_of: Callable[[Any, Any], Any] = max) -> None:
         self._larger_of = larger_of

@@ -20,15 +20,13 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
 from hvdtrain.adapters.keras.calling import called_for, checked_measures, converted, own_seed_state, task_errors
-from hvdtrain.adapters.keras.compiled import CompiledStep, graph
+from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
-from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
-from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.user_changes import UserChanges
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait

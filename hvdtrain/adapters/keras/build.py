@@ -33,7 +33,7 @@ def build_model(task: Task, options: TrainingOptions, topology: Topology) -> Any
 
 
 def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions, alone: bool) -> Any:
-    """The options' optimizer or the task's, with all of its variables; without them where several workers share them."""
+    """The options' optimizer or the task's, with all of its variables unless several workers share them."""
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     require_usable(model, optimizer)
     require_savable_model(model)

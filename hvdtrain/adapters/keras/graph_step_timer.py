@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.clock import moment
+from hvdtrain.adapters.keras.waiting import moment
 from hvdtrain.adapters.step_timer import PARTS, add_columns
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from hvdtrain.adapters.gathered_state import ShardedState
+from hvdtrain.adapters.gathered_state import ShardedState, join_slices
 from hvdtrain.adapters.keras import state as whole
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
-from hvdtrain.adapters.slices import join_slices
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError

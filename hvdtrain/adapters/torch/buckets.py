@@ -13,8 +13,7 @@ from torch import nn
 
 from hvdtrain import activity
 from hvdtrain.adapters.sync_state import in_buckets
-from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
-from hvdtrain.adapters.torch.usage_marks import UsageMarks
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, UsageMarks
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""

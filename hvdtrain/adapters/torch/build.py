@@ -7,8 +7,7 @@ from torch import nn
 
 from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
-from hvdtrain.adapters.torch.horovod_sync import HorovodGradients
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, HorovodGradients, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients

@@ -147,7 +147,7 @@ class SummedGradients(GradientSync):
 
     def finish(self) -> None:
         # A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too, with
-        # zeros in their places, so that all ranks run the same collectives. `usage_marks` tells who needs none.
+        # zeros in their places, so that all ranks run the same collectives. `UsageMarks` tell who needs none.
         for bucket in self._buckets:
             bucket.complete()
         pending = self._buckets
@@ -228,3 +228,37 @@ def _hook(hvd: Any, trainable: Trainable, chosen: ChosenSync) -> comm_hooks.Comm
 def _powersgd(start_sum: comm_hooks.StartSum, trainable: Trainable, chosen: ChosenSync) -> PowerSgd:
     names = [name for name, _ in trainable]
     return PowerSgd(start_sum, chosen.ranks, chosen.powersgd_rank, names, chosen.sums_means)
+
+
+class HorovodGradients(NoSync):
+    """Sums each gradient by a message of its own, in the hooks of `hvd.DistributedOptimizer`; Horovod fuses messages.
+
+    A parameter that no rank's loss has used gets zeros, as Horovod has it, unless it is frozen.
+
+    The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
+
+    Args:
+        accumulate_steps: backward passes of an update.
+    """
+
+    fixed_by = "--gradient-sync horovod"
+
+    def __init__(self, trainable: Trainable, accumulate_steps: int, loss_multiplier: float) -> None:
+        import horovod.torch as hvd
+
+        super().__init__(trainable)
+        self.loss_multiplier = loss_multiplier
+        self._optimizer: Any = hvd.DistributedOptimizer(
+            torch.optim.SGD(self._trainable, lr=0.0),
+            named_parameters=trainable,
+            op=hvd.Sum,
+            backward_passes_per_step=accumulate_steps,
+            sparse_as_dense=True,
+        )
+
+    def finish(self) -> None:
+        self._optimizer.synchronize()
+        super().finish()
+        for parameter in self._trainable:
+            if not parameter.requires_grad:
+                parameter.grad = None

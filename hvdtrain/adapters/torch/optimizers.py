@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from hvdtrain.adapters.torch.fused_momentum import complete_fused_momentum
 from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 from hvdtrain.task.task import Task
@@ -200,3 +199,28 @@ def _norm(many: TensorList) -> torch.Tensor:
 
 _OPERATIONS = update_rules.Operations(sqrt=_sqrt, sign=_sign, norm=_norm, where=torch.where)
 """Of `TensorList`; a scalar of the rules is a vector, with one element a tensor."""
+
+
+def complete_fused_momentum(optimizer: Any) -> None:
+    """Have a fused SGD begin the momentum of a parameter with zeros where others have theirs already.
+
+    torch's kernel takes either no momentum or that of each parameter, and raises TypeError where some have their first
+    gradient later. Without dampening zeros are the same as none: the first update makes them 0 · momentum + gradient.
+    """
+    groups = getattr(optimizer, "param_groups", ())
+    if type(optimizer) is torch.optim.SGD and any(map(_needs_all, groups)):
+        optimizer.register_step_pre_hook(_begin_missing)
+
+
+def _needs_all(group: dict[str, Any]) -> bool:
+    return bool(group["fused"] and group["momentum"] and not group["dampening"])
+
+
+def _begin_missing(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    state, count = optimizer.state, sum(len(group["params"]) for group in optimizer.param_groups)
+    if len(state) in (0, count):  # before the first step, and in nearly all others
+        return
+    for group in filter(_needs_all, optimizer.param_groups):
+        for parameter in group["params"]:
+            if parameter.grad is not None and state[parameter].get("momentum_buffer") is None:
+                state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.state_partitions import pieces_of
-from hvdtrain.adapters.torch.usage_marks import is_mark
+from hvdtrain.adapters.torch.comm_hooks import is_mark
 from hvdtrain.errors import UsageError
 
 Members = Sequence[tuple[str, nn.Parameter]]
@@ -52,7 +52,7 @@ class Shard:
 
         Args:
             missing: members, by their numbers, of which this rank had no gradient: nothing is added for those of which
-                no rank had one, whose sums are marked (`usage_marks`).
+                no rank had one, whose sums are marked (`UsageMarks`).
         """
         names = {self.members[number][0] for number in missing}
         for piece, part in zip(self.pieces, torch.split(summed, self._lengths), strict=True):

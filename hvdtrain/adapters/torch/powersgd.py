@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
-from hvdtrain.adapters.torch.host_copies import to_array
-from hvdtrain.adapters.torch.tensor_arrays import to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
 from hvdtrain.algorithms import powersgd_rule
 
 

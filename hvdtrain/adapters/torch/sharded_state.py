@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hvdtrain.adapters.gathered_state import ShardedState
+from hvdtrain.adapters.gathered_state import ShardedState, join_slices
 from hvdtrain.adapters.plain_values import is_text
-from hvdtrain.adapters.slices import join_slices
 from hvdtrain.adapters.torch import state as whole
 from hvdtrain.adapters.torch.optimizer_numbers import NAME
 from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of

@@ -8,11 +8,18 @@ import torch
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, is_text, to_text
-from hvdtrain.adapters.torch.host_copies import host_copies, to_array
 from hvdtrain.adapters.torch.optimizer_numbers import read_numbers, remember_start
 from hvdtrain.adapters.torch.optimizer_slots import Trained, load_optimizer, slots_of
 from hvdtrain.adapters.torch.state_checks import require_savable_model, require_usable_optimizer, warn_of_unsaved
-from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, tensor_of, to_tensor, view_of, view_of_tensor
+from hvdtrain.adapters.torch.tensor_arrays import (
+    host_copies,
+    known_to_numpy,
+    tensor_of,
+    to_array,
+    to_tensor,
+    view_of,
+    view_of_tensor,
+)
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
 

@@ -9,9 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch.optim import optimizer as torch_optimizer
 
-from hvdtrain.adapters.torch.host_copies import to_array
 from hvdtrain.adapters.torch.optimizer_slots import require_savable_slots
-from hvdtrain.adapters.torch.tensor_arrays import to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
 from hvdtrain.algorithms.clipping import NO_CLIPPING, Clipping
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from hvdtrain.adapters.choose_sync import choose_sync
+from hvdtrain.adapters.gathered_state import StageState
 from hvdtrain.adapters.measure_names import require_same_names
-from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.adapters.step_timer import Laps
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
