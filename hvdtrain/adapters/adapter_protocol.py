@@ -95,13 +95,13 @@ class Adapter(Protocol):
         """How long each part of a step took in the steps since the last call."""
 
     def tell_parts(self, tell: SpanSink | None) -> None:
-        """From now on `tell` is told each part of each step, where the host runs them; None ends that."""
+        """From now on `tell` receives each part of each step, where the host runs them; None ends that."""
 
     def gather_state(self, comm: Communicator, keeps: bool) -> bool:
         """Collect what ranks have parts of, before some of them call `state`, those with `keeps`. Collective.
 
         Returns:
-            Whether there was anything: then these arrays are no rank's own, and need more memory than training does.
+            Whether there was anything: no rank has these arrays by itself, and they need more memory than training.
         """
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:

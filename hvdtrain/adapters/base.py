@@ -63,7 +63,7 @@ class AdapterState(ABC):
         """Nothing may be changed."""
 
     def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
-        """See `Adapter`; nothing is told here."""
+        """See `Adapter`; here no part is reported."""
 
     @property
     def stage(self) -> int | None:

@@ -21,43 +21,43 @@ _Slice = tuple[int, str, str | None]
 
 
 def join_slices(
-    comm: Communicator, own: Mapping[str, NDArray[Any]], keeps: bool, message_bytes: int = MESSAGE_BYTES
+    comm: Communicator, local: Mapping[str, NDArray[Any]], keeps: bool, message_bytes: int = MESSAGE_BYTES
 ) -> State:
     """The whole arrays, on ranks that keep them. Collective.
 
     Args:
-        own: this rank's slices [n], which follow each other in the order of ranks; or numbers [], which are the same on
+        local: this rank's slices [n], which follow each other in the order of ranks; or numbers [], which are equal on
             all ranks that have them. A rank that has nothing of an array leaves it out.
         keeps: whether this rank needs them; else the result is empty.
         message_bytes: the most in one message, of all ranks together; bounds what ranks copy that keep nothing.
     """
-    told: dict[str, _Slice] = {
+    described: dict[str, _Slice] = {
         name: (array.nbytes, dtype_text(array.dtype), array.tobytes().hex() if array.ndim == 0 else None)
-        for name, array in own.items()
+        for name, array in local.items()
     }
-    all_told: list[dict[str, _Slice]] = gather_json(comm, told, "hvdtrain.slices")
+    by_rank: list[dict[str, _Slice]] = gather_json(comm, described, "hvdtrain.slices")
     first: dict[str, _Slice] = {}
-    for one in reversed(all_told):
-        first |= one
+    for of_rank in reversed(by_rank):
+        first |= of_rank
     joined: State = {
         name: np.frombuffer(bytes.fromhex(number), dtype_of(dtype))[0]
         for name, (_, dtype, number) in first.items()
         if number
     }
-    for names in _groups(first, all_told, message_bytes):
-        lengths = [[one[name][0] if name in one else 0 for name in names] for one in all_told]
-        parts = _joined(comm, _bytes_of(own, names), np.array(lengths), keeps, message_bytes)
+    for names in _groups(first, by_rank, message_bytes):
+        lengths = [[of_rank[name][0] if name in of_rank else 0 for name in names] for of_rank in by_rank]
+        parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
         joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
 
 
 def _joined(
-    comm: Communicator, own: NDArray[np.uint8], lengths: NDArray[np.int64], keeps: bool, most: int
+    comm: Communicator, local: NDArray[np.uint8], lengths: NDArray[np.int64], keeps: bool, most: int
 ) -> list[NDArray[np.uint8]]:
     """Each array's bytes, on ranks that keep them; [] on others.
 
     Args:
-        own: this rank's bytes of all of the arrays.
+        local: this rank's bytes of all of the arrays.
         lengths: of each rank's slices, [ranks, arrays].
         most: bytes of a message, of all ranks together.
     """
@@ -65,26 +65,26 @@ def _joined(
     received = [np.empty(length, np.uint8) for length in of_rank] if keeps else []
     piece = max(1, most // len(lengths))
     for begin in range(0, int(of_rank.max(initial=0)), piece):
-        values = comm.allgather(own[begin : begin + piece], "hvdtrain.slices.values")
+        values = comm.allgather(local[begin : begin + piece], "hvdtrain.slices.values")
         ends = np.cumsum(np.clip(of_rank - begin, 0, piece))
         for rank, part in enumerate(np.split(values, ends[:-1]) if keeps else ()):
             received[rank][begin : begin + part.size] = part
     ends_in_rank = np.cumsum(lengths, 1)
     return [
-        np.concatenate([one[end - length : end] for one, end, length in zip(received, *columns, strict=True)])
+        np.concatenate([whole[end - length : end] for whole, end, length in zip(received, *columns, strict=True)])
         for columns in zip(ends_in_rank.T, lengths.T, strict=True)
         if keeps
     ]
 
 
-def _groups(first: Mapping[str, _Slice], all_told: list[dict[str, _Slice]], most: int) -> Iterator[list[str]]:
+def _groups(first: Mapping[str, _Slice], by_rank: list[dict[str, _Slice]], most: int) -> Iterator[list[str]]:
     """Names of arrays that travel together; a large one is alone, and travels in several messages."""
     group: list[str] = []
     size = 0
     for name, (_, _, number) in first.items():
         if number is not None:
             continue
-        needed = sum(one[name][0] for one in all_told if name in one)
+        needed = sum(of_rank[name][0] for of_rank in by_rank if name in of_rank)
         if group and size + needed > most:
             yield group
             group, size = [], 0
@@ -94,8 +94,8 @@ def _groups(first: Mapping[str, _Slice], all_told: list[dict[str, _Slice]], most
         yield group
 
 
-def _bytes_of(own: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:
-    parts = [np.ascontiguousarray(own[name]).view(np.uint8) for name in names if name in own]
+def _bytes_of(local: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:
+    parts = [np.ascontiguousarray(local[name]).view(np.uint8) for name in names if name in local]
     return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
@@ -163,8 +163,8 @@ class StageState:
         grid: this rank among the others; the first replica gives the state.
     """
 
-    def __init__(self, names: Collection[str], own: Collection[str], grid: Grid) -> None:
-        self._others = frozenset(names) - frozenset(own)
+    def __init__(self, names: Collection[str], local: Collection[str], grid: Grid) -> None:
+        self._others = frozenset(names) - frozenset(local)
         self._grid = grid
         self._gathered: State | None = None
         self.stage, self.stages = grid.stage, grid.stages
@@ -174,13 +174,13 @@ class StageState:
         """Whether this rank measures: the other stages are given the same records."""
         return self._grid.is_last
 
-    def gather(self, comm: Communicator, own: State, keeps: bool) -> None:
+    def gather(self, comm: Communicator, local: State, keeps: bool) -> None:
         """Collect the arrays of all stages, for `take`, on ranks that keep them. Collective."""
-        given = own if self._grid.topology.rank < self._grid.stages else {}
+        sent = local if self._grid.topology.rank < self._grid.stages else {}
         shapes: dict[str, list[int]] = {}
-        for told in gather_json(comm, {name: array.shape for name, array in given.items()}, "hvdtrain.stages.shapes"):
-            shapes |= told
-        flat = {name: array if array.ndim == 0 else np.asarray(array).reshape(-1) for name, array in given.items()}
+        for of_rank in gather_json(comm, {name: array.shape for name, array in sent.items()}, "hvdtrain.stages.shapes"):
+            shapes |= of_rank
+        flat = {name: array if array.ndim == 0 else np.asarray(array).reshape(-1) for name, array in sent.items()}
         joined = join_slices(comm, flat, keeps)
         whole = {name: np.asarray(array).reshape(shapes[name]) for name, array in joined.items()}
         self._gathered = whole if keeps else None
@@ -194,17 +194,17 @@ class StageState:
         """Of the arrays of a whole state those that are this rank's."""
         return {key: array for key, array in state.items() if _weight_of(key) not in self._others}
 
-    def spread(self, own: State, shapes: Mapping[str, NDArray[Any]]) -> State:
+    def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:
         """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
 
         Args:
             shapes: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
         """
         spread = {
-            name: zeros if name not in own else self.stages * own[name].astype(zeros.dtype)
+            name: zeros if name not in local else self.stages * local[name].astype(zeros.dtype)
             for name, zeros in shapes.items()
         }
-        return spread | {name: array for name, array in own.items() if name not in shapes}
+        return spread | {name: array for name, array in local.items() if name not in shapes}
 
 
 def _weight_of(key: str) -> str:

@@ -124,7 +124,7 @@ class Round:
     def next_factors(self, right: Sequence[Any], first_factors: Sequence[Any]) -> list[Any]:
         """Q for the next update.
 
-        A column of zeros, which a gradient of zeros leaves, would remain zero for ever, so the first Q replaces it.
+        A column of zeros, which a gradient of zeros leaves, would remain zero forever, so the first Q replaces it.
         """
         return [self.operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
@@ -135,16 +135,16 @@ def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State |
     Raises:
         UsageError: arrays are missing, or have other names or shapes.
     """
-    found = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
-    if not found:
+    saved = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
+    if not saved:
         return None
     require_fit(
-        found,
+        saved,
         shapes,
         "The saved errors and factors of PowerSGD do not fit.",
         "give the --powersgd-rank and the model that they were saved with, or start again with --resume never.",
     )
-    return found
+    return saved
 
 
 class Memory(ABC):

@@ -39,16 +39,16 @@ class LocalSgd(PeriodicAverage, GradientSync):
         if self._ranks == 1:
             return dense
         present = [place for place, gradient in enumerate(dense) if gradient is not None]
-        own = [dense[place] for place in reversed(present)]  # the last layer's are ready first
-        summed = self._waiting.over(own, lambda: self._allreduce(own, "hvdtrain_set", self._hvd.Sum, self._process_set))
+        hvd, local = self._hvd, [dense[place] for place in reversed(present)]  # the last layer's are ready first
+        summed = self._waiting.over(local, lambda: self._allreduce(local, "hvdtrain_set", hvd.Sum, self._process_set))
         for place, gradient in zip(reversed(present), summed, strict=True):
             dense[place] = gradient
         return dense
 
     def _average_graph(self) -> None:
-        hvd, own = self._hvd, [variable.value for variable in self._averaged]
+        hvd, local = self._hvd, [variable.value for variable in self._averaged]
         means = self._waiting.over(
-            own, lambda: self._allreduce(own, "hvdtrain_weights", hvd.Average, hvd.global_process_set)
+            local, lambda: self._allreduce(local, "hvdtrain_weights", hvd.Average, hvd.global_process_set)
         )
         for variable, mean in zip(self._averaged, means, strict=True):
             variable.assign(mean)

@@ -102,23 +102,23 @@ class ShardedSync(GradientSync):
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of this rank's pieces; None for None."""
-        found = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
+        gradient_of = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
         # All ranks leave out the same buckets. Their zeros would be constants, and TensorFlow would compute the sum of
         # constants once, while it optimizes the graph, at another moment on each rank.
-        sent = [shard for shard in self._shards if any(id(variable) in found for variable in shard.variables)]
-        flat = [self._flattened(shard, found) for shard in sent]
+        sent = [shard for shard in self._shards if any(id(variable) in gradient_of for variable in shard.variables)]
+        flat = [self._flattened(shard, gradient_of) for shard in sent]
         parts = self._waiting.over(flat, lambda: [self._scattered(*pair) for pair in zip(sent, flat, strict=True)])
         self._need(
             part
             for shard, part in zip(sent, parts, strict=True)
-            if not any(id(piece.variable) in found for piece in shard.pieces)
+            if not any(id(piece.variable) in gradient_of for piece in shard.pieces)
         )
         numbers: dict[int, Any] = {}
         for shard, part in zip(sent, parts, strict=True):
             if shard.pieces:
                 split = tf.split(tf.ensure_shape(part, [sum(shard.part_lengths)]), shard.part_lengths)
                 numbers |= {id(piece): n for piece, n in zip(shard.pieces, split, strict=True)}
-        return [numbers[id(piece)] if id(piece.variable) in found else None for piece in self.pieces]
+        return [numbers[id(piece)] if id(piece.variable) in gradient_of else None for piece in self.pieces]
 
     def _flattened(self, shard: _Shard, gradients: dict[int, Any]) -> Any:
         flat = []
@@ -138,12 +138,12 @@ class ShardedSync(GradientSync):
         return self._hvd.reducescatter(flat, op=self._hvd.Sum, name=shard.name, ignore_name_scope=True)
 
     def distribute(self) -> None:
-        own = [
+        local = [
             tf.concat([piece.weights.value for piece in shard.pieces] or [self._no_numbers(shard.dtype)], 0)
             for shard in self._shards
         ]
         gathered = self._waiting.over(
-            own, lambda: [self._gathered(*pair) for pair in zip(self._shards, own, strict=True)]
+            local, lambda: [self._gathered(*pair) for pair in zip(self._shards, local, strict=True)]
         )
         for shard, flat in zip(self._shards, gathered, strict=True):
             for variable, part in zip(shard.variables, tf.split(flat, shard.lengths), strict=True):
@@ -153,8 +153,8 @@ class ShardedSync(GradientSync):
         """An empty vector, but no constant: TensorFlow would gather it while it optimizes the graph."""
         return tf.zeros(tf.cast(self._none, tf.int32)[tf.newaxis], dtype)
 
-    def _gathered(self, shard: _Shard, own: Any) -> Any:
-        flat = self._hvd.allgather(own, name=f"{shard.name}_weights", ignore_name_scope=True)
+    def _gathered(self, shard: _Shard, local: Any) -> Any:
+        flat = self._hvd.allgather(local, name=f"{shard.name}_weights", ignore_name_scope=True)
         return tf.ensure_shape(flat, [sum(shard.lengths)])
 
     def total_norm(self, gradients: Sequence[Any]) -> Any:

@@ -47,9 +47,9 @@ class SparseGradients(GradientSync):
         return reduced
 
     def _summed(self, rows: Any, shape: tuple[int, ...], place: int) -> Any:
-        own = [tf.cast(rows.indices, tf.int64), rows.values]
+        local = [tf.cast(rows.indices, tf.int64), rows.values]
         names = [f"hvdtrain_rows_{place}_{part}" for part in ("indices", "values")]
-        indices, values = self._waiting.over(own, lambda: list(map(self._gather, own, names)))
+        indices, values = self._waiting.over(local, lambda: list(map(self._gather, local, names)))
         touched, positions = tf.unique(indices, out_idx=tf.int64)
         summed = tf.math.unsorted_segment_sum(values, positions, tf.size(touched, out_type=tf.int64))
         return tf.IndexedSlices(summed, touched, tf.constant(shape, tf.int64))

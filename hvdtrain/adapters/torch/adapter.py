@@ -92,8 +92,8 @@ class TorchAdapter(AdapterState):
         draws = Draws.on(self._device, seed, topology.rank)
         measurement = Measurement(task, options.precision, self._device)
         mode = self._mode = TrainingMode([self.model])
-        own = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
-        self._passes = WholeModelPasses(*own)
+        parts = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
+        self._passes = WholeModelPasses(*parts)
         self._parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def _open_stages(
@@ -203,7 +203,7 @@ class TorchAdapter(AdapterState):
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         sketches = self._laps.take_sketches()
-        return {name: one for name, one in sketches.items() if self._is_distributed or "allreduce" not in name}
+        return {name: sketch for name, sketch in sketches.items() if self._is_distributed or "allreduce" not in name}
 
     def tell_parts(self, tell: SpanSink | None) -> None:
         self._laps.tell = tell

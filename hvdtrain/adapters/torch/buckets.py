@@ -87,7 +87,7 @@ class Bucket(ABC):
             pass
 
     def _drop(self) -> None:  # noqa: B027
-        """Give the memory of gradients free, where they are not in a buffer."""
+        """Free the memory of gradients that are not in a buffer."""
 
     def clear(self) -> None:
         """Forget the gradients."""

@@ -17,7 +17,7 @@ _Many = dict[str, Any]
 
 
 def optimizer_of(task: Task, model: nn.Module, lr: float, options: TrainingOptions) -> Any:
-    """The optimizer that `options` choose, or else the task's own: an object that may turn out to be no optimizer."""
+    """The optimizer that `options` choose, or else the task's own: an object that may not be an optimizer."""
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     complete_fused_momentum(optimizer)
     return optimizer

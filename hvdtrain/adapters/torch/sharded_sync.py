@@ -176,9 +176,9 @@ class ShardedSync(SummedGradients):
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
         norm = super().total_norm(gradients) if gradients else torch.zeros(())
-        own = norm.to(self._norms_device, torch.float64).square()
+        square = norm.to(self._norms_device, torch.float64).square()
         with self.waiting(OPTIMIZER):
-            total: torch.Tensor = self._hvd.allreduce(own, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
+            total: torch.Tensor = self._hvd.allreduce(square, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
         return total.sqrt().float()
 
     def _give_pieces_to(self, optimizer: torch.optim.Optimizer) -> None:

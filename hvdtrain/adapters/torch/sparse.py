@@ -59,8 +59,8 @@ class SparseGradients(GradientSync):
         self._others.set_grad_sync(last)
 
     def finish(self) -> None:
-        own = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
-        pending = [rows.start(self._start_gather) for rows in own]  # an embedding is most often the first layer
+        sparse = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
+        pending = [rows.start(self._start_gather) for rows in sparse]  # an embedding is most often the first layer
         self._others.finish()
         for parameter, wait in zip(self._parameters.values(), pending, strict=True):
             parameter.grad = wait()

@@ -146,10 +146,10 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
     """Put back what `drifting_buffers` returned; other arrays are ignored."""
-    own = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
+    known = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
     for name, array in buffers.items():
-        if name in own:
-            own[name].copy_(to_tensor(array))
+        if name in known:
+            known[name].copy_(to_tensor(array))
         elif name.startswith("model/") and name.endswith(_EXTRA):
             path = name.removeprefix("model/").removesuffix(_EXTRA).removesuffix(".")
             value = from_text(array, to_tensor) if is_text(array) else to_tensor(array)
@@ -166,11 +166,11 @@ def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimi
         if not isinstance(value, torch.Tensor):
             _extra_text(name, value)
     require_usable_optimizer(optimizer)
-    own = {id(parameter) for parameter in model.parameters()}
-    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
     if foreign:
         raise UsageError(
-            f"The optimizer trains {len(foreign)} tensor(s) that are no part of the model, "
+            f"The optimizer trains {len(foreign)} tensor(s) that are not part of the model, "
             f"the first of shape {tuple(foreign[0].shape)}.",
             "They would be neither summed over workers nor saved.",
             "make them parameters of the module that build_model() returns.",

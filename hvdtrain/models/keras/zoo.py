@@ -151,11 +151,8 @@ def small_cnn(side: int, channels: int, classes: int, width: int = 32) -> keras.
     return keras.Model(inputs, layers.Dense(classes, name="logits")(features), name="small_cnn")
 
 
-_EPSILON = 1e-5  # torch's for LayerNorm
-
-
 def transformer(symbols: int, context: int, width: int, heads: int, blocks: int) -> keras.Model:
-    """That of `hvdtrain.models.torch.zoo`, layer for layer: int32 [n, context] to logits float32 [n, context, symbols]."""
+    """As torch's, layer for layer: int32 [n, context] to logits float32 [n, context, symbols]."""
     inputs = keras.Input((context,), dtype="int32")
     features = layers.Embedding(symbols, width, embeddings_initializer=_normal(), name="symbols")(inputs)
     # Made of the inputs, since only what depends on them is part of the model.

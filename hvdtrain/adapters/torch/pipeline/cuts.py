@@ -56,10 +56,10 @@ def chosen_cuts(
     else:
         costs = _costs(link_times(task, chain, options.precision, features, device), parallel, micro_batches)
         most = float("inf") if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory
-        found = balanced_cuts(costs, parallel.stages, most)
-        if found is None:
+        balanced = balanced_cuts(costs, parallel.stages, most)
+        if balanced is None:
             raise _does_not_fit(costs, parallel.stages, most)
-        starts = list(found)
+        starts = list(balanced)
     return starts, _told(chain, starts, costs)
 
 
@@ -132,7 +132,7 @@ def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDA
     model = build_model(task, options, torch.device("cpu"))
     try:
         chain = chain_of(task, model)
-        found = link_times(task, chain, options.precision, features, device)
+        links = link_times(task, chain, options.precision, features, device)
     except UsageError:
         return [[1.0, 1.0, 0.0, 0.0, 0.0]]
-    return [[one.forward, one.backward, one.weights, one.kept, one.leaving] for one in found]
+    return [[link.forward, link.backward, link.weights, link.kept, link.leaving] for link in links]

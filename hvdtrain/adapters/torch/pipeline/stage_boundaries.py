@@ -92,9 +92,9 @@ def from_message(message: torch.Tensor) -> torch.Tensor:
 class Neighbours:
     """What both kinds of links between ranks have in common."""
 
-    def __init__(self, own: int, other: int, device: torch.device) -> None:
-        self._own, self._other, self._device = own, other, device
-        self._name = f"{'activations' if other < own else 'gradients'} of rank {other}"
+    def __init__(self, rank: int, other: int, device: torch.device) -> None:
+        self._own, self._other, self._device = rank, other, device
+        self._name = f"{'activations' if other < rank else 'gradients'} of rank {other}"
 
 
 class MpiLink(Neighbours):
@@ -105,8 +105,8 @@ class MpiLink(Neighbours):
         limit: seconds that this rank waits for a message.
     """
 
-    def __init__(self, world: Any, own: int, other: int, device: torch.device, limit: float) -> None:
-        super().__init__(own, other, device)
+    def __init__(self, world: Any, rank: int, other: int, device: torch.device, limit: float) -> None:
+        super().__init__(rank, other, device)
         self._world, self._limit = world, limit
         self._sent: deque[tuple[Any, torch.Tensor]] = deque()  # messages, until they have arrived
 
@@ -162,8 +162,8 @@ def _buffer(message: torch.Tensor) -> Any:
 class HorovodLink(Neighbours):
     """By Horovod."""
 
-    def __init__(self, hvd: Any, process_set: Any, own: int, other: int, device: torch.device) -> None:
-        super().__init__(own, other, device)
+    def __init__(self, hvd: Any, process_set: Any, rank: int, other: int, device: torch.device) -> None:
+        super().__init__(rank, other, device)
         self._hvd, self._process_set = hvd, process_set
         self._sent: deque[Any] = deque()  # handles of what may not have arrived; Horovod keeps the messages
         self._sends = self._receives = 0

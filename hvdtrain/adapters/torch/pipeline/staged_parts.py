@@ -75,7 +75,7 @@ class Stages:
         def order(count: int) -> Iterator[tuple[int, Pass]]:
             if parallel.devices:
                 return in_slots(schedule, parallel.stages, count)
-            return ((0, one) for one in schedule(grid.stage, grid.stages, count))
+            return ((0, step) for step in schedule(grid.stage, grid.stages, count))
 
         names = _names_on_all(grid.topology) if parallel.is_pipeline else None
         return PipelinePasses(stages, order, int(parallel.micro_batches), self.gradient_sync, update, names)
@@ -91,9 +91,9 @@ class Stages:
     ) -> torch.Tensor:
         import horovod.torch as hvd
 
-        own = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
+        local = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
         with waiting():
-            squares = own.double().square()
+            squares = local.double().square()
             total: torch.Tensor = hvd.allreduce(squares, op=hvd.Sum, name="hvdtrain.gradients.norm")
         return (total / self.grid.replicas).sqrt().float()
 
@@ -117,9 +117,9 @@ def open_stages(
     require_own_parameters(model, optimizer)
     devices = [device_named(name) for name in parallel.device_names] or [own_device()]
     staged = keep_stages(chain_of(task, model), cuts, grid.stage if parallel.is_pipeline else None, devices)
-    own = {id(parameter) for parameter in staged.model.parameters()}
+    local = {id(parameter) for parameter in staged.model.parameters()}
     for group in optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) in own]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
     sync = _gradient_sync(staged, grid, options)
     state = StageState(staged.names, staged.own_names, grid) if parallel.is_pipeline else None
     return Stages(grid, staged, optimizer, sync, state)
@@ -167,8 +167,8 @@ def _names_on_all(topology: Topology) -> Callable[[Sequence[str]], Sequence[str]
     """The last stages have measured; others learn from them what."""
     comm: Any = HorovodCommunicator(TorchBinding(), topology)
 
-    def names(own: Sequence[str]) -> Sequence[str]:
-        by_rank: list[list[str]] = gather_json(comm, list(own), "hvdtrain.pipeline.measures")
+    def names(local: Sequence[str]) -> Sequence[str]:
+        by_rank: list[list[str]] = gather_json(comm, list(local), "hvdtrain.pipeline.measures")
         require_same_names(by_rank)
         return list(dict.fromkeys(name for names in by_rank for name in names))
 
@@ -187,7 +187,7 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
     before, after = _rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
     times = []
     for size in sizes:
-        tensor, found = torch.zeros(size // 4), []
+        tensor, halves = torch.zeros(size // 4), []
         for _ in range(_MESSAGES):
             begin = time.perf_counter()
             if after is not None:
@@ -195,8 +195,8 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
                 after.receive()
             elif before is not None:
                 before.send(before.receive())
-            found.append((time.perf_counter() - begin) / 2)
-        times.append(statistics.median(found))
+            halves.append((time.perf_counter() - begin) / 2)
+        times.append(statistics.median(halves))
     for link in filter(None, (before, after)):
         link.flush()
     return times

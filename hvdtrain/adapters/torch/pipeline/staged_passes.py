@@ -136,13 +136,13 @@ class PipelinePasses:
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, max(1, min(self.count, len(batch.ids))))
         share = self.gradient_sync.loss_multiplier * self.update.scale / max(batch.global_weight, 1.0)
-        for place, one in self.order(len(parts)):
-            stage, part = self.stages[place], parts[one.micro_batch]
-            if one.is_forward:
-                stage.forward(part, one.micro_batch, step, stage.laps)
+        for place, stage_pass in self.order(len(parts)):
+            stage, part = self.stages[place], parts[stage_pass.micro_batch]
+            if stage_pass.is_forward:
+                stage.forward(part, stage_pass.micro_batch, step, stage.laps)
             else:
-                self.gradient_sync.set_grad_sync(one.micro_batch == len(parts) - 1)
-                stage.backward(one.micro_batch, share)
+                self.gradient_sync.set_grad_sync(stage_pass.micro_batch == len(parts) - 1)
+                stage.backward(stage_pass.micro_batch, share)
 
     def evaluate(self, batch: LoadedBatch) -> None:
         for number, part in enumerate(micro_batches(batch, max(1, min(self.count, len(batch.ids))))):
