@@ -16,8 +16,8 @@ PARTS: Final = ("host_to_device", "forward", "backward", "allreduce", "optimizer
 """In the order in which a step goes through them, and at last what happens beside others.
 
 "allreduce" is the time in which nothing was left to do but to wait for other ranks. "allreduce_hidden" is the time from
-the first message to the begin of this wait: communication that took no time of its own. It is an upper bound, because
-the last message may have ended before.
+the first message to the beginning of this wait: communication that took no time of its own. It is an upper bound,
+because the last message may have ended before.
 """
 
 HOST_TO_DEVICE, FORWARD, BACKWARD, ALLREDUCE, OPTIMIZER, ALLREDUCE_HIDDEN = range(len(PARTS))
@@ -25,7 +25,7 @@ HOST_TO_DEVICE, FORWARD, BACKWARD, ALLREDUCE, OPTIMIZER, ALLREDUCE_HIDDEN = rang
 _FOLDED: Final = 512  # steps: bounds the memory that their times take
 
 SpanSink = Callable[[str, float, float], object]
-"""Is told a name, a begin and an end, of `time.perf_counter`."""
+"""Receives a name, a beginning and an end, of `time.perf_counter`."""
 
 
 class Laps:
@@ -39,7 +39,7 @@ class Laps:
         self._untold = 0  # steps at the end of `_steps` that `take` has not told
         self._sketches = [QuantileSketch() for _ in PARTS]
         self.tell: SpanSink | None = None
-        """Is told each part of a step, where a trace is being recorded."""
+        """Receives each part of a step, where a trace is being recorded."""
 
     def begin(self) -> None:
         """A part begins; what was before belongs to none."""
@@ -75,11 +75,11 @@ class Laps:
 
     def take(self) -> list[float]:
         """Seconds of each of `PARTS` since the last call."""
-        told = self._folded
+        seconds = self._folded
         if self._untold:
-            told = [sum(values) for values in zip(told, *self._steps[-self._untold :], strict=True)]
+            seconds = [sum(values) for values in zip(seconds, *self._steps[-self._untold :], strict=True)]
         self._folded, self._untold = [0.0] * len(PARTS), 0
-        return told
+        return seconds
 
     def take_sketches(self) -> Mapping[str, QuantileSketch]:
         """How long each part took in each step since the last call, by its name; empty where there was no step."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.clock import moment
+from hvdtrain.adapters.keras.waiting import moment
 from hvdtrain.adapters.step_timer import PARTS, add_columns
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 
@@ -87,15 +87,15 @@ class GraphLaps:
     def take(self) -> Mapping[str, float]:
         """Seconds of each part since the last call."""
         self._fold()
-        told, self._told = dict(zip(PARTS, self._told, strict=True)), [0.0] * len(PARTS)
-        return {name: told[name] for name in self._names}
+        seconds, self._told = dict(zip(PARTS, self._told, strict=True)), [0.0] * len(PARTS)
+        return {name: seconds[name] for name in self._names}
 
     def take_sketches(self) -> Mapping[str, QuantileSketch]:
         """How long each part took in each step since the last call, by its name; empty where there was no step."""
         self._fold()
         sketches, self._sketches = self._sketches, [QuantileSketch() for _ in PARTS]
-        found = dict(zip(PARTS, sketches, strict=True))
-        return {name: found[name] for name in self._names} if sketches[0].count else {}
+        by_part = dict(zip(PARTS, sketches, strict=True))
+        return {name: by_part[name] for name in self._names} if sketches[0].count else {}
 
     def _fold(self) -> None:
         count = len(self._copied) - 1
@@ -108,5 +108,5 @@ class GraphLaps:
         table[:, [PARTS.index(name) for name in _IN_GRAPH]] = rows
         table[:, PARTS.index("host_to_device")] = self._copied[:count]
         self._copied = self._copied[count:]
-        self._told = [told + seconds for told, seconds in zip(self._told, table.sum(0).tolist(), strict=True)]
+        self._told = [total + seconds for total, seconds in zip(self._told, table.sum(0).tolist(), strict=True)]
         add_columns(self._sketches, table.tolist())
