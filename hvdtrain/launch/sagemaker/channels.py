@@ -20,7 +20,14 @@ from hvdtrain.launch.sagemaker.channel import (
     named_inputs,
 )
 from hvdtrain.launch.sagemaker.channel_checks import require_manifests, require_valid_channels
-from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, make_plan, read_plan, require_fit
+from hvdtrain.launch.sagemaker.pipe_plan import (
+    PLAN_FILE,
+    PendingPipePlan,
+    is_sharded,
+    make_plan,
+    read_plan,
+    require_fit,
+)
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 PLACEHOLDER = "{local_rank}"
@@ -117,13 +124,12 @@ def _divided(
 
 
 def _of_plan(spec: TrainingSpec, source: PipePlanInput, upload_prefix: str) -> list[Channel]:
-    plan = read_plan(source.folder)
-    require_fit(spec, plan)
-    is_sharded = plan.is_sharded and spec.instance_count > 1
-    distribution = "ShardedByS3Key" if is_sharded else "FullyReplicated"
+    plan, folder = read_plan(source.folder), Path(source.folder).expanduser().absolute()
+    require_fit(spec, plan, source.folder)
+    distribution = "ShardedByS3Key" if is_sharded(plan) and spec.instance_count > 1 else "FullyReplicated"
     pipe = TrainingInput(plan.prefix, distribution, input_mode="Pipe", shuffle_seed=source.shuffle_seed)
-    channels = _planned_channels(plan.channels, pipe, upload_prefix, plan.path.parent)
-    require_manifests(plan.path, channels[:-1])
+    channels = _planned_channels([channel.name for channel in plan.channels], pipe, upload_prefix, folder)
+    require_manifests(folder / PLAN_FILE, channels[:-1])
     return channels
 
 

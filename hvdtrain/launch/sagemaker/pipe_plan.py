@@ -1,36 +1,24 @@
-"""Plans of `hvdtrain shard pipe-plan`, as far as a request depends on them; the format is data_sharding's."""
+"""Plans of `hvdtrain shard pipe-plan`: read by data_sharding's own reader, compared with the job, or made."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
+if TYPE_CHECKING:
+    from data_sharding.pipe.pipe_plan import PipePlan
+
 PLAN_FILE = "plan.json"
-PLAN_FORMAT = "data_sharding.pipe_plan/1"
 STEPS = ("data.pipe-steps", "data.pipe_steps")
 """The hyperparameter that says how many steps an epoch has, as it may be spelled."""
 FRAMINGS = {"application/x-recordio": "recordio", "application/x-recordio-protobuf": "recordio-sagemaker"}
 """Content type → record format of the files, if they are not TFRecords."""
 PLAN_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class PlanFacts:
-    """A plan, as far as channels depend on it."""
-
-    path: Path
-    prefix: str
-    hosts: int
-    workers_per_host: int
-    is_sharded: bool
-    is_counted: bool
-    knows_each: bool
-    channels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -43,60 +31,46 @@ class PendingPipePlan:
     folder: Path
 
 
-def read_plan(folder: str) -> PlanFacts:
+def read_plan(folder: str) -> "PipePlan":
     """The plan in a folder; UsageError if there is none, or it is none of this version."""
-    path = Path(folder).expanduser().absolute() / PLAN_FILE
-    hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
+    from data_sharding.errors import ShardingError
+    from data_sharding.pipe.pipe_plan_file import load_plan
+
     try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != PLAN_FORMAT:
-            raise ValueError(f"its format is {content['format']!r}")
-        return PlanFacts(
-            path=path,
-            prefix=str(content["prefix"]),
-            hosts=int(content["hosts"]),
-            workers_per_host=int(content["workers_per_host"]),
-            is_sharded=content["distribution"] == "sharded-by-s3-key",
-            is_counted=all(channel["records"] is not None for channel in content["channels"]),
-            knows_each=content["records"] is not None,
-            channels=tuple(str(channel["name"]) for channel in content["channels"]),
-        )
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}.", "The plan says which worker reads which channel.", hint
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is not a pipe plan: {error}.", f"It should be {PLAN_FORMAT}.", hint) from error
+        return load_plan(Path(folder).expanduser().absolute() / PLAN_FILE)
+    except ShardingError as error:
+        hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
+        raise UsageError(error.fact, error.conflict, hint) from error
 
 
-def require_fit(spec: TrainingSpec, plan: PlanFacts) -> None:
+def is_sharded(plan: "PipePlan") -> bool:
+    """Whether SageMaker divides the files of each channel over the machines."""
+    return plan.distribution == "sharded-by-s3-key"
+
+
+def require_fit(spec: TrainingSpec, plan: "PipePlan", where: str) -> None:
     """Raise UsageError unless the plan was made for this job, and its files are where the job runs."""
     if (plan.hosts, plan.workers_per_host) != (spec.instance_count, spec.processes_per_host):
         raise UsageError(
-            f"{plan.path} is for {plan.hosts} hosts of {plan.workers_per_host} workers.",
+            f"The plan in {where} is for {plan.hosts} hosts of {plan.workers_per_host} workers.",
             f"The job has {spec.instance_count} of {spec.processes_per_host}, and each worker needs its own channel.",
             f"make it again with --hosts {spec.instance_count} --workers-per-host {spec.processes_per_host}.",
         )
     if spec.is_local == plan.prefix.startswith("s3://"):
         raise UsageError(
-            f"The files of {plan.path} are at {plan.prefix}.",
+            f"The files of the plan in {where} are at {plan.prefix}.",
             "A job on this machine reads local files." if spec.is_local else "SageMaker reads from S3.",
             "make it again without --prefix." if spec.is_local else "make it again with --prefix s3://bucket/folder/.",
         )
-    if spec.task is not None:
-        _require_steps(spec, plan)
-
-
-def _require_steps(spec: TrainingSpec, plan: PlanFacts) -> None:
-    if not plan.is_counted and not _has_steps(spec):
+    if spec.task is not None and plan.records is None and not _has_steps(spec):
         raise UsageError(
-            f"The records of {plan.path} were not counted.",
+            f"The records of the plan in {where} were not counted.",
             "Learning rate and checkpoints need to know how many steps an epoch has.",
             f"add the hyperparameter {STEPS[0]} (-- train --{STEPS[0]} N).",
         )
-    if plan.knows_each and _has_steps(spec):
+    if spec.task is not None and plan.rank_records() is not None and _has_steps(spec):
         raise UsageError(
-            f"{plan.path} knows how many records reach each worker, and the job has {STEPS[0]}.",
+            f"The plan in {where} knows how many records reach each worker, and the job has {STEPS[0]}.",
             "The steps of an epoch follow from the records.",
             f"leave out {STEPS[0]}.",
         )

@@ -16,8 +16,6 @@ from hvdtrain.launch.sagemaker.hyperparameters import encode, interface_variable
 from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
 
 ARCHIVE = "sourcedir.tar.gz"
-MAX_VALUE = 2500
-"""Characters of a hyperparameter's value: API_CreateTrainingJob, HyperParameters."""
 
 _SECRET = re.compile(
     r"(.*_)?(SECRETS?|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)", re.IGNORECASE
@@ -58,7 +56,7 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
 
 
 def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, region: str) -> dict[str, Any]:
-    """The request for a job that is not local. UsageError for a hyperparameter that is too long."""
+    """The request for a job that is not local."""
     metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
     variables = {**interface_variables(spec), **spec.environment}
     vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
@@ -83,7 +81,7 @@ def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, regio
             KeepAlivePeriodInSeconds=spec.keep_alive_period_s,
         ),
         StoppingCondition=_present(MaxRuntimeInSeconds=spec.max_run_s, MaxWaitTimeInSeconds=spec.max_wait_s),
-        VpcConfig=vpc if spec.subnets else None,
+        VpcConfig=vpc if spec.subnets or spec.security_group_ids else None,
         Tags=[{"Key": key, "Value": value} for key, value in spec.tags.items()] or None,
         EnableInterContainerTrafficEncryption=spec.encrypt_inter_container_traffic or None,
         EnableManagedSpotTraining=spec.use_spot or None,
@@ -126,16 +124,8 @@ def _present(**fields: Any) -> dict[str, Any]:
 
 
 def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str, str]:
-    own = reserved(spec, job_name, archive_uri(spec, job_name), region)
-    encoded = encode({**spec.worker_hyperparameters, **own})
-    for name, text in encoded.items():
-        if len(text) > MAX_VALUE:
-            raise UsageError(
-                f"Hyperparameter {name!r} is {len(text)} characters long as JSON.",
-                f"SageMaker takes {MAX_VALUE}.",
-                "put it into a file in source_dir.",
-            )
-    return encoded
+    of_sagemaker = reserved(spec, job_name, archive_uri(spec, job_name), region)
+    return encode({**spec.worker_hyperparameters, **of_sagemaker})
 
 
 def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:

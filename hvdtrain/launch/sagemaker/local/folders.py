@@ -11,7 +11,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, local_path
 from hvdtrain.launch.sagemaker.container.contract import Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
-from hvdtrain.launch.sagemaker.pipe_plan import read_plan
+from hvdtrain.launch.sagemaker.pipe_plan import is_sharded, read_plan
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 LOCAL_REGION = "local"
@@ -55,7 +55,7 @@ def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[Local
     paths = {name: Path(path).expanduser().absolute() for name, path in channels.items()}
     is_divided, plan = spec.instance_count > 1, paths.get(PLAN_CHANNEL)
     if is_divided and plan is not None:  # without a plan, jobs are submitted with divided channels
-        is_divided = read_plan(str(plan if plan.is_dir() else plan.parent)).is_sharded
+        is_divided = is_sharded(read_plan(str(plan if plan.is_dir() else plan.parent)))
     found = []
     for name, path in paths.items():
         is_pipe = NUMBERED_NAME.fullmatch(name) is not None
