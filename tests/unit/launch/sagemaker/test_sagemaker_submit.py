@@ -17,7 +17,7 @@ import boto3
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.sagemaker.models import sagemaker_backends
-from moto_server import MotoServer
+from support.moto_server import MotoServer
 
 from data_sharding.formats.writers import TFRecordWriter
 from hvdtrain.errors import HvdtrainError, UsageError
