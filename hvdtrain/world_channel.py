@@ -50,11 +50,7 @@ _MOST_BYTES = 2**22  # of a line
 
 
 class LineReader:
-    """Objects of JSON from bytes as they arrive.
-
-    Raises:
-        ValueError: what has arrived is no such line.
-    """
+    """Objects of JSON from bytes as they arrive. Raises ValueError: what has arrived is no such line."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -76,11 +72,8 @@ def line_of(message: Mapping[str, Any]) -> bytes:
 
 
 class WorldChannel:
-    """The worker's end. A thread reads what the launcher says, whatever the worker does.
-
-    Attributes:
-        when_over: called in that thread when the world in which this worker is has lost another one.
-    """
+    """The worker's end. A thread reads what the launcher says, whatever the worker does. `when_over`: called in that
+    thread when the world in which this worker is has lost another one."""
 
     def __init__(self, file: int) -> None:
         self._socket = socket.socket(fileno=file)
@@ -108,14 +101,8 @@ class WorldChannel:
         self._say({"fixed": True})
 
     def next_world(self) -> int | None:
-        """Wait for the next world, and put its variables into `os.environ`.
-
-        Returns:
-            None, or the exit code with which this worker is to end.
-
-        Raises:
-            HvdtrainError: the launcher is gone.
-        """
+        """Wait for the next world, and put its variables into `os.environ`. Returns None, or the exit code with which
+        this worker is to end. Raises HvdtrainError: the launcher is gone."""
         self._socket.sendall(line_of({"ready": int(os.environ.get(WORLD_VARIABLE, 0))}))
         order = self._orders.get()
         if order is None:

@@ -16,6 +16,7 @@ def run_subcommand(
     group: str, kind: str, commands: Mapping[str, tuple[str, str]], argv: Sequence[str], note: str = ""
 ) -> int:
     """Run what `argv` names among the commands of `hvdtrain GROUP`, or print what there is; returns its exit code.
+    Raises UsageError: there is no such command.
 
     Args:
         group: the command whose subcommands these are.
@@ -23,9 +24,6 @@ def run_subcommand(
         commands: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported.
         argv: the name, and the arguments of its own.
         note: added to the help.
-
-    Raises:
-        UsageError: there is no such command.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
@@ -87,11 +85,8 @@ _asks_for_parser: ContextVar[bool] = ContextVar("_asks_for_parser", default=Fals
 
 
 def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ()) -> "CommandParser | None":
-    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens.
-
-    Args:
-        argv: for commands that choose their parser by a first word.
-    """
+    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens. `argv`: for
+    commands that choose their parser by a first word."""
     token = _asks_for_parser.set(True)
     try:
         command(argv)

@@ -29,11 +29,8 @@ _LEFT_OUT = re.compile(r"(#|hvdtrain|horovod|pip|triton|nvidia-|cuda-)", flags=r
 
 
 def pip_install(arguments: list[str], constraints: Path | None, python: str = sys.executable) -> None:
-    """`pip install` of requirements into the environment of `python`, with the versions that `constraints` pins.
-
-    Raises:
-        HvdtrainError: pip failed; its last errors are in the message.
-    """
+    """`pip install` of requirements into the environment of `python`, with the versions that `constraints` pins. Raises
+    HvdtrainError: pip failed; its last errors are in the message."""
     command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     if constraints is not None:
         command += ["--constraint", str(constraints)]

@@ -9,11 +9,8 @@ _NAME: Final = "hvdtrain_start_up"
 
 
 def write_start_up(folder: Path | None = None) -> None:
-    """Write the module and the .pth file that imports it.
-
-    Args:
-        folder: of packages; None: that of the environment in which this runs.
-    """
+    """Write the module and the .pth file that imports it. `folder`: of packages; None: that of the environment in which
+    this runs."""
     folder = folder or Path(sysconfig.get_path("purelib"))
     module = folder / f"{_NAME}.py"
     module.write_text(Path(__file__).with_name("start_up.py").read_text(encoding="utf-8"), encoding="utf-8")

@@ -24,10 +24,7 @@ PATCHES = Path(__file__).parent / "patches"
 
 def fetch_sdist(folder: Path) -> Path:
     """The verified source release in `folder`, fetched through pip (and so through its configured index) if missing.
-
-    Raises:
-        HvdtrainError: pip cannot fetch it, or what is there is not the pinned file.
-    """
+    Raises HvdtrainError: pip cannot fetch it, or what is there is not the pinned file."""
     target = folder / f"horovod-{HOROVOD_VERSION}.tar.gz"
     if not target.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,10 +70,7 @@ def patches_digest(folder: Path = PATCHES) -> str:
 
 def apply_patch(patch: Path, tree: Path) -> None:
     """Applies one unified diff to the files in `tree`, as `patch -p1 --fuzz=0` would, each hunk at its own line only.
-
-    Raises:
-        HvdtrainError: a file is missing, or its text is not the one that a hunk was made for.
-    """
+    Raises HvdtrainError: a file is missing, or its text is not the one that a hunk was made for."""
     changes = re.split(r"^--- a/.+\n\+\+\+ b/(.+)\n", patch.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for path, hunks in zip(changes[1::2], changes[2::2], strict=True):
         file = tree / path

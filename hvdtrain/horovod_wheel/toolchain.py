@@ -70,11 +70,8 @@ def debian_package(part: str) -> str:
 def python_headers() -> Path:
     """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel.
 
-    Debian keeps the headers in a package of its own (python3-dev). TensorFlow's wheel for the same Python
-    version brings them, for extensions such as this one.
-
-    Raises:
-        UsageError: there are none.
+    Debian keeps the headers in a package of its own (python3-dev). TensorFlow's wheel for the same Python version
+    brings them, for extensions such as this one. Raises UsageError: there are none.
     """
     own = Path(sysconfig.get_path("include"))
     if (own / "Python.h").is_file():

@@ -66,15 +66,13 @@ class WheelCache:
 
     @contextmanager
     def locked(self, key: str, seconds: float, waiting: str = "") -> Iterator[None]:
-        """Holds the key's lock. The operating system frees it when its holder dies.
+        """Holds the key's lock. The operating system frees it when its holder dies. Raises HvdtrainError: another
+        process still held it after that time.
 
         Args:
             key: whose wheel is about to be looked for or built.
             seconds: how long to wait for another holder.
             waiting: a line to print once if there is one.
-
-        Raises:
-            HvdtrainError: another process still held it after that time.
         """
         with open(self._wheels / f"{key}.lock", "w", encoding="utf-8") as file:
             lock_within(file.fileno(), seconds, waiting)

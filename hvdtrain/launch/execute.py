@@ -17,10 +17,8 @@ from hvdtrain.launch.rendering import LaunchPlan
 def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:
     """Write the plan's files here, then become its command: signals and exit code are the launcher's own.
 
-    `overwrite` replaces files that are there and say something else.
-
-    Raises:
-        UsageError: a file or folder cannot be used, or there is no such program; what was written is named.
+    `overwrite` replaces files that are there and say something else. Raises UsageError: a file or folder cannot be
+    used, or there is no such program; what was written is named.
     """
     written = write_files(plan, overwrite)
     program = shutil.which(plan.argv[0])

@@ -23,7 +23,7 @@ def option_of(field: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One training job.
+    """One training job. Raises UsageError: anything that cannot be started as described.
 
     Args:
         command: argv of hvdtrain, such as ("train", "--max-steps", "3").
@@ -33,8 +33,8 @@ class JobSpec:
             all workers on one machine.
         python: the interpreter on the hosts.
         name: of the job: letters, digits, `.`, `_`, `-`.
-        env: names of variables that workers get with the values they have where the launcher starts. Values never
-            stand in a command line or a file.
+        env: names of variables that workers get with the values they have where the launcher starts. Values never stand
+            in a command line or a file.
         nics: network interfaces to use, in order of preference; empty: the launcher's own choice.
         gpus_per_host: GPUs of each host; 0: computes on CPUs.
         cores_per_host: physical cores of each host; None: not known.
@@ -51,9 +51,6 @@ class JobSpec:
         start_timeout: seconds until all workers must have started.
         grace: seconds that workers have to save and leave after a first signal, before they are killed.
         allow_root: let workers run as root, where the launcher asks.
-
-    Raises:
-        UsageError: anything that cannot be started as described.
     """
 
     command: tuple[str, ...]

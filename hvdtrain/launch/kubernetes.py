@@ -17,7 +17,7 @@ from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpi_flavor import FLAVORS, require_flavor
 from hvdtrain.launch.mpirun import mpirun_arguments
-from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
+from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
 from hvdtrain.launch.supervisor.restarts import given
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
@@ -27,16 +27,7 @@ HOME = "/home/hvdtrain"
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
-_UNSUPPORTED = (
-    "hosts",
-    "min_workers",
-    "max_workers",
-    "ssh_port",
-    "start_timeout",
-    "backoff",
-    "allow_root",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*ELASTIC, "hosts", "ssh_port", "start_timeout", "allow_root")
 _BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
 
 
@@ -88,10 +79,8 @@ def require_label(option_name: str, text: str) -> None:
 def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
     """The MPIJob of a job, and the kubectl that hands it over.
 
-    The job has an image and no hosts: each worker pod gets `slots_per_host` workers.
-
-    Raises:
-        UsageError: Kubernetes cannot do what the job asks for.
+    The job has an image and no hosts: each worker pod gets `slots_per_host` workers. Raises UsageError: Kubernetes
+    cannot do what the job asks for.
     """
     options = options or KubernetesOptions()
     _require_fit(job, options)

@@ -20,6 +20,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpi_flavor import mpi_flavor, require_flavor
 from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
 from hvdtrain.launch.rendering import (
+    ELASTIC,
     LaunchPlan,
     Note,
     comment,
@@ -39,16 +40,7 @@ LAST_SECONDS = 30
 """Between the end of the first worker and that of the last."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
-_UNSUPPORTED = (
-    "hosts",
-    "min_workers",
-    "max_workers",
-    "image",
-    "ssh_port",
-    "start_timeout",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 
 _TRAP = """\
 # When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.

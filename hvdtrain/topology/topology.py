@@ -12,7 +12,7 @@ FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One worker among the others.
+    """One worker among the others. Raises ValueError: the numbers contradict each other.
 
     Attributes:
         rank, size: this worker's number, from 0, among all `size` workers.
@@ -21,9 +21,6 @@ class Topology:
         hosts: names of the nodes, where the launcher says them.
         launcher: "horovodrun", "hvdtrain launch", "mpirun", "pmi", "jsrun", "torchrun", "slurm" or "single".
         source: for each fact what decided it: `VARIABLE=value`, `derived: …` or `assumed: …`.
-
-    Raises:
-        ValueError: the numbers contradict each other.
     """
 
     rank: int

@@ -19,11 +19,8 @@ _SYNONYMS: Final = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return.
-
-    Raises:
-        UsageError: a launcher, option, host or job that cannot be, or a launcher's program that is not there.
-    """
+    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return. Raises UsageError: a
+    launcher, option, host or job that cannot be, or a launcher's program that is not there."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _print_help()
     launcher = load_launcher(argv[0])

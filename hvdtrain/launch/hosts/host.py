@@ -25,15 +25,12 @@ _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine and how many workers it may run.
+    """A machine and how many workers it may run. Raises UsageError: a name that is none, or no slots.
 
     Args:
         name: host name, IPv4 or IPv6 address (without brackets).
         slots: 1 or more.
         devices: the GPUs that local ranks 0, 1, … use, by number, where something states them; else empty.
-
-    Raises:
-        UsageError: a name that is none, or no slots.
     """
 
     name: str
@@ -100,10 +97,8 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
     A name without slots means one slot a mention, as in machine files that repeat a host for each worker. A name that
     has slots occurs once: `a:4,a:4` is more likely a typo of `a:4,b:4` than a request for eight workers on one host.
 
-    `mentions` are (name, slots or None) as written in what messages call `where`.
-
-    Raises:
-        UsageError: no hosts at all, or a host with slots that is there twice.
+    `mentions` are (name, slots or None) as written in what messages call `where`. Raises UsageError: no hosts at all,
+    or a host with slots that is there twice.
     """
     hosts: dict[str, Host] = {}
     stated: set[str] = set()
@@ -124,11 +119,8 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
 
 
 def parse_host_list(text: str, where: str = "-H") -> tuple[Host, ...]:
-    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses are in brackets: `[fe80::1]:4`.
-
-    Raises:
-        UsageError: a name or an invalid number, a host with slots that is there twice.
-    """
+    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses are in brackets: `[fe80::1]:4`. Raises UsageError: a
+    name or an invalid number, a host with slots that is there twice."""
     return join_hosts([parse_name_and_slots(item, f"{where}: ") for item in text.split(",")], where)
 
 

@@ -93,12 +93,9 @@ class _Seat:
 
 
 def read_rank_table(path: Path) -> tuple[Host, ...]:
-    """Hosts of a rank table in the order of their ranks, `devices` in the order of their local ranks.
-
-    Raises:
-        UsageError: no such file or form; ranks that are not 0 … n-1, each once; a device used twice; a table that is
-            not completed; ranks of one server that do not follow each other, which no launcher here can start.
-    """
+    """Hosts of a rank table in the order of their ranks, `devices` in the order of their local ranks. Raises
+    UsageError: no such file or form; ranks that are not 0 … n-1, each once; a device used twice; a table that is not
+    completed; ranks of one server that do not follow each other, which no launcher here can start."""
     return parse_rank_table(read_text(path, "rank table"), str(path))
 
 

@@ -57,9 +57,7 @@ class Service:
     """SageMaker, S3 and CloudWatch Logs of one region.
 
     `profile` is of the AWS configuration; `kms_key` encrypts uploads. None: those of the environment and the bucket.
-
-    Raises:
-        UsageError: boto3 is not installed, or there is no such profile.
+    Raises UsageError: boto3 is not installed, or there is no such profile.
     """
 
     def __init__(self, region: str, profile: str | None = None, kms_key: str | None = None) -> None:
@@ -145,12 +143,8 @@ class Service:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn what boto3 raises into our errors, whose fact is "`what` failed".
-
-    Raises:
-        UsageError: no credentials or region, or a refusal that the same call would meet again.
-        HvdtrainError: any other answer, or none.
-    """
+    """Turn what boto3 raises into our errors, whose fact is "`what` failed". Raises UsageError: no credentials or
+    region, or a refusal that the same call would meet again; HvdtrainError: any other answer, or none."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -39,11 +39,8 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
     """All channels of a job. Reads plans that are named, and nothing else.
 
     Manifests and plan go to the s3:// folder `upload_prefix`, which has no slash at its end; plans that are not there
-    yet are going to be made in `plan_folder`.
-
-    Raises:
-        UsageError: more than 20 channels, Pipe channels that workers would share, or a location that does not exist or
-            cannot be reached from where the job runs.
+    yet are going to be made in `plan_folder`. Raises UsageError: more than 20 channels, Pipe channels that workers
+    would share, or a location that does not exist or cannot be reached from where the job runs.
     """
     channels: list[Channel] = []
     for name, source in named_inputs(inputs).items():

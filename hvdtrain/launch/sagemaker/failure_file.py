@@ -26,10 +26,7 @@ _STACK_LINES = 12
 
 def write_failure(output: Path, text: str) -> bool:
     """Write `text` into the folder's file `failure` unless it is there: the first cause wins. Whether it was written.
-
-    Raises:
-        HvdtrainError: the folder cannot be written.
-    """
+    Raises HvdtrainError: the folder cannot be written."""
     path = output / FAILURE_FILE
     try:
         output.mkdir(parents=True, exist_ok=True)

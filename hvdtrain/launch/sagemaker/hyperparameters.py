@@ -84,10 +84,8 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
     """`--epochs 3 --debug --data.dir=x` as {"epochs": 3, "debug": True, "data.dir": "x"}.
 
     Values become numbers where that leaves their text as it is, so that workers get the same words again; an option
-    without a value becomes True, and workers get `--debug True`.
-
-    Raises:
-        UsageError: a word that belongs to no option, or an option that is given twice.
+    without a value becomes True, and workers get `--debug True`. Raises UsageError: a word that belongs to no option,
+    or an option that is given twice.
     """
     found: dict[str, HyperparameterValue] = {}
     left = list(words)

@@ -42,14 +42,9 @@ _ARGUMENTS = {
 
 
 def require_valid_request(request: dict[str, Any]) -> str | None:
-    """Refuse a request that SageMaker's API would refuse.
-
-    Returns:
-        What it was compared with, such as "botocore 1.43.117"; None without botocore, so that nothing was compared.
-
-    Raises:
-        UsageError: naming the first field that cannot be.
-    """
+    """Refuse a request that SageMaker's API would refuse. Returns what it was compared with, such as "botocore
+    1.43.117"; None without botocore, so that nothing was compared. Raises UsageError: naming the first field that
+    cannot be."""
     try:
         import botocore
         from botocore.validate import ParamValidator

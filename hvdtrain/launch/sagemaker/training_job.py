@@ -36,10 +36,8 @@ class TrainingJob:
     def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:
         """Return what SageMaker says of the job when it has completed; after `timeout_s` seconds it is not ended.
 
-        With `logs`, the workers' logs are printed as they come.
-
-        Raises:
-            HvdtrainError: it failed or was stopped, or is still running after `timeout_s`.
+        With `logs`, the workers' logs are printed as they come. Raises HvdtrainError: it failed or was stopped, or is
+        still running after `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         log = _Log(self.name, self.service, logs)

@@ -88,10 +88,8 @@ def require_usable_hosts(job: JobSpec, launcher: str, environ: Mapping[str, str]
     """Refuse a job whose other hosts cannot be used by ssh, if its launcher will use that.
 
     By the caller's variables `environ` it knows, for one, that Slurm has its own way to start mpirun's helpers. Each
-    host has `CHECK_SECONDS` to answer, or the job's start timeout if that is less.
-
-    Raises:
-        UsageError: it names hosts, causes, and what to do.
+    host has `CHECK_SECONDS` to answer, or the job's start timeout if that is less. Raises UsageError: it names hosts,
+    causes, and what to do.
     """
     names = [host.name for host in job.used_hosts if not host.is_local]
     if launcher == "mpirun" and any(fnmatch.filter(environ, pattern) for pattern in _OTHER_WAYS):
@@ -113,15 +111,13 @@ def check_hosts(
     names: Sequence[str], port: int | None = None, deadline_s: float = CHECK_SECONDS, python: str | None = None
 ) -> list[Finding]:
     """Log in to all hosts at once, asking nothing of anybody; a finding for each that cannot be used, in their order.
+    Raises UsageError: there is no ssh here.
 
     Args:
         names: this machine's own is tried too, and never reported.
         port: None: what ssh's own configuration says.
         deadline_s: seconds that each host has to answer.
         python: a program that must start on each host, such as the job's interpreter; None: `true`.
-
-    Raises:
-        UsageError: there is no ssh here.
     """
     if not names:
         return []

@@ -52,12 +52,11 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
 
     @property
     def safe_at(self) -> float:
-        """`ElasticLauncher.safe_at`."""
         groups = [group for group in self._groups.values() if group.has_lost]
         return max([self._agents.safe_at, *(self._ended_at(group) for group in groups)])
 
     def start(self, number: int) -> str:
-        """`ElasticLauncher.start`: on a host that has room, where the fewest workers have failed."""
+        """On a host that has room, where the fewest workers have failed."""
         used, workers = self._used(), self._supervisor.workers
         failed = Counter(worker.host for worker in workers if worker.end is not None and worker.end.failed)
         host = min((host for host in self._there() if used[host.name] < host.slots), key=lambda host: failed[host.name])
@@ -74,7 +73,6 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         return host.name
 
     def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
-        """`ElasticLauncher.open_world`."""
         self._servers.close()  # nobody asks the one before any more
         server = RendezvousServer(self.server.host, len(numbers), notify=self.server.notify)
         self.server = self._servers.enter_context(server)
@@ -82,7 +80,6 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         return [{**place.variables, **self.server.environment, RESTART_VARIABLE: str(restarts)} for place in places]
 
     def places(self) -> int:
-        """`ElasticLauncher.places`."""
         if self._discovery is not None:
             self._follow(self._discovery)
         now = time.monotonic()
@@ -94,7 +91,6 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         return total_slots(self._there())
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
-        """`ElasticLauncher.placed`."""
         slots = Counter({host.name: host.slots for host in self._there()})
         found = []
         for number in numbers:
@@ -105,13 +101,11 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         return found
 
     def tell(self, number: int, order: Mapping[str, Any]) -> None:
-        """`ElasticLauncher.tell`."""
         group = self._groups.get(self._supervisor.workers[number].host)
         if group is not None:
             group.tell(number, order)
 
     def kill(self, number: int) -> None:
-        """`ElasticLauncher.kill`."""
         group = self._groups.get(self._supervisor.workers[number].host)
         if group is not None:
             group.kill(number)

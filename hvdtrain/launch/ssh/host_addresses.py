@@ -31,10 +31,8 @@ def _resolved(name: str) -> list[str]:
 def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     """The address of this machine that the hosts are told.
 
-    `callers` maps a host to the address from which its sshd was called, "" where the host is this machine.
-
-    Raises:
-        UsageError: none can be found.
+    `callers` maps a host to the address from which its sshd was called, "" where the host is this machine. Raises
+    UsageError: none can be found.
     """
     if nics:
         own = next((address for nic in nics if (address := interface_address(nic))), None)
@@ -59,10 +57,7 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
 
 def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
     """The first of `nics` that this host has; without `nics`, the one from which packets to the IPv4 `address` leave.
-
-    Raises:
-        UsageError: there is no such interface, or no route.
-    """
+    Raises UsageError: there is no such interface, or no route."""
     own = {name: interface_address(name) for _, name in socket.if_nameindex()}
     if nics:
         found = next((name for name in nics if own.get(name)), None)

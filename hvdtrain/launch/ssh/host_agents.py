@@ -104,13 +104,8 @@ class HostAgents(AbstractContextManager["HostAgents"]):
 
     def reconnect(self, still_watched: Iterable[HostLink]) -> float | None:
         """Take the agents of missing hosts that have come, and start others now and then; waits for nothing.
-
-        Args:
-            still_watched: links of which somebody has still to learn that they are lost.
-
-        Returns:
-            When to look again, of the monotonic clock; None while no host is missing.
-        """
+        `still_watched`: links of which somebody has still to learn that they are lost. Returns when to look again, of
+        the monotonic clock; None while no host is missing."""
         self._drop_lost(still_watched)
         for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
             del self._coming[name]

@@ -71,13 +71,9 @@ LAUNCHER = launcher_api.Launcher(
 
 
 def run(job: JobSpec, options: SshOptions) -> int:
-    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job.
-
-    Raises:
-        UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this
-            launcher cannot run.
-        HvdtrainError: processes cannot be killed, or nobody reads the output.
-    """
+    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job. Raises
+    UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this launcher
+    cannot run; HvdtrainError: processes cannot be killed, or nobody reads the output."""
     require_runnable(job, os.environ)
     if not options.checks_host_keys:
         Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")

@@ -21,11 +21,9 @@ class Console:
     """Standard output and standard error of the launcher.
 
     Rank 0's bytes pass unchanged, so that its progress bar redraws itself; of a line without one, when it is complete.
-    Other ranks' lines pass whole, as `[1] …`.
-    While `holding`, they are kept instead: until all ranks have met, ranks tend to fail alike, and one voice suffices.
-
-    Args:
-        inbox: signals to the launcher. When one comes, a reader that pauses is not waited for any longer.
+    Other ranks' lines pass whole, as `[1] …`. While `holding`, they are kept instead: until all ranks have met, ranks
+    tend to fail alike, and one voice suffices. `inbox`: signals to the launcher. When one comes, a reader that pauses
+    is not waited for any longer.
     """
 
     def __init__(self, inbox: SignalInbox | None = None) -> None:

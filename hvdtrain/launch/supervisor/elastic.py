@@ -66,11 +66,8 @@ class Elastic:
         self._least, self._wanted, self._room = self.limits.least, len(self.workers), len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
-        """Take note of a worker's end; whether the others go on.
-
-        Args:
-            mendable: whether the world was formed completely, and nothing else ends the job.
-        """
+        """Take note of a worker's end; whether the others go on. `mendable`: whether the world was formed completely,
+        and nothing else ends the job."""
         end, was_killed = self.workers[number].end, self.departures.was_killed(number)
         self._waiting.discard(number)
         self.departures.ended(number)
@@ -151,11 +148,7 @@ class Elastic:
         return min((at for at in times if at is not None), default=None)
 
     def act(self, connected: bool) -> bool:
-        """Do what is due; whether a world was formed.
-
-        Args:
-            connected: whether the last one was formed completely.
-        """
+        """Do what is due; whether a world was formed. `connected`: whether the last one was formed completely."""
         if self._leave_code is not None or self._is_fixed:
             return False
         self._newcomers.dismiss_late()

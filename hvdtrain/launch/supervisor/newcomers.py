@@ -11,14 +11,11 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 
 class Newcomers:
-    """The numbers of such workers.
+    """The numbers of such workers. `failures`: how many have failed one after the other since one has joined.
 
     Args:
         workers: of the job, to which these are added.
         say: prints a line.
-
-    Attributes:
-        failures: how many have failed one after the other since one has joined.
     """
 
     def __init__(

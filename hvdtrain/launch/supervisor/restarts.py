@@ -20,17 +20,15 @@ MAX_BACKOFF_SECONDS = 60.0
 def run_with_restarts(
     attempt: Callable[[int, str], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
 ) -> int:
-    """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
+    """Attempt until the job has ended, with at most `most` restarts; returns the exit code. Raises HvdtrainError: what
+    `attempt` raised, or the launcher has an error of its own; whoever called this then ends all workers, and starts
+    none again.
 
     Args:
-        attempt: starts all workers and returns when they have ended; it is told how many restarts came before,
-            and what the last ones were for, a line each.
+        attempt: starts all workers and returns when they have ended; it is told how many restarts came before, and what
+            the last ones were for, a line each.
         backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
         inbox: a signal ends the wait for a restart.
-
-    Raises:
-        HvdtrainError: what `attempt` raised, or the launcher has an error of its own; whoever called this then ends
-            all workers, and starts none again.
     """
     restarts, causes = 0, list[str]()
     while True:
@@ -64,11 +62,8 @@ def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes:
 
 
 def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
-    """`command` with a run folder named in it, where it is hvdtrain's training.
-
-    Raises:
-        UsageError: the run folder may be in a config file, which only hvdtrain itself reads.
-    """
+    """`command` with a run folder named in it, where it is hvdtrain's training. Raises UsageError: the run folder may
+    be in a config file, which only hvdtrain itself reads."""
     if not trains(command) or given(command, "output-dir") is not None:
         return command
     if given(command, "config") is not None:

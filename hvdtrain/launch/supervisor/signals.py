@@ -90,11 +90,8 @@ class SignalAction(Enum):
 
 
 class SignalPolicy:
-    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`.
-
-    Attributes:
-        stopped_by: the request to stop, once one has come; SIGTERM or SIGINT replaces a notice before it.
-    """
+    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`. `stopped_by`: the
+    request to stop, once one has come; SIGTERM or SIGINT replaces a notice before it."""
 
     def __init__(self) -> None:
         self.stopped_by: signal.Signals | None = None

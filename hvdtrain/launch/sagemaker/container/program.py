@@ -33,10 +33,7 @@ def worker_command(container: Container) -> WorkerCommand:
 
     Options that the user leaves open follow from the container: where the data are, how they come, and the run folder.
     That is /opt/ml/checkpoints where the job has a checkpoint location, and so goes on from there; else
-    /opt/ml/output/data.
-
-    Raises:
-        UsageError: a channel's folder, the pipe plan or the script is not there.
+    /opt/ml/output/data. Raises UsageError: a channel's folder, the pipe plan or the script is not there.
     """
     own = container.hyperparameters
     folder = source_folder(container)
@@ -110,12 +107,8 @@ def source_folder(container: Container) -> Path:
 
 
 def fetch_source(container: Container) -> None:
-    """Unpack the source archive from S3 into /opt/ml/code, if workers need it.
-
-    Raises:
-        UsageError: there is no boto3, no right to read the archive, or `unpack_source` refuses it.
-        HvdtrainError: S3 does not answer.
-    """
+    """Unpack the source archive from S3 into /opt/ml/code, if workers need it. Raises UsageError: there is no boto3, no
+    right to read the archive, or `unpack_source` refuses it; HvdtrainError: S3 does not answer."""
     uri = container.hyperparameters.get(_DIRECTORY)
     if not isinstance(uri, str) or not uri.startswith("s3://") or not _is_needed(container):
         return

@@ -34,11 +34,8 @@ _INFO = 20  # logging.INFO, the toolkit's default
 
 
 def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[RankAssignment]:
-    """The workers that this process is to start: one under the toolkit's mpirun, else all of this host.
-
-    Raises:
-        UsageError: mpirun's variables lack one, or the number of workers is none.
-    """
+    """The workers that this process is to start: one under the toolkit's mpirun, else all of this host. Raises
+    UsageError: mpirun's variables lack one, or the number of workers is none."""
     number_of_host, hosts = container.hosts.index(container.current_host), len(container.hosts)
     if _MPI["rank"] in environ:
         try:

@@ -51,11 +51,8 @@ class ContainerExit:
 def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> ContainerExit:
     """Run the workers that fall to this process until all have ended; signals are passed on to them.
 
-    All of a host that is alone find each other by a server of this process; others by hvdtrain's own rendezvous.
-
-    Raises:
-        UsageError: they cannot be started.
-        HvdtrainError: nobody reads their output.
+    All of a host that is alone find each other by a server of this process; others by hvdtrain's own rendezvous. Raises
+    UsageError: they cannot be started; HvdtrainError: nobody reads their output.
     """
     own = assigned_ranks(container, environ)
     token = secrets.token_hex(16)

@@ -120,13 +120,9 @@ class ContainerSupervisor:
         self._is_late = False
 
     def run(self) -> None:
-        """Return when all have ended well.
-
-        Raises:
-            UsageError: a container reports that an argument of the job is wrong.
-            HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it
-                can go on later, else 128 and the signal.
-        """
+        """Return when all have ended well. Raises UsageError: a container reports that an argument of the job is wrong;
+        HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it can go
+        on later, else 128 and the signal."""
         while self._running:
             self._wait_for_an_event()
             for container in [each for each in self._running if each.process.poll() is not None]:

@@ -48,10 +48,7 @@ class LocalChannel:
 
 def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[LocalChannel]:
     """The files of each channel: its name → folder, file, or NAME.manifest (API_S3DataSource) with a folder as prefix.
-
-    Raises:
-        UsageError: something does not exist, or is not a manifest or plan.
-    """
+    Raises UsageError: something does not exist, or is not a manifest or plan."""
     paths = {name: Path(path).expanduser().absolute() for name, path in channels.items()}
     is_divided, plan = spec.instance_count > 1, paths.get(PLAN_CHANNEL)
     if is_divided and plan is not None:  # without a plan, jobs are submitted with divided channels
@@ -119,10 +116,7 @@ def require_writable(folder: Path) -> None:
 
 def make_folders(folders: Folders, checkpoints: Path | None, source: Path | None) -> None:
     """All folders of a container; `code` leads to the job's source, `checkpoints` to the job's checkpoint location.
-
-    Raises:
-        UsageError: another job has left something there.
-    """
+    Raises UsageError: another job has left something there."""
     if folders.output.exists() or folders.model.exists():
         raise UsageError(
             f"{folders.base} holds a training job already.",

@@ -33,12 +33,9 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
     """Run the job; returns the first container's folder, with `model/` and `output/`.
 
     `channels` maps a name, which ends in a number in mode Pipe, to a folder, a file, or NAME.manifest. `output_dir`
-    gets a folder for each instance. Checkpoint locations are folders beside it, which jobs share.
-
-    Raises:
-        UsageError: a hyperparameter, a channel or the output folder cannot be used.
-        HvdtrainError: training failed, with the text that SageMaker would show as FailureReason; or a signal ended it,
-            with exit code 75 where a later job can go on.
+    gets a folder for each instance. Checkpoint locations are folders beside it, which jobs share. Raises UsageError: a
+    hyperparameter, a channel or the output folder cannot be used; HvdtrainError: training failed, with the text that
+    SageMaker would show as FailureReason; or a signal ended it, with exit code 75 where a later job can go on.
     """
     hosts = [f"algo-{number + 1}" for number in range(spec.instance_count)]
     found = find_channels(spec, channels)
