@@ -68,7 +68,7 @@ def number_list(text: str, option: str, kind: Callable[[str], float], example: s
         numbers = [kind(part) for part in text.split(",")]
     except ValueError:
         numbers = []
-    if not numbers or not all(0 < one < math.inf for one in numbers):
+    if not numbers or not all(0 < value < math.inf for value in numbers):
         raise UsageError(f"{option} is {text}.", "It is a list of positive numbers.", f"try {option} {example}.")
     return numbers
 
@@ -141,11 +141,13 @@ class CommandParser(argparse.ArgumentParser):
             raise _ParserAsked(self)
 
     def error(self, message: str) -> NoReturn:
-        own = [option for action in self._actions for option in action.option_strings]
+        options = [option for action in self._actions for option in action.option_strings]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()
         name = wrong[0].partition("=")[0] if wrong and wrong[0].startswith("-") else ""
         meant = self._synonyms.get(name)
-        near = [meant] if meant in own else difflib.get_close_matches(name, [f for f in own if f[:2] == "--"], 1)
+        near = (
+            [meant] if meant in options else difflib.get_close_matches(name, [f for f in options if f[:2] == "--"], 1)
+        )
         # Of an option that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(

@@ -36,10 +36,10 @@ def fetch_sdist(folder: Path) -> Path:
 
 def verify(sdist: Path) -> None:
     """Raises HvdtrainError unless the file's SHA-256 is the pinned one."""
-    found = hashlib.sha256(sdist.read_bytes()).hexdigest()
-    if found != SDIST_SHA256:
+    digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    if digest != SDIST_SHA256:
         raise HvdtrainError(
-            f"The SHA-256 of {sdist} is {found}.",
+            f"The SHA-256 of {sdist} is {digest}.",
             f"The pinned source release of Horovod {HOROVOD_VERSION} has {SDIST_SHA256}.",
             "remove the file and run `make setup` again to download it again.",
         )

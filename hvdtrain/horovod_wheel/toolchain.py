@@ -73,16 +73,16 @@ def python_headers() -> Path:
     Debian keeps the headers in a package of its own (python3-dev). TensorFlow's wheel for the same Python version
     brings them, for extensions such as this one. Raises UsageError: there are none.
     """
-    own = Path(sysconfig.get_path("include"))
-    if (own / "Python.h").is_file():
-        return own
+    include = Path(sysconfig.get_path("include"))
+    if (include / "Python.h").is_file():
+        return include
     spec = importlib.util.find_spec("tensorflow")
-    external = Path(spec.origin).parent / "include" / "external" if spec is not None and spec.origin else own
+    external = Path(spec.origin).parent / "include" / "external" if spec is not None and spec.origin else include
     bundled = sorted(external.glob(f"*/include/python{sysconfig.get_python_version()}/Python.h"))
     if bundled:
         return bundled[0].parent
     raise UsageError(
-        f"There is no Python.h in {own}.",
+        f"There is no Python.h in {include}.",
         "Horovod's extension for PyTorch cannot be compiled without the headers of this Python.",
         f"install them (Debian, Ubuntu: `apt-get install {debian_package('dev')}`) and run `make setup` again.",
     )
@@ -133,9 +133,9 @@ def usable_mpicxx(path: str) -> str | None:
 
 
 def _path_outside_environment() -> str:
-    own = os.path.join(sys.prefix, "bin")
+    programs = os.path.join(sys.prefix, "bin")
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != os.path.realpath(own))
+    return os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != os.path.realpath(programs))
 
 
 def _describe_system(mpicxx: str) -> Mpi:

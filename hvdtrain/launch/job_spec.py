@@ -92,8 +92,8 @@ class JobSpec:
     @property
     def is_elastic(self) -> bool:
         """Whether its workers may go on after the loss of one, without being started again."""
-        given = self.min_workers is not None or self.max_workers is not None
-        return self.max_restarts > 0 and (given or self.host_discovery_script is not None)
+        is_bounded = self.min_workers is not None or self.max_workers is not None
+        return self.max_restarts > 0 and (is_bounded or self.host_discovery_script is not None)
 
     @property
     def world_sizes(self) -> tuple[int, int]:

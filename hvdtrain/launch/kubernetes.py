@@ -18,7 +18,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpi_flavor import FLAVORS, require_flavor
 from hvdtrain.launch.mpirun import mpirun_arguments
 from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
-from hvdtrain.launch.supervisor.restarts import given
+from hvdtrain.launch.supervisor.restarts import option_value
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -105,7 +105,7 @@ def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
             "A pod has a share of its node's cores, not fixed ones.",
             "leave --binding out; --cores-per-host sets the number of threads and the pods' share.",
         )
-    if job.max_restarts and (options.claim is None or given(job.argv, "output-dir") is None):
+    if job.max_restarts and (options.claim is None or option_value(job.argv, "output-dir") is None):
         raise UsageError(
             f"--max-restarts is {job.max_restarts}.",
             "A restart continues from what outlives a pod.",

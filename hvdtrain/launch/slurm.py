@@ -29,7 +29,7 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import given, trains
+from hvdtrain.launch.supervisor.restarts import option_value, trains
 from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
@@ -146,7 +146,9 @@ def _quoted(path: str) -> str:
 
 def _may_continue(job: JobSpec) -> bool:
     """Whether a second start finds what the first one saved."""
-    if given(job.argv, "output-dir") is not None or (trains(job.argv) and given(job.argv, "config") is None):
+    if option_value(job.argv, "output-dir") is not None or (
+        trains(job.argv) and option_value(job.argv, "config") is None
+    ):
         return True
     if job.max_restarts:
         raise UsageError(
@@ -159,7 +161,7 @@ def _may_continue(job: JobSpec) -> bool:
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
     command = wrap_command((*_starter(job, options), *job.argv))
-    if _may_continue(job) and given(job.argv, "output-dir") is None:
+    if _may_continue(job) and option_value(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:

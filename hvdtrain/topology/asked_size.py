@@ -17,8 +17,8 @@ class AskedSize(NamedTuple):
 def asked_size(environ: Mapping[str, str], size: int) -> AskedSize:
     """As the launcher says; where it says nothing, both are `size`, the number of workers that there are."""
 
-    def told(name: str) -> int:
+    def number(name: str) -> int:
         text = environ.get(name, "") if LAUNCHER_VARIABLE in environ else ""
         return int(text) if text.isascii() and text.isdigit() and int(text) else size
 
-    return AskedSize(told(ASKED_SIZE_VARIABLE), told(MOST_SIZE_VARIABLE))
+    return AskedSize(number(ASKED_SIZE_VARIABLE), number(MOST_SIZE_VARIABLE))

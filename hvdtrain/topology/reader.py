@@ -72,10 +72,10 @@ class Reader:
 
     def _require(self, name: str, facts: Facts, env: Env) -> None:
         if name not in facts:
-            found = ", ".join(f"{variable}={value}" for variable, value in self.seen(env).items())
+            seen = ", ".join(f"{variable}={value}" for variable, value in self.seen(env).items())
             missing = " or ".join(self.table[name])
             raise UsageError(
-                f"{self.platform} variables are set ({found}), but not {missing}.",
+                f"{self.platform} variables are set ({seen}), but not {missing}.",
                 f"Without its {name} this process would assume that it is the only one.",
                 f"set {missing}, or unset the others if {self.platform} did not start this process.",
             )

@@ -71,7 +71,7 @@ class Worker:
         self.channel, end = _connected_sockets() if spec.is_elastic else (None, None)
         self._lines = LineReader()
         self._mark = secrets.token_hex(16) if spec.is_elastic else None
-        own = {JOB_TOKEN_VARIABLE: with_job_token(spec.environment, self._mark)} if self._mark else {}
+        mark = {JOB_TOKEN_VARIABLE: with_job_token(spec.environment, self._mark)} if self._mark else {}
         try:
             self.process = subprocess.Popen(
                 list(spec.command),
@@ -80,7 +80,7 @@ class Worker:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env={**spec.environment, **own, FILE_VARIABLE: self._failure.place, **_variables(end)},
+                env={**spec.environment, **mark, FILE_VARIABLE: self._failure.place, **_variables(end)},
                 pass_fds=[] if end is None else [end.fileno()],
                 start_new_session=True,
             )
@@ -168,9 +168,9 @@ class Worker:
 
 
 def _connected_sockets() -> tuple[socket.socket, socket.socket]:
-    own, workers = socket.socketpair()
-    own.setblocking(False)
-    return own, workers
+    launchers, workers = socket.socketpair()
+    launchers.setblocking(False)
+    return launchers, workers
 
 
 def _variables(end: socket.socket | None) -> dict[str, str]:

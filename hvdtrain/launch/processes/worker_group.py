@@ -182,5 +182,5 @@ def out_of_memory_kills(root: Path = Path("/")) -> int:
     /proc/vmstat. Tests give another root folder.
     """
     counters = [folder / name for folder in group_folders(root, "memory") for name in _GROUP_COUNTERS]
-    found = [_OUT_OF_MEMORY.search(read_text(path) or "") for path in (root / "proc/vmstat", *counters)]
-    return max((int(match[1]) for match in found if match), default=0)
+    counts = [_OUT_OF_MEMORY.search(read_text(path) or "") for path in (root / "proc/vmstat", *counters)]
+    return max((int(match[1]) for match in counts if match), default=0)

@@ -128,17 +128,17 @@ class Service:
         with explained(f"Listing the logs of {prefix}"):
             pages = self._logs.get_paginator("describe_log_streams")
             try:
-                found = pages.paginate(logGroupName=group, logStreamNamePrefix=prefix).build_full_result()
+                answer = pages.paginate(logGroupName=group, logStreamNamePrefix=prefix).build_full_result()
             except self._logs.exceptions.ResourceNotFoundException:
                 return []
-            return [str(stream["logStreamName"]) for stream in found["logStreams"]]
+            return [str(stream["logStreamName"]) for stream in answer["logStreams"]]
 
     def log_lines(self, group: str, stream: str, token: str | None) -> tuple[list[str], str]:
         """Lines of a stream from `token` on (None: its beginning), and the token of what follows."""
         begin = {"nextToken": token} if token is not None else {"startFromHead": True}
         with explained(f"Reading the log {stream}"):
-            found = self._logs.get_log_events(logGroupName=group, logStreamName=stream, **begin)
-        return [str(event["message"]) for event in found["events"]], str(found["nextForwardToken"])
+            answer = self._logs.get_log_events(logGroupName=group, logStreamName=stream, **begin)
+        return [str(event["message"]) for event in answer["events"]], str(answer["nextForwardToken"])
 
 
 @contextmanager

@@ -44,8 +44,10 @@ def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
 
 def worker_options(values: Mapping[str, HyperparameterValue]) -> list[str]:
     """The options that workers get, in the toolkit's spelling: `--amp True`; without SageMaker's own names."""
-    own = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
-    return [word for name, value in own.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))]
+    users = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
+    return [
+        word for name, value in users.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))
+    ]
 
 
 def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: str) -> dict[str, HyperparameterValue]:
@@ -53,15 +55,15 @@ def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: s
 
     `submit_directory` is where the source archive is: an s3:// URI, or a path in the container.
     """
-    own: dict[str, HyperparameterValue] = {
+    names: dict[str, HyperparameterValue] = {
         "sagemaker_program": spec.program,
         "sagemaker_submit_directory": submit_directory,
         "sagemaker_job_name": job_name,
         "sagemaker_region": region,
     }
     if not spec.mpi_enabled:
-        return own
-    return own | {
+        return names
+    return names | {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": spec.processes_per_host,
         "sagemaker_mpi_custom_mpi_options": mpi_options(spec),
@@ -87,7 +89,7 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
     without a value becomes True, and workers get `--debug True`. Raises UsageError: a word that belongs to no option,
     or an option that is given twice.
     """
-    found: dict[str, HyperparameterValue] = {}
+    hyperparameters: dict[str, HyperparameterValue] = {}
     left = list(words)
     while left:
         word = left.pop(0)
@@ -99,15 +101,15 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
                 "write --name value.",
             )
         name = option[2:]
-        if name.replace("_", "-") in {other.replace("_", "-") for other in found}:
+        if name.replace("_", "-") in {other.replace("_", "-") for other in hyperparameters}:
             raise UsageError(f"{option} is given twice.", "A hyperparameter has one value.", "leave one out.")
         if equals:
-            found[name] = _typed(value)
+            hyperparameters[name] = _typed(value)
         elif left and not left[0].startswith("--"):
-            found[name] = _typed(left.pop(0))
+            hyperparameters[name] = _typed(left.pop(0))
         else:
-            found[name] = True
-    return found
+            hyperparameters[name] = True
+    return hyperparameters
 
 
 def _typed(text: str) -> HyperparameterValue:
@@ -124,9 +126,9 @@ def checkable_options(
     hyperparameters: Mapping[str, HyperparameterValue], source_dir: str | PathLike[str] | None
 ) -> list[str]:
     """The options of a task's workers, with the config file where it is now instead of where it will be there."""
-    own = dict(hyperparameters)
-    if "config" in own:
-        path = str(own["config"])
+    options = dict(hyperparameters)
+    if "config" in options:
+        path = str(options["config"])
         here = Path(source_dir or ".").expanduser() / path
         if source_dir is None or Path(path).is_absolute() or not here.is_file():
             raise UsageError(
@@ -134,8 +136,8 @@ def checkable_options(
                 "In the container it is a file of the source folder.",
                 "put it into a folder, and give --source-dir FOLDER and --config its path there.",
             )
-        own["config"] = str(here)
-    return worker_options(own)
+        options["config"] = str(here)
+    return worker_options(options)
 
 
 def ask_hvdtrain(words: Sequence[str]) -> None:

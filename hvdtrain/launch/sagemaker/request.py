@@ -45,14 +45,14 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
     if spec.region is not None:
         return spec.region
     match = _ECR_REGION.fullmatch(spec.image or "")
-    found = match[1] if match else next((environ[name] for name in _REGION_VARIABLES if environ.get(name)), None)
-    if found is None:
+    region = match[1] if match else next((environ[name] for name in _REGION_VARIABLES if environ.get(name)), None)
+    if region is None:
         raise UsageError(
             "The job has no region.",
             f"Neither the image {str(spec.image)[:200]!r}, which is not in ECR, nor AWS_REGION names one.",
             "give region (--region), e.g. us-east-1.",
         )
-    return found
+    return region
 
 
 def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, region: str) -> dict[str, Any]:
@@ -106,16 +106,16 @@ def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compar
     machines = f"{spec.instance_count} machine{'s' if spec.instance_count > 1 else ''}"
     started = "by mpirun" if spec.mpi_enabled else "without MPI"
     source = f"{f'the files of {spec.source_dir} and ' if spec.source_dir is not None else ''}{spec.program}"
-    found = [
+    lines = [
         ("workers", f"{spec.size} on {machines}, {spec.processes_per_host} on each, started {started}"),
         ("source", f"{ARCHIVE} with {source}, to {archive_uri(spec, job_name)}"),
         *(_channel_note(spec, channel) for channel in channels),
         ("request", f"compared with {compared}" if compared else "not compared: botocore is not installed"),
     ]
     if spec.environment:
-        found.append(("environment", "whoever may see the job sees the values: no secrets"))
-        found += [(f"environment {name}", "looks like a secret") for name in secret_names(spec.environment)]
-    return tuple(found)
+        lines.append(("environment", "whoever may see the job sees the values: no secrets"))
+        lines += [(f"environment {name}", "looks like a secret") for name in secret_names(spec.environment)]
+    return tuple(lines)
 
 
 def _present(**fields: Any) -> dict[str, Any]:

@@ -117,8 +117,8 @@ def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
 def _change(path: str) -> str:
     """A hint that names the argument and option that a field comes from."""
     field = path.removeprefix("a key of ")
-    found = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
-    return f"change {found}."
+    argument_name = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
+    return f"change {argument_name}."
 
 
 def _nearest(value: str, choices: list[str]) -> str:

@@ -238,7 +238,7 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
         world = {} if job["world"] is None else {WORLD_VARIABLE: job["world"]}
         made = [worker_environment(inherited, place, *common) | world for place in places]
         numbered = zip(job["numbers"], made, strict=True)
-        return [WorkerSpec(number, job["command"], own, bool(world)) for number, own in numbered]
+        return [WorkerSpec(number, job["command"], variables, bool(world)) for number, variables in numbered]
 
     agent.start(str(job["token"]), specs, job["folder"], job["numbers"])
 

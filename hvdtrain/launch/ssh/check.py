@@ -122,8 +122,8 @@ def check_hosts(
     if not names:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(names))) as pool:
-        found = pool.map(lambda name: _check(name, port, deadline_s, python), names)
-        return [finding for finding in found if finding is not None]
+        findings = pool.map(lambda name: _check(name, port, deadline_s, python), names)
+        return [finding for finding in findings if finding is not None]
 
 
 def _check(host: str, port: int | None, deadline_s: float, python: str | None) -> Finding | None:

@@ -92,13 +92,13 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
         slots = Counter({host.name: host.slots for host in self._there()})
-        found = []
+        with_place = []
         for number in numbers:
             host = self._supervisor.workers[number].host
             slots[host] -= 1
             if slots[host] >= 0:
-                found.append(number)
-        return found
+                with_place.append(number)
+        return with_place
 
     def tell(self, number: int, order: Mapping[str, Any]) -> None:
         group = self._groups.get(self._supervisor.workers[number].host)

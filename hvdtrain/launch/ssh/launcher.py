@@ -81,8 +81,8 @@ def run(job: JobSpec, options: SshOptions) -> int:
     with SignalInbox() as inbox, ExitStack() as outer:
         agents = outer.enter_context(HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout))
         console, script = Console(inbox), job.host_discovery_script
-        found = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
-        attempt = Attempt(job, agents, console, inbox, found)
+        discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
+        attempt = Attempt(job, agents, console, inbox, discovery)
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
@@ -172,8 +172,8 @@ class Attempt:
         """Order the workers of one host to start."""
         mine = [place for place in places if place.host == host.name]
         numbers = [place.rank for place in mine]
-        own = {"places": [asdict(place) for place in mine], "numbers": numbers}
-        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | own)
+        seats = {"places": [asdict(place) for place in mine], "numbers": numbers}
+        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | seats)
 
     def _order(self, host: Host) -> dict[str, Any]:
         """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a

@@ -168,10 +168,10 @@ class Elastic:
     def _lost(self, number: int) -> None:
         worker = self.workers[number]
         worker.was_replaced = True
-        told = report(worker, self._size, in_full=False)
+        message = report(worker, self._size, in_full=False)
         if not self.losses.cause:
-            told += f"\nhvdtrain launch: {self.losses.begin(cause_in(told))}, by the workers that are left."
-        self.say(told)
+            message += f"\nhvdtrain launch: {self.losses.begin(cause_in(message))}, by the workers that are left."
+        self.say(message)
         for member in self._members:
             self.launcher.tell(member, {"over": self._world})
         self._gather()

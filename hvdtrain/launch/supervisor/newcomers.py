@@ -91,18 +91,18 @@ class Newcomers:
         for number in [number for number, by in self._ready_by.items() if number not in self._ready and now >= by]:
             worker = self._workers[number]
             self.dismiss([number])
-            told = f"hvdtrain launch: a further worker (process {worker.process}{worker.on_host}) was not ready"
-            self._failed(f"{told} within {seconds:g} seconds, and is ended.")
+            message = f"hvdtrain launch: a further worker (process {worker.process}{worker.on_host}) was not ready"
+            self._failed(f"{message} within {seconds:g} seconds, and is ended.")
 
     @property
     def _may_start(self) -> bool:
         return time.monotonic() >= self._again_at
 
-    def _failed(self, told: str) -> None:
+    def _failed(self, message: str) -> None:
         seconds = min(self._limits.backoff * 2.0**self.failures, MAX_BACKOFF_SECONDS)
         self._again_at = time.monotonic() + seconds
         self.failures += 1
-        self._say(f"{told}\nhvdtrain launch: the others go on without it. The next one is started in {seconds:g} s.")
+        self._say(f"{message}\nhvdtrain launch: the others go on without it. The next one is started in {seconds:g} s.")
 
     def joined(self, numbers: Iterable[int]) -> int:
         """These form a world, with others; returns how many of them are new."""

@@ -105,8 +105,8 @@ def _hyperparameters(folders: Folders, environ: Mapping[str, str]) -> dict[str, 
     path = folders.config / "hyperparameters.json"
     written = _read(path, None)
     if written is None:
-        own, of_sagemaker = (_read(path, environ.get(name)) or {} for name in ("SM_HPS", "SM_FRAMEWORK_PARAMS"))
-        both = {**of_sagemaker, **own}.items()
+        users, of_sagemaker = (_read(path, environ.get(name)) or {} for name in ("SM_HPS", "SM_FRAMEWORK_PARAMS"))
+        both = {**of_sagemaker, **users}.items()
         written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in both}
     for name, value in written.items():
         if not isinstance(value, str):

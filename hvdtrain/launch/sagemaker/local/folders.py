@@ -53,21 +53,21 @@ def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[Local
     is_divided, plan = spec.instance_count > 1, paths.get(PLAN_CHANNEL)
     if is_divided and plan is not None:  # without a plan, jobs are submitted with divided channels
         is_divided = is_sharded(read_plan(str(plan if plan.is_dir() else plan.parent)))
-    found = []
+    local_channels = []
     for name, path in paths.items():
         is_pipe = NUMBERED_NAME.fullmatch(name) is not None
         mode = "Pipe" if is_pipe else "FastFile" if spec.input_mode == "FastFile" and name != PLAN_CHANNEL else "File"
         folder = path if path.is_dir() and not is_pipe else None
         files = _files_at(path) if folder is None else ()
-        found.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and is_divided))
-    return found
+        local_channels.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and is_divided))
+    return local_channels
 
 
 def write_config(
     folders: Folders, spec: TrainingSpec, channels: Sequence[LocalChannel], hosts: Sequence[str], job: str
 ) -> None:
     """hyperparameters.json, resourceconfig.json and inputdataconfig.json of one of the containers `hosts`."""
-    own = spec.worker_hyperparameters | reserved(spec, job, str(folders.code), LOCAL_REGION)
+    hyperparameters = spec.worker_hyperparameters | reserved(spec, job, str(folders.code), LOCAL_REGION)
     group = "homogeneousCluster"
     resources = {
         "current_host": folders.base.name,
@@ -85,7 +85,7 @@ def write_config(
         }
         for channel in channels
     }
-    contents = {"hyperparameters": encode(own), "resourceconfig": resources, "inputdataconfig": inputs}
+    contents = {"hyperparameters": encode(hyperparameters), "resourceconfig": resources, "inputdataconfig": inputs}
     for name, content in contents.items():
         (folders.config / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
 
