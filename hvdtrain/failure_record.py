@@ -66,7 +66,6 @@ class FailureFile:
         return None
 
     def close(self) -> None:
-        """Forget the record."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

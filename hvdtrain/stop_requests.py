@@ -39,7 +39,6 @@ class StopRequests:
         self._since: float | None = None
 
     def add(self, number: signal.Signals, now: float) -> Repeat:
-        """Count a signal that came at `now`, in seconds of one clock."""
         if number not in FINAL:
             return Repeat.FIRST
         if self._since is None:

@@ -56,7 +56,6 @@ class LineReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The lines that are complete with `data`."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _MOST_BYTES:
             raise ValueError("a line without an end")
@@ -67,7 +66,6 @@ class LineReader:
 
 
 def line_of(message: Mapping[str, Any]) -> bytes:
-    """The message as it is sent."""
     return json.dumps(message).encode() + b"\n"
 
 
@@ -97,7 +95,6 @@ class WorldChannel:
         return CHANGE if self._wanted else None
 
     def tell_fixed(self) -> None:
-        """Tell the launcher that this worker cannot leave its world."""
         self._say({"fixed": True})
 
     def next_world(self) -> int | None:

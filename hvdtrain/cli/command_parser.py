@@ -123,7 +123,6 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
 
     def option(self, name: str, default: Any, text: str, **settings: Any) -> None:
-        """Add an option with a default, which its help tells."""
         self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:

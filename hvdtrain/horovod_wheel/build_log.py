@@ -75,7 +75,6 @@ class Progress:
         self._shown = -1
 
     def feed(self, line: str) -> None:
-        """Takes one line of the build's output."""
         percent = percent_of(line)
         if percent is None:
             return
@@ -85,7 +84,6 @@ class Progress:
             self._show(shown)
 
     def close(self) -> None:
-        """Ends the line on a terminal."""
         if self._terminal and self._shown >= 0:
             print(file=self._out, flush=True)
 

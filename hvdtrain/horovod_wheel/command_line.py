@@ -18,7 +18,6 @@ from hvdtrain.horovod_wheel.toolchain import find_mpi
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of `python -m hvdtrain.horovod_wheel`."""
     about = "Set up an environment for hvdtrain, or build Horovod alone: setup, install, start-up, recipe, pin."
     top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=about)
     commands = top.add_subparsers(dest="command", required=True)

@@ -61,7 +61,6 @@ class Recipe:
         return f"{self.horovod}+h{self.key()}"
 
     def framework_names(self) -> frozenset[str]:
-        """Which of torch and tensorflow the wheel is for."""
         return frozenset(framework.name for framework in self.frameworks)
 
     def describe(self, without_gpu: str) -> str:

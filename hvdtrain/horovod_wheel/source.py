@@ -58,7 +58,6 @@ def unpack(sdist: Path, into: Path) -> Path:
 
 
 def series(folder: Path = PATCHES) -> list[Path]:
-    """The patch files in the order in which they are applied."""
     return sorted(folder.glob("*.patch"))
 
 

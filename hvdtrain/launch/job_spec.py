@@ -17,7 +17,6 @@ _LEAST = {
 
 
 def option_of(field: str) -> str:
-    """The option of `hvdtrain launch` for a field of JobSpec."""
     return "-np" if field == "np" else "--" + field.replace("_", "-")
 
 
@@ -86,7 +85,6 @@ class JobSpec:
 
     @property
     def changes_workers(self) -> bool:
-        """Whether it may go on with more or fewer workers than it begins with."""
         return self.world_sizes != (self.np, self.np)
 
     @property
@@ -97,12 +95,10 @@ class JobSpec:
 
     @property
     def world_sizes(self) -> tuple[int, int]:
-        """The smallest and the largest number of workers with which it may go on."""
         return self.min_workers or self.np, self.max_workers or self.np
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What each worker runs."""
         return (self.python, "-m", "hvdtrain", *self.command)
 
     @property
@@ -114,12 +110,10 @@ class JobSpec:
 
     @property
     def num_hosts(self) -> int:
-        """Hosts that get a worker."""
         return len(self.used_hosts) if self.hosts else -(-self.np // self.slots)
 
     @property
     def used_hosts(self) -> tuple[Host, ...]:
-        """The first hosts, as many as `np` workers fill."""
         used: list[Host] = []
         for host in self.hosts:
             if total_slots(used) < self.np:

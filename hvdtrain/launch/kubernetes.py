@@ -122,7 +122,6 @@ def _text(job: JobSpec, options: KubernetesOptions) -> str:
 
 
 def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    """The MPIJob as an object."""
     policy: dict[str, Any] = {"cleanPodPolicy": "Running", "backoffLimit": job.max_restarts}
     if job.time_limit is not None:
         policy["activeDeadlineSeconds"] = job.time_limit

@@ -126,7 +126,6 @@ class _Start:
             if_it_fails.pop_all()
 
     def supervisor(self, console: Console) -> Supervisor:
-        """What watches over the workers."""
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
         elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:

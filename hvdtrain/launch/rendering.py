@@ -63,7 +63,6 @@ class LaunchPlan:
 
 
 def comment(title: str, notes: tuple[Note, ...]) -> str:
-    """Title and notes as lines that begin with #."""
     lines = [f"# {title}", "#"]
     wrapper = textwrap.TextWrapper(110, initial_indent="# ", subsequent_indent="#   ")
     wrapper.break_long_words = wrapper.break_on_hyphens = False

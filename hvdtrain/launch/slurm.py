@@ -129,7 +129,6 @@ def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
 
 
 def _clock(seconds: int) -> str:
-    """Hours, minutes and seconds, as Slurm writes them."""
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 

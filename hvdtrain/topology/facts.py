@@ -24,7 +24,6 @@ class Fact:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it is only a guess."""
         return self.source.startswith(ASSUMED)
 
 

@@ -32,7 +32,6 @@ class Grid:
 
     @property
     def is_last(self) -> bool:
-        """Whether this worker has the last stage, which computes the loss."""
         return self.stage == self.stages - 1
 
     @property

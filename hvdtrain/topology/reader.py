@@ -49,7 +49,6 @@ class Reader:
     named_by: str = ""
 
     def seen(self, env: Env) -> dict[str, str]:
-        """The platform's variables that are set."""
         names = [variable for variables in self.table.values() for variable in variables]
         return {name: env[name] for name in (*names, *self.context) if name in env}
 

@@ -44,7 +44,6 @@ class Topology:
 
     @classmethod
     def single(cls) -> Self:
-        """One process without a launcher."""
         return cls(0, 1, 0, 1, source=dict.fromkeys(FACTS, "default: no launcher's variables were found"))
 
     @property
@@ -54,7 +53,6 @@ class Topology:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there are others."""
         return self.size > 1
 
     def disagreement(self, rank: int, size: int, local_rank: int, local_size: int) -> str | None:

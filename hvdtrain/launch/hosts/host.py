@@ -53,7 +53,6 @@ class Host:
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether the name is an IPv6 address."""
         return ":" in self.name
 
     def __str__(self) -> str:
@@ -87,7 +86,6 @@ def _is_address(name: str) -> bool:
 
 
 def total_slots(hosts: Iterable[Host]) -> int:
-    """How many workers all hosts together may run."""
     return sum(host.slots for host in hosts)
 
 
@@ -182,7 +180,6 @@ class RankAssignment:
 
     @property
     def variables(self) -> dict[str, str]:
-        """HOROVOD_RANK and so on."""
         numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
         named = {f"HOROVOD_{name.upper()}": str(getattr(self, name)) for name in numbers}
         return {**named, "HOROVOD_HOSTNAME": self.host}

@@ -79,7 +79,6 @@ def _all_processes() -> Iterator[tuple[int, Seen]]:
 
 
 def process_table() -> dict[int, Seen]:
-    """All processes that run."""
     return {process: seen for process, seen in _all_processes() if not seen.is_zombie}
 
 
@@ -226,7 +225,6 @@ def _look(launcher: int, without: Collection[int], remembered: Mapping[int, int]
 
 
 def main() -> None:
-    """The reaper's work."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with the launcher, and after it
     launcher, *without = map(int, sys.argv[1:]) if len(sys.argv) > 1 else [0]

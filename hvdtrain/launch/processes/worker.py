@@ -50,7 +50,6 @@ class WorkerExit:
 
     @property
     def failed(self) -> bool:
-        """Whether it is a failure of its own."""
         return self.code != 0 and not self.by_us
 
 
@@ -128,7 +127,6 @@ class Worker:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL the worker and its process group."""
         if not self._ended:
             self._killed = True
             with suppress(ProcessLookupError):
@@ -144,7 +142,6 @@ class Worker:
         return {process for process, seen in table.items() if seen.session == self.process.pid}
 
     def reap(self, out_of_memory: bool = False) -> WorkerExit:
-        """Collect the process, which has ended."""
         code = self.process.wait()
         self._ended = True
         os.close(self.pidfd)

@@ -83,7 +83,6 @@ class Service:
             self._logs = session.client("logs", config=config)
 
     def upload(self, path: Path, uri: str) -> None:
-        """Copy a file to an s3:// URI. Errors as `explained`."""
         parts = urlsplit(uri)
         encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self._kms_key} if self._kms_key else {}
         with explained(f"Uploading {path.name} to {uri}"):

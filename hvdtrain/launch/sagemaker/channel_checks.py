@@ -29,7 +29,6 @@ def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> N
 
 
 def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
-    """Raise UsageError unless a plan's manifests are beside it."""
     for channel in channels:
         if channel.upload is None or not channel.upload.is_file():
             raise UsageError(

@@ -53,14 +53,12 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
 
 
 def make_plans(spec: TrainingSpec, channels: Iterable[Channel]) -> None:
-    """Make the plans that channels wait for. Errors as `make_plan`."""
     plans = {each.pending_plan.folder: each.pending_plan for each in channels if each.pending_plan is not None}
     for plan in plans.values():
         make_plan(spec, plan)
 
 
 def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
-    """Name → path, for a job on this machine."""
     return {each.name: str(each.upload or local_path(each.source.s3_data)) for each in channels}
 
 

@@ -72,7 +72,6 @@ class TracebackParser:
         self._margin: int | None = None  # where a traceback's lines begin, while one is read
 
     def feed(self, line: str) -> None:
-        """Take the next line."""
         if _TRACEBACK in line:
             self._exception = []
             self._stack.clear()

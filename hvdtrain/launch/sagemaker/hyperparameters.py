@@ -6,13 +6,14 @@ training toolkit decodes them and makes options of them (`sagemaker_training.map
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.sagemaker.pipe_plan import run_hvdtrain
+from hvdtrain.launch.execute import run_program
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
@@ -24,7 +25,6 @@ _CHECK_SECONDS = 120.0
 
 
 def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
-    """Each value as JSON text."""
     return {name: json.dumps(value, allow_nan=False) for name, value in values.items()}
 
 
@@ -142,13 +142,16 @@ def checkable_options(
 
 def ask_hvdtrain(words: Sequence[str]) -> None:
     """The option check in a process of its own, because `launch` knows none of hvdtrain's options."""
+    command = [sys.executable, "-m", _CHECKER, *words]
     try:
-        code, message, hint = run_hvdtrain(_CHECKER, words, _CHECK_SECONDS)
+        done = run_program(command, _CHECK_SECONDS)
     except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes
         raise HvdtrainError(
             f"The hyperparameters could not be checked: {error}.", "Workers would refuse them.", "make them shorter."
         ) from error
-    if code != 0:
-        kind = UsageError if code == UsageError.exit_code else HvdtrainError
+    if done.returncode != 0:
+        message, _, hint = done.stderr.strip().removeprefix("hvdtrain: ").partition("\nHINT: ")
+        kind = UsageError if done.returncode == UsageError.exit_code else HvdtrainError
+        conflict = message or f"It ended with exit code {done.returncode}."
         hint = hint or "`hvdtrain train --help-all` tells its options."
-        raise kind("`hvdtrain train` refuses the hyperparameters.", message, hint)
+        raise kind("`hvdtrain train` refuses the hyperparameters.", conflict, hint)

@@ -1,24 +1,24 @@
 """Plans of `hvdtrain shard pipe-plan`: read by data_sharding's own reader, compared with the job, or made."""
 
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
 if TYPE_CHECKING:
+    from data_sharding.pipe.parsers import Framing
     from data_sharding.pipe.pipe_plan import PipePlan
 
 PLAN_FILE = "plan.json"
 STEPS = ("data.pipe-steps", "data.pipe_steps")
 """The hyperparameter that says how many steps an epoch has, as it may be spelled."""
-FRAMINGS = {"application/x-recordio": "recordio", "application/x-recordio-protobuf": "recordio-sagemaker"}
+FRAMINGS: Final[dict[str, "Framing"]] = {
+    "application/x-recordio": "recordio",
+    "application/x-recordio-protobuf": "recordio-sagemaker",
+}
 """Content type → record format of the files, if they are not TFRecords."""
-PLAN_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ def read_plan(folder: str) -> "PipePlan":
 
 
 def is_sharded(plan: "PipePlan") -> bool:
-    """Whether SageMaker divides the files of each channel over the machines."""
     return plan.distribution == "sharded-by-s3-key"
 
 
@@ -77,48 +76,28 @@ def require_fit(spec: TrainingSpec, plan: "PipePlan", where: str) -> None:
 
 
 def make_plan(spec: TrainingSpec, plan: PendingPipePlan) -> None:
-    """Find the files and divide them over the workers, in its own process; HvdtrainError repeats its message."""
-    wanted = {
-        "workers-per-host": str(spec.processes_per_host),
-        "hosts": str(spec.instance_count),
-        "distribution": "sharded-by-s3-key" if spec.instance_count > 1 else "divided",
-        "framing": FRAMINGS.get(plan.content_type or "", "tfrecord"),
-        "channel": plan.channel,
-        "out": str(plan.folder),
-    }
-    words = ["shard", "pipe-plan", plan.location.removeprefix("file://")]
-    words += [word for name, value in wanted.items() for word in (f"--{name}", value)]
-    if _has_steps(spec) or spec.task is None:
-        words.append("--no-count")  # counting costs a pass over the data
+    """Find the files and divide them over the workers, as `hvdtrain shard pipe-plan` does."""
+    from data_sharding.errors import ShardingError
+    from data_sharding.pipe import pipe_plan, pipe_plan_file
+
+    framing = FRAMINGS.get(plan.content_type or "", "tfrecord")
+    counts = spec.task is not None and not _has_steps(spec)  # it costs a pass over the data
     try:
-        code, message, hint = run_hvdtrain("hvdtrain", words, PLAN_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise HvdtrainError(
-            f"Distributing the files of {plan.location} took over {PLAN_SECONDS:.0f} s.",
-            "The job needs to know which worker reads which.",
-            "make the plan once with `hvdtrain shard pipe-plan --no-count`, and give it as PipePlanInput.",
-        ) from error
-    if code != 0:
-        raise HvdtrainError(
-            f"The files of channel {plan.channel} could not be distributed over the workers.",
-            message,
-            hint or "make the plan yourself with `hvdtrain shard pipe-plan`, and give it as PipePlanInput.",
+        prefix, files = pipe_plan_file.describe_files(plan.location.removeprefix("file://"), framing, counts)
+        planned = pipe_plan.make_plan(
+            files,
+            workers_per_host=spec.processes_per_host,
+            hosts=spec.instance_count,
+            distribution="sharded-by-s3-key" if spec.instance_count > 1 else "divided",
+            prefix=prefix,
+            framing=framing,
+            channel=plan.channel,
         )
-
-
-def run_hvdtrain(module: str, words: Sequence[str], seconds: float) -> tuple[int, str, str]:
-    """Run `python -m MODULE WORDS` in a process of its own: its exit code, and its error's message and HINT."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=seconds,
-        check=False,
-    )
-    said = done.stderr.strip() or f"exit code {done.returncode}"
-    message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
-    return done.returncode, message, hint
+        pipe_plan_file.save_plan(planned, plan.folder)
+    except (ShardingError, OSError) as error:
+        conflict, hint = (error.fact, error.hint) if isinstance(error, ShardingError) else (f"{error}.", "make room.")
+        fact = f"The files of channel {plan.channel} could not be distributed over the workers."
+        raise HvdtrainError(fact, conflict, hint) from error
 
 
 def _has_steps(spec: TrainingSpec) -> bool:

@@ -36,7 +36,6 @@ def job_folder(spec: TrainingSpec, job_name: str) -> str:
 
 
 def archive_uri(spec: TrainingSpec, job_name: str) -> str:
-    """Where the source archive is uploaded."""
     return f"{job_folder(spec, job_name)}/source/{ARCHIVE}"
 
 
@@ -56,7 +55,6 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
 
 
 def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, region: str) -> dict[str, Any]:
-    """The request for a job that is not local."""
     metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
     variables = {**interface_variables(spec), **spec.environment}
     vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
@@ -119,7 +117,6 @@ def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compar
 
 
 def _present(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

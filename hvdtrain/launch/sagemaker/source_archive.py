@@ -30,7 +30,6 @@ if __name__ == "__main__":
 
 
 def write_source_archive(spec: TrainingSpec, path: Path) -> None:
-    """Write the job's source archive to `path`. Errors as `source_files`."""
     files = source_files(spec)
     with (
         path.open("wb") as raw,

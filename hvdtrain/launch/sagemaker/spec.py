@@ -130,12 +130,10 @@ class TrainingSpec:
 
     @property
     def is_local(self) -> bool:
-        """Whether the job runs on this machine."""
         return self.instance_type == LOCAL
 
     @property
     def size(self) -> int:
-        """Workers of the job."""
         return self.instance_count * self.processes_per_host
 
     @property

@@ -26,11 +26,9 @@ class TrainingJob:
     poll_s: float = POLL_SECONDS
 
     def describe(self) -> dict[str, Any]:
-        """What SageMaker says of it: API_DescribeTrainingJob."""
         return self.service.describe(self.name)
 
     def stop(self) -> None:
-        """Ask SageMaker to stop it."""
         self.service.stop(self.name)
 
     def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:

@@ -39,7 +39,6 @@ class Frame:
     body: bytes = b""
 
     def encode(self) -> bytes:
-        """As it travels."""
         header = json.dumps({"kind": self.kind, **self.fields}, separators=(",", ":")).encode()
         return _LENGTHS.pack(len(header), len(self.body)) + header + self.body
 

@@ -169,7 +169,6 @@ class Attempt:
         return command_for_restart(self._command, exists) if restarts else self._command
 
     def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
-        """Order the workers of one host to start."""
         mine = [place for place in places if place.host == host.name]
         numbers = [place.rank for place in mine]
         seats = {"places": [asdict(place) for place in mine], "numbers": numbers}

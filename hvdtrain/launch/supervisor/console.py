@@ -38,7 +38,6 @@ class Console:
         self._held: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
 
     def take(self, rank: int, stream: int, data: bytes) -> None:
-        """Pass on what `rank` wrote to `stream` (OUT or ERR)."""
         if rank == 0:
             self._pass_unchanged(stream, data)
             return
@@ -58,12 +57,10 @@ class Console:
                 self._lines(rank, stream, [rest])
 
     def release(self, rank: int) -> None:
-        """Print what was held of `rank`."""
         for stream, text in self._held.pop(rank, []):
             self._whole_lines(stream, text)
 
     def release_all(self) -> None:
-        """Hold no longer."""
         self.holding = False
         for rank in sorted(self._held):
             self.release(rank)
@@ -75,7 +72,6 @@ class Console:
 
     @property
     def held(self) -> frozenset[int]:
-        """Ranks whose output is held back."""
         return frozenset(self._held)
 
     def say(self, text: str) -> None:

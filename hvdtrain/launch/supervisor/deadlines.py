@@ -10,7 +10,6 @@ def after(seconds: float | None) -> float | None:
 
 
 def is_due(deadline: float | None) -> bool:
-    """Whether it has come."""
     return deadline is not None and time.monotonic() >= deadline
 
 
@@ -32,7 +31,6 @@ class Deadlines:
 
     @property
     def is_end_near(self) -> bool:
-        """Whether all workers are to end, or were killed."""
         return self.kill is not None or self.give_up is not None
 
     def seconds_to_first(self, *others: float | None) -> float | None:

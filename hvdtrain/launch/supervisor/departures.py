@@ -22,18 +22,15 @@ class Departures:
         self._leaves_by[number] = time.monotonic() + seconds
 
     def kill(self, number: int) -> None:
-        """SIGKILL it now, once."""
         if number not in self._killed_at:
             self._leaves_by.pop(number, None)
             self._killed_at[number] = time.monotonic()
             self._kill(number)
 
     def was_killed(self, number: int) -> bool:
-        """Whether it was killed from here."""
         return number in self._killed_at
 
     def ended(self, number: int) -> None:
-        """It has ended."""
         self._leaves_by.pop(number, None)
         self._killed_at.pop(number, None)
 

@@ -119,15 +119,12 @@ class Elastic:
 
     @property
     def server(self) -> RendezvousServer:
-        """Where the newest world meets."""
         return self.launcher.server
 
     def with_losses(self, outcome: JobOutcome) -> JobOutcome:
-        """The outcome, and what was mended before."""
         return replace(outcome, mended=self.losses.mended, first_cause=self.losses.cause)
 
     def overdue(self) -> list[int]:
-        """As `Departures.overdue`."""
         return self.departures.overdue()
 
     def next_deadline(self, may_change: bool) -> float | None:
@@ -257,7 +254,6 @@ class Elastic:
             self._fill()
 
     def _fill(self) -> None:
-        """Start workers for places that are empty."""
         self._newcomers.fill(min(self._wanted, self._room) - len(self.launcher.placed(self._members)))
 
     def _call_together(self) -> None:

@@ -44,6 +44,5 @@ class Losses:
         return f"restart {self.restarts} of {self.most}"
 
     def end(self) -> None:
-        """A new world was formed."""
         self.mended += bool(self.cause) and not self.is_stopping
         self.cause = ""

@@ -54,7 +54,6 @@ class SignalInbox:
             os.write(self._writing, b"\0")
 
     def take(self) -> list[signal.Signals]:
-        """The signals that came since the last call."""
         self._read()
         taken, self._waiting = self._waiting, []
         return taken

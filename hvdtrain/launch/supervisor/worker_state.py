@@ -34,7 +34,6 @@ class OutputTail:
     _rests: dict[int, bytes] = field(default_factory=dict)  # a stream's line that has no end yet
 
     def add(self, stream: int, data: bytes) -> None:
-        """Take what was read from `stream` (OUT or ERR)."""
         *whole, rest = (self._rests.get(stream, b"")[-_LINE_BYTES:] + data).split(b"\n")
         self._rests[stream] = rest
         for line in map(_seen, whole):
@@ -50,7 +49,6 @@ class OutputTail:
             self.add(stream, b"\n")
 
     def text(self) -> list[str]:
-        """All lines, unfinished ones too."""
         rests = (_seen(self._rests[stream]) for stream in sorted(self._rests))
         return [*self.lines, *filter(None, rests)]
 
@@ -83,7 +81,6 @@ class WorkerState:
 
     @property
     def failure(self) -> FailureRecord | None:
-        """What it has left about its failure, if anything."""
         return self.end.failure if self.end else None
 
     @property

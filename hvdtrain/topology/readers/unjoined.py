@@ -37,7 +37,6 @@ class Unjoined:
     hint: str
 
     def seen(self, env: Env) -> dict[str, str]:
-        """The platform's variables that are set."""
         return {name: env[name] for name in self.variables if name in env}
 
     def applies(self, env: Env) -> bool:
@@ -49,7 +48,6 @@ class Unjoined:
         return None if self.applies(env) else "they tell of no other process"
 
     def read(self, env: Env) -> NoReturn:
-        """Raises UsageError."""
         conflict = "Each of these processes would train a model of its own."
         raise UsageError(str(self.others(env)), conflict, f"{self.hint}; {ALONE}.")
 

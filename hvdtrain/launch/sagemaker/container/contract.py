@@ -72,7 +72,6 @@ class Container:
 
 
 def folders_of(environ: Mapping[str, str]) -> Folders:
-    """The folders of the container whose variables are `environ`."""
     return Folders(Path(environ.get(BASE_VARIABLE) or _DEFAULT_BASE))
 
 

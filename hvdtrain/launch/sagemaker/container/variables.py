@@ -120,7 +120,6 @@ def script_variables(container: Container) -> dict[str, str]:
 
 
 def _machine(container: Container) -> dict[str, Any]:
-    """What SageMaker says of the machines, and what this one has."""
     resources = container.resources
     group = resources.get("current_group_name", "homogeneousCluster")
     listed = resources.get("instance_groups")

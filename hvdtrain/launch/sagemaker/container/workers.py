@@ -88,7 +88,6 @@ def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerC
 def _variables_among_hosts(
     inherited: Mapping[str, str], container: Container, assignment: RankAssignment, token: str
 ) -> dict[str, str]:
-    """The variables of one of the workers whose ranks are on several hosts."""
     if inherited.get("HOROVOD_CONTROLLER") == "mpi":
         of_rank = dict(inherited)
     else:

@@ -42,7 +42,6 @@ class LocalContainer:
         self.pidfd = os.pidfd_open(self.process.pid)
 
     def send(self, number: signal.Signals) -> None:
-        """Pass a signal on, unless it has ended."""
         self._was_signaled = True
         self.process.send_signal(number)
 

@@ -99,7 +99,6 @@ def checkpoint_folder(uri: str, shared: Path) -> Path:
 
 
 def require_writable(folder: Path) -> None:
-    """Raise UsageError unless `folder` is there or can be made."""
     try:
         for path in (folder, *folder.parents):
             with suppress(FileNotFoundError):
