@@ -16,14 +16,10 @@ def run_subcommand(
     group: str, kind: str, commands: Mapping[str, tuple[str, str]], argv: Sequence[str], note: str = ""
 ) -> int:
     """Run what `argv` names among the commands of `hvdtrain GROUP`, or print what there is; returns its exit code.
-    Raises UsageError: there is no such command.
 
-    Args:
-        group: the command whose subcommands these are.
-        kind: what one of them is called, e.g. "measurement".
-        commands: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported.
-        argv: the name, and the arguments of its own.
-        note: added to the help.
+    `commands`: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported. `kind`
+    is what one of them is called, e.g. "measurement"; `note` is added to the help. Raises UsageError: there is no such
+    command.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
@@ -100,12 +96,8 @@ def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ())
 class CommandParser(argparse.ArgumentParser):
     """Answers a wrong call with a `UsageError` that names the nearest option; every command takes `--debug`.
 
-    Args:
-        prog: the command as users write it.
-        outcome: one sentence, what a wrong call leads to.
-        hint: what to do where no option is near; default: see `--help`.
-        synonyms: options of other programs, and what they are here.
-        settings: further arguments of `ArgumentParser`.
+    `outcome` says in one sentence what a wrong call leads to, `hint` what to do where no option is near (default: see
+    `--help`); `synonyms` maps options of other programs to ours.
     """
 
     def __init__(

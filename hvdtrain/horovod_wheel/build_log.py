@@ -36,9 +36,7 @@ _CMAKE_MESSAGE_LINES = 40
 
 def first_error(log: str, context: int = 3) -> str | None:
     """The first line of `log` that is an error, and the `context` lines after it without empty ones; None if none is.
-
-    Where CMake reports an error of the compiler, the compiler's own line is taken.
-    """
+    Where CMake reports an error of the compiler, the compiler's own line is taken."""
     lines = [line for line in log.splitlines() if line.strip()]
     start = _first(_ERROR, lines, 0, len(lines))
     if start is None:

@@ -27,17 +27,12 @@ _LOCK_SECONDS = 7200.0
 
 
 def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
-    """Makes `venv` hold this project (editable), its extras and Horovod.
+    """Makes `venv` hold the project in `root` (editable), its extras and Horovod. Extras are comma-separated names:
+    `asked`, or where that is None those of the last call, and `added`.
 
     The stamp that says so is removed first and written last, so whatever ends this in between makes the next call do
-    the work again. The extras are remembered before anything is installed. Raises UsageError: an extra that does not
-    exist, or a part of the system is missing; HvdtrainError: pip or the compiler failed.
-
-    Args:
-        root: the folder of pyproject.toml and constraints.txt.
-        venv: the virtual environment to make or bring up to date.
-        asked: comma-separated names from pyproject.toml's optional dependencies; None for those of the last call.
-        added: names that come to these.
+    the work again. Raises UsageError: an extra that does not exist, or a part of the system is missing; HvdtrainError:
+    pip or the compiler failed.
     """
     require_ensurepip()
     extras = chosen_extras(root, venv, asked, added)
@@ -127,10 +122,8 @@ def _run_to_its_end(command: list[str]) -> None:
 
 
 def chosen_extras(root: Path, venv: Path, asked: str | None, added: str) -> str:
-    """The extras to install: `asked` (where that is None, what `venv` remembers, at first the default) and `added`.
-
-    Says so in a line where `added` brings new ones. Raises UsageError: pyproject.toml in `root` has no such extra.
-    """
+    """The extras to install: `asked` (where that is None, what `venv` remembers, at first the default) and `added`,
+    which is told in a line where it brings new ones. Raises UsageError: pyproject.toml in `root` has no such extra."""
     chosen = _names(asked if asked is not None else read_line(venv / EXTRAS) or DEFAULT_EXTRAS)
     known = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for name in chosen:

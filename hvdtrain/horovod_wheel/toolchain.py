@@ -68,11 +68,8 @@ def debian_package(part: str) -> str:
 
 
 def python_headers() -> Path:
-    """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel.
-
-    Debian keeps the headers in a package of its own (python3-dev). TensorFlow's wheel for the same Python version
-    brings them, for extensions such as this one. Raises UsageError: there are none.
-    """
+    """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel for the same Python,
+    as Debian keeps the headers in a package of its own (python3-dev). Raises UsageError: there are none."""
     include = Path(sysconfig.get_path("include"))
     if (include / "Python.h").is_file():
         return include
@@ -90,13 +87,10 @@ def python_headers() -> Path:
 
 @dataclass(frozen=True)
 class Mpi:
-    """An MPI that is there.
+    """An MPI that is there: of `kind` "wheel" or "system".
 
-    Attributes:
-        kind: "wheel" or "system".
-        version: of the wheel; of a system MPI, what `mpirun --version` says first.
-        location: "" for the wheel, which is found relative to the environment; else the path of `mpicxx` and the
-            flags it compiles and links with, which end up in the binary.
+    `version` is the wheel's, or what `mpirun --version` says first. `location` is "" for the wheel, which is found
+    relative to the environment; else the path of `mpicxx` and its flags, which end up in the binary.
     """
 
     kind: str

@@ -77,11 +77,8 @@ def require_label(option_name: str, text: str) -> None:
 
 
 def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
-    """The MPIJob of a job, and the kubectl that hands it over.
-
-    The job has an image and no hosts: each worker pod gets `slots_per_host` workers. Raises UsageError: Kubernetes
-    cannot do what the job asks for.
-    """
+    """The MPIJob of a job with an image and without hosts, and the kubectl that hands it over. Raises UsageError:
+    Kubernetes cannot do what the job asks for."""
     options = options or KubernetesOptions()
     _require_fit(job, options)
     file = f"{job.name}.yaml"

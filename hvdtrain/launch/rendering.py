@@ -154,10 +154,8 @@ def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
 
 
 def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
-    """Raise UsageError if the job asks for one of `wishes`, or has no usable hosts and the launcher finds none itself.
-
-    `wishes` are fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
-    """
+    """Raise UsageError if the job asks for one of `wishes`, fields that this launcher has nothing for, or has no usable
+    hosts; with "hosts" among them, it finds them itself."""
     if "hosts" not in wishes:
         _require_hosts(job, launcher)
     for wish in wishes:

@@ -42,16 +42,11 @@ def worker_environment(
     restarts: int,
     causes: str = "",
 ) -> dict[str, str]:
-    """All variables of one worker, made on the host where it will run.
+    """All variables of one worker, made on the host where it will run. What the user set stays, but for another
+    launcher's ranks: an inherited MPI rank would contradict ours.
 
-    What the user set stays, but for another launcher's ranks: an inherited MPI rank would contradict ours.
-
-    Args:
-        inherited: the variables of whoever starts it.
-        rendezvous: what leads Horovod to the server.
-        interface: the network interface on which workers talk to each other.
-        token: of the job's processes on this host; several are separated by commas.
-        causes: of the restarts, a line each, the newest last.
+    `inherited` are the variables of whoever starts it, `rendezvous` leads Horovod to the server; several tokens of the
+    job's processes are separated by commas, `causes` of the restarts by line breaks.
     """
     return {
         **share_of_host(place.local_size),

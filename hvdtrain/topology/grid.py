@@ -7,12 +7,7 @@ from hvdtrain.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Of one worker.
-
-    Attributes:
-        topology: this worker among all.
-        stages: workers of a replica; 1: each worker has a whole model.
-    """
+    """A worker among all, of which `stages` form a replica; 1: each worker has a whole model."""
 
     topology: Topology
     stages: int = 1

@@ -28,12 +28,11 @@ _FLAG = "--host-discovery-script"
 
 
 class HostDiscovery:
-    """Runs the script in a thread, until its block ends. `hosts`: what the script said last. Raises UsageError: the
-    script's first answer cannot be had.
+    """Runs the script in a thread until its block ends; `hosts` is what it said last, or `first`, where it was asked
+    before.
 
-    Args:
-        notify: called in that thread after each change of `hosts`, and each complaint.
-        first: the script's first answer, where it was asked already.
+    `notify` is called in that thread after each change and each complaint. Raises UsageError: the first answer cannot
+    be had.
     """
 
     def __init__(self, script: str, notify: Callable[[], None], first: tuple[Host, ...] | None = None) -> None:

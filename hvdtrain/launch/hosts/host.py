@@ -25,13 +25,8 @@ _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine and how many workers it may run. Raises UsageError: a name that is none, or no slots.
-
-    Args:
-        name: host name, IPv4 or IPv6 address (without brackets).
-        slots: 1 or more.
-        devices: the GPUs that local ranks 0, 1, … use, by number, where something states them; else empty.
-    """
+    """A machine: its name or address (IPv6 without brackets), how many workers it may run, and where something states
+    it, the numbers of the GPUs that local ranks 0, 1, … use. Raises UsageError: a name that is none, or no slots."""
 
     name: str
     slots: int

@@ -101,9 +101,7 @@ def kill_job(
     seconds: float = SWEEP_SECONDS,
 ) -> list[int]:
     """SIGKILL the job's processes, and those that they start meanwhile, until none is left; returns those that stay.
-
-    `further` finds processes of the job that show neither by the token nor by relatives with it.
-    """
+    `further` finds processes of the job that show neither by the token nor by relatives with it."""
     deadline = time.monotonic() + seconds
     while True:
         tokens = list(processes_of(token))
@@ -119,9 +117,7 @@ def kill_job(
 
 class OrphanReaper:
     """A process that kills the job `token` as soon as this one ends, however it ends. Entered before workers start.
-
-    With `adopts`, all that this process starts from now on, and orphans of it, belong to the job too.
-    """
+    With `adopts`, all that this process starts from now on, and orphans of it, belong to the job too."""
 
     def __init__(self, token: str, adopts: bool = False) -> None:
         self._token = token

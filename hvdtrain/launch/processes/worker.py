@@ -21,8 +21,7 @@ _SWEEP_SECONDS = 1.0  # others wait meanwhile; what stays is swept again with al
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What one worker is to run: its number, argv, and all of its variables. `is_elastic`: whether it gets a
-    `WorldChannel`."""
+    """What one worker is to run: its number, argv, and all of its variables; whether it gets a `WorldChannel`."""
 
     rank: int
     command: Sequence[str]
@@ -54,11 +53,8 @@ class WorkerExit:
 
 
 class Worker:
-    """A worker, started in `folder` (None: here).
-
-    Its process is the leader of a session of its own: the terminal's signals do not reach it. Raises UsageError: the
-    program cannot be started.
-    """
+    """A worker, started in `folder` (None: here), as the leader of a session of its own: the terminal's signals do not
+    reach it. Raises UsageError: the program cannot be started."""
 
     def __init__(self, spec: WorkerSpec, folder: str | None = None) -> None:
         self.rank = spec.rank

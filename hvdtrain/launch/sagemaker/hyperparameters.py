@@ -29,10 +29,8 @@ def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
 
 
 def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
-    """What `encode` was given. Text that is not JSON is returned as it is, as in SageMaker's toolkit.
-
-    Values that are no text, number or truth value (lists, mappings, null) stay JSON text.
-    """
+    """What `encode` was given. As in SageMaker's toolkit, text that is not JSON stays as it is, and so do lists,
+    mappings, null."""
     decoded: dict[str, HyperparameterValue] = dict(encoded)
     for name, text in encoded.items():
         with suppress(ValueError):
@@ -51,10 +49,8 @@ def worker_options(values: Mapping[str, HyperparameterValue]) -> list[str]:
 
 
 def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: str) -> dict[str, HyperparameterValue]:
-    """SageMaker's own hyperparameters of a job, before they are encoded.
-
-    `submit_directory` is where the source archive is: an s3:// URI, or a path in the container.
-    """
+    """SageMaker's own hyperparameters of a job, before they are encoded. `submit_directory` is where the source archive
+    is: an s3:// URI, or a path in the container."""
     names: dict[str, HyperparameterValue] = {
         "sagemaker_program": spec.program,
         "sagemaker_submit_directory": submit_directory,

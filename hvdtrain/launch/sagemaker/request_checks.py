@@ -74,10 +74,8 @@ def _request_shape() -> Any:
 
 
 def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`.
-
-    `value` is the part of a request at `path`; its types are right.
-    """
+    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`;
+    `value`, whose types are right, is the part of a request at `path`."""
     yield from _size(value, shape, path)
     if shape.type_name == "structure":
         for name, member in value.items():

@@ -64,10 +64,8 @@ def _train(environ: Mapping[str, str]) -> ContainerExit:
 
 
 def export_model(run_folder: Path, model: Path) -> bool:
-    """Copy the final weights, the config and the result, which SageMaker packs into model.tar.gz.
-
-    False where there is no result, as of a dry run. HvdtrainError: no weights, or the folder cannot be written.
-    """
+    """Copy the final weights, the config and the result, which SageMaker packs into model.tar.gz. False where there is
+    no result, as of a dry run. HvdtrainError: no weights, or the folder cannot be written."""
     if not (run_folder / _RESULT).is_file():
         return False
     try:

@@ -41,12 +41,9 @@ _GONE = (BrokenPipeError, ConnectionResetError)
 
 
 class Agent:
-    """One connection to a launcher.
+    """One connection to a launcher, which is taken for dead after `seconds` without an answer.
 
-    Args:
-        seconds: without an answer, until the launcher is taken for dead.
-        questions: name → what answers it, in a thread of its own.
-        start: starts workers by the fields of an order; default: as this module's docstring has it.
+    `questions`: name → what answers it, in a thread of its own. `start` starts workers by the fields of an order.
     """
 
     def __init__(

@@ -28,10 +28,8 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used; `message` is half a sentence of fact, without the host's name.
-
-    `kind` is one of `_SAID`, "no-python" or "other".
-    """
+    """What keeps a host from being used, of a `kind` in `_SAID`, "no-python" or "other"; `message` is half a sentence
+    of fact, without the host's name."""
 
     host: str
     kind: str
@@ -111,13 +109,9 @@ def check_hosts(
     names: Sequence[str], port: int | None = None, deadline_s: float = CHECK_SECONDS, python: str | None = None
 ) -> list[Finding]:
     """Log in to all hosts at once, asking nothing of anybody; a finding for each that cannot be used, in their order.
-    Raises UsageError: there is no ssh here.
 
-    Args:
-        names: this machine's own is tried too, and never reported.
-        port: None: what ssh's own configuration says.
-        deadline_s: seconds that each host has to answer.
-        python: a program that must start on each host, such as the job's interpreter; None: `true`.
+    This machine's own name is tried too, and never reported. `port` None: what ssh's own configuration says; `python`:
+    a program that must start on each host, else `true`. Raises UsageError: there is no ssh here.
     """
     if not names:
         return []

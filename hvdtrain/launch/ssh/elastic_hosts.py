@@ -20,15 +20,10 @@ from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 
 @dataclass(eq=False)
 class HostWorlds(AbstractContextManager["HostWorlds"]):
-    """The `ElasticLauncher` of `hvdtrain launch ssh`.
+    """The `ElasticLauncher` of `hvdtrain launch ssh`, on the hosts of `agents`, as `discovery` names them now.
 
-    Args:
-        agents: of the hosts that the job may use.
-        discovery: names those hosts; None: they stay the same.
-        server: of the first world; its address is that of all.
-        order: of a host: to start workers, but for their places and numbers.
-        supervisor: watches over the workers.
-        groups: one for each host that has workers.
+    `order` makes the order that starts workers of a host, but for their places and numbers; `groups` has one group for
+    each host with workers.
     """
 
     agents: HostAgents

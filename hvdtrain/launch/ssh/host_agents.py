@@ -21,17 +21,10 @@ _LOOK_SECONDS = 0.5  # between two looks whether it has answered
 
 @dataclass(eq=False)
 class HostAgents(AbstractContextManager["HostAgents"]):
-    """One agent for each host that the job may use.
+    """One agent for each host that the job may use; those that are this machine (`is_here`) are started without ssh.
 
-    Args:
-        is_here: whether a host is this machine: then its agent is started without ssh.
-        hosts: at first; `use` changes them.
-        inbox: a signal ends every wait; None: signals do what they do elsewhere.
-        seconds: until an agent must have started.
-
-    Attributes:
-        links: host → agent, of those that are there; in the order of the hosts.
-        failures: host → why it is not there.
+    A signal in `inbox` ends every wait. `links` maps hosts to the agents that are there, `failures` others to the
+    reason.
     """
 
     hosts: Sequence[Host]

@@ -217,10 +217,8 @@ class Attempt:
 
 
 def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:
-    """How many workers to start on those hosts that are there; 0 where they are too few.
-
-    As many as were asked for; in a restart as many as there is room for, between --min-workers and --max-workers.
-    """
+    """How many workers to start on those hosts that are there; 0 where they are too few. As many as were asked for; in
+    a restart as many as there is room for, between --min-workers and --max-workers."""
     slots = total_slots(hosts)
     if slots >= job.np:
         return min(slots, job.max_workers or job.np) if restarts else job.np

@@ -15,13 +15,8 @@ def is_due(deadline: float | None) -> bool:
 
 @dataclass
 class Deadlines:
-    """Times of the monotonic clock; None: never.
-
-    Attributes:
-        start: all ranks must be connected.
-        hold: other ranks' lines are held back no longer.
-        kill: whoever still runs is killed.
-        give_up: whoever runs after SIGKILL is not waited for any longer.
+    """Times of the monotonic clock, None: never. By `start` all ranks must be connected, at `hold` other ranks' lines
+    are held back no longer, at `kill` whoever runs is killed, at `give_up` whoever runs after that is not waited for.
     """
 
     start: float | None

@@ -64,13 +64,11 @@ def diagnose(
     held: Container[int] = (),
     hurried_by: signal.Signals | None = None,
 ) -> JobOutcome:
-    """The outcome once every worker has ended.
+    """The outcome once every worker has ended. `stopped_by` was forwarded to them, `hurried_by` is the second signal,
+    for which they were killed at once.
 
-    Args:
-        stopped_by: the signal that was forwarded to them, if one was.
-        all_connected: whether all ranks were connected once: a wrong call shows before that.
-        held: ranks whose lines were not shown yet, and are quoted in full.
-        hurried_by: the second signal, for which they were killed at once, if one came.
+    `all_connected`: whether all ranks were connected once, as a wrong call shows before that; lines of ranks that are
+    `held` were not shown yet, and are quoted in full.
     """
     if stopped_by is not None:
         return _after_signal(workers, stopped_by, hurried_by)

@@ -28,18 +28,8 @@ _FAILED_STARTS = 3
 
 @dataclass(eq=False)
 class Elastic:
-    """One start of an elastic job.
-
-    Args:
-        workers: the first world's, in the order of their ranks, which are their numbers; further ones are added.
-        say: prints a line.
-        earlier: losses that were mended before.
-
-    Attributes:
-        gave_up: why no further world can be formed, once none can.
-        losses: of this start.
-        departures: the workers that are to end.
-    """
+    """One start of an elastic job. The first world's workers are in the order of their ranks, which are their numbers;
+    further ones are added. `earlier` losses were mended before; `gave_up` tells why no further world can be formed."""
 
     may_be_alone: ClassVar = True
     limits: ElasticLimits

@@ -13,12 +13,8 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 @dataclass(eq=False)
 class Newcomers:
-    """The numbers of such workers. `failures`: how many have failed one after the other since one has joined.
-
-    Args:
-        workers: of the job, to which these are added.
-        say: prints a line.
-    """
+    """The numbers of such workers, which are added to the job's `workers`; `failures` have failed one after the other
+    since one has joined."""
 
     limits: ElasticLimits
     workers: list[WorkerState]

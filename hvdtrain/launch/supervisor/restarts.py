@@ -20,15 +20,12 @@ MAX_BACKOFF_SECONDS = 60.0
 def run_with_restarts(
     attempt: Callable[[int, str], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
 ) -> int:
-    """Attempt until the job has ended, with at most `most` restarts; returns the exit code. Raises HvdtrainError: what
-    `attempt` raised, or the launcher has an error of its own; whoever called this then ends all workers, and starts
-    none again.
+    """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
 
-    Args:
-        attempt: starts all workers and returns when they have ended; it is told how many restarts came before, and what
-            the last ones were for, a line each.
-        backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
-        inbox: a signal ends the wait for a restart.
+    `attempt` starts all workers and returns when they have ended; it is told how many restarts came before, and what
+    the last ones were for, a line each. Each restart waits twice as long as the one before, at most
+    MAX_BACKOFF_SECONDS; a signal in `inbox` ends that. Raises HvdtrainError: what `attempt` raised, or the launcher has
+    an error of its own.
     """
     restarts, causes = 0, list[str]()
     while True:

@@ -17,10 +17,8 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class SignalInbox:
-    """Collects FORWARDED signals between entering and leaving; main thread only.
-
-    What is ignored stays ignored: SIGHUP under nohup, SIGINT in a job that a script's shell runs in the background.
-    """
+    """Collects FORWARDED signals between entering and leaving; main thread only. What is ignored stays ignored: SIGHUP
+    under nohup, SIGINT in a job that a script's shell runs in the background."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()

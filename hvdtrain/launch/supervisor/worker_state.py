@@ -22,12 +22,8 @@ _HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of pro
 
 @dataclass
 class OutputTail:
-    """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last.
-
-    Attributes:
-        lines: the last ones; of a crash, the whole report.
-        on_line: called with the stream and the text of each line, also of those that are not kept.
-    """
+    """The last lines of one worker; of a crash, the whole report. Of a line that was redrawn by carriage returns, what
+    was seen last. `on_line` is called with the stream and the text of each line, also of those that are not kept."""
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     on_line: Callable[[int, str], None] | None = None
@@ -59,12 +55,8 @@ def _seen(line: bytes) -> str:
 
 @dataclass
 class WorkerState:
-    """One worker.
-
-    Attributes:
-        rank: in the world that it is in; of an elastic job's further workers, their number until they have one.
-        was_replaced: whether the job went on without it after its end.
-    """
+    """One worker: its rank in the world that it is in, or its number while it is in none; `was_replaced`: whether the
+    job went on without it after its end."""
 
     rank: int
     host: str = ""  # where all are on this machine

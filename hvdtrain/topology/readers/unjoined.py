@@ -22,14 +22,8 @@ ALONE = "to train in this process alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1"
 
 @dataclass(frozen=True)
 class Unjoined:
-    """Used like a `Reader`, but refuses to read.
-
-    Args:
-        platform: for people, as `Reader`'s.
-        variables: what `explain` shows.
-        others: one sentence on the other processes, or None where the variables tell of none.
-        hint: how to start the job instead.
-    """
+    """Used like a `Reader`, but refuses to read: `others` is one sentence on the other processes, or None where the
+    variables tell of none, and `hint` says how to start the job instead."""
 
     platform: str
     variables: tuple[str, ...]

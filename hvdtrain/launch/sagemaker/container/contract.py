@@ -31,14 +31,8 @@ _WHERE = "it is written by SageMaker; to run the same on one machine, use Estima
 class Folders:
     """The folders of a container, all below `base`.
 
-    Attributes:
-        config: with hyperparameters.json, resourceconfig.json and inputdataconfig.json.
-        data: with a folder for each channel of mode File, and the FIFOs of those of mode Pipe.
-        code: with what the source archive holds.
-        model: becomes model.tar.gz.
-        output: its file `failure` gives the reason why a job failed.
-        checkpoints: exists if the job has a checkpoint location. SageMaker keeps both equal, also from one spot
-            instance to the next.
+    `model` becomes model.tar.gz; the file `failure` in `output` tells why a job failed; `checkpoints` exists if the job
+    has a checkpoint location, with which SageMaker keeps it equal, also from one spot instance to the next.
     """
 
     def __init__(self, base: Path) -> None:

@@ -59,10 +59,8 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
 
 
 def rendezvous_variables(container: Container, place: RankAssignment, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a worker needs to find those of other hosts by hvdtrain's own rendezvous: no ssh, no MPI.
-
-    They meet at the first host, on a port that follows from the job's name, since all of them know that.
-    """
+    """What a worker needs to find those of other hosts by hvdtrain's own rendezvous: no ssh, no MPI. They meet at the
+    first host, on a port that follows from the job's name, since all of them know that."""
     digest = hashlib.sha256(environ.get(JOB_VARIABLE, "").encode()).digest()
     return {
         "RANK": str(place.rank),

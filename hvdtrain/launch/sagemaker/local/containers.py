@@ -62,11 +62,8 @@ class LocalContainer:
 class PipeFeeder:
     """Feeds the Pipe channels of one container by `hvdtrain shard pipe-sim`, as SageMaker's agent would.
 
-    Args:
-        data: folder of the FIFOs, /opt/ml/input/data of the container.
-        channels: name → folder whose files it delivers, in the order of their names.
-        log: for the simulator's output.
-        environment: with the job's token, by which the job's reaper finds it.
+    `channels` maps a name to the folder whose files it delivers through a FIFO in `data`; `environment` has the job's
+    token, by which the job's reaper finds the simulator.
     """
 
     def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
@@ -101,9 +98,7 @@ class PipeFeeder:
 @dataclass(eq=False)
 class ContainerSupervisor:
     """Supervises the running containers of a job, and the feeders of their pipes, for at most `max_run_s` seconds.
-
-    Signals of `inbox` are passed on; None: somebody else handles them.
-    """
+    Signals of `inbox` are passed on; None: somebody else handles them."""
 
     containers: Sequence[LocalContainer]
     feeders: Sequence[PipeFeeder]
