@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Final
 
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""They end a command that is no job."""
+"""They end a command that is not a job."""
 
 
 @contextmanager

@@ -50,7 +50,7 @@ _MOST_BYTES = 2**22  # of a line
 
 
 class LineReader:
-    """Objects of JSON from bytes as they arrive. Raises ValueError: what has arrived is no such line."""
+    """Objects of JSON from bytes as they arrive. Raises ValueError: what has arrived is not such a line."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -61,7 +61,7 @@ class LineReader:
             raise ValueError("a line without an end")
         read = [json.loads(line) for line in lines]
         if not all(isinstance(line, dict) for line in read):
-            raise ValueError("a line that is no object")
+            raise ValueError("a line that is not an object")
         return read
 
 

@@ -46,7 +46,7 @@ def number(name: str, least: int) -> Callable[[str], int]:
 
 
 def positive(name: str) -> Callable[[str], float]:
-    """The `type` of an option for a time in seconds, which raises `UsageError` where it is none."""
+    """The `type` of an option for a time in seconds, which raises `UsageError` where the text is not a time."""
 
     def seconds(text: str) -> float:
         value = float(text)

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from hvdtrain.end_signals import exiting_at
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up
+from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up, write_start_up
 from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.pip_packages import write_pins
 from hvdtrain.horovod_wheel.recipe import find_recipe
-from hvdtrain.horovod_wheel.site_files import write_start_up
 from hvdtrain.horovod_wheel.toolchain import find_mpi
 
 

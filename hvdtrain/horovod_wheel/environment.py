@@ -4,9 +4,11 @@ import hashlib
 import importlib.util
 import os
 import platform
+import py_compile
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -24,6 +26,7 @@ EXTRAS = "hvdtrain-extras"
 _FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 _VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 _LOCK_SECONDS = 7200.0
+_START_UP = "hvdtrain_start_up"
 
 
 def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
@@ -150,3 +153,13 @@ def write_line(file: Path, text: str) -> None:
 
 def _names(extras: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in extras.split(",") if name.strip()))
+
+
+def write_start_up(folder: Path | None = None) -> None:
+    """Write the module and the .pth file that imports it. `folder`: of packages; None: that of the environment in which
+    this runs."""
+    folder = folder or Path(sysconfig.get_path("purelib"))
+    module = folder / f"{_START_UP}.py"
+    module.write_text(Path(__file__).with_name("start_up.py").read_text(encoding="utf-8"), encoding="utf-8")
+    py_compile.compile(str(module), doraise=True)  # else each start compiles it, where the folder cannot be written
+    (folder / f"{_START_UP}.pth").write_text(f"import {_START_UP}\n", encoding="utf-8")

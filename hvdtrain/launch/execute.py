@@ -58,7 +58,7 @@ def _write(path: Path, text: str, overwrite: bool) -> None:
     path = Path(os.path.realpath(path))  # a link stays one: the file that it leads to is replaced
     if os.path.lexists(path) and not path.is_file():
         raise UsageError(
-            f"{path} is no regular file.", "It would be replaced by one.", "choose another --name, or remove it."
+            f"{path} is not a regular file.", "It would be replaced by one.", "choose another --name, or remove it."
         )
     if path.exists() and not overwrite and path.read_text(errors="replace") != text:
         raise UsageError(

@@ -82,7 +82,7 @@ def render(job: JobSpec, options: KubernetesOptions | None = None, program: str 
     options = options or KubernetesOptions()
     _require_fit(job, options)
     file = f"{job.name}.yaml"
-    job = replace(job, binding="none")  # a pod's share of the cores is no fixed set of them
+    job = replace(job, binding="none")  # a pod's share of the cores is not a fixed set of them
     return LaunchPlan(
         launcher="kubectl",
         argv=(program, "apply", "-f", file),

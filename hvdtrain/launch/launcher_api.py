@@ -117,7 +117,7 @@ def hosts_now(options: Namespace) -> tuple[Host, ...]:
 
 
 def this_host(np: int | None) -> tuple[Host, ...]:
-    """This machine with `np` slots; no host where that is no number of workers, for the job to refuse."""
+    """This machine with `np` slots; no host where that is not a number of workers, for the job to refuse."""
     return (Host("localhost", np),) if np is not None and np >= 1 else ()
 
 
@@ -132,7 +132,7 @@ def print_or_execute(plan: LaunchPlan, dry_run: bool, overwrite: bool = False) -
 
 def require_outside_job() -> None:
     """Raise UsageError in a worker: else each worker of a job would start a job of its own."""
-    # How many processes a node is to have is no job around this one: starting them is what a launcher is for.
+    # How many processes a node is to have does not show a job around this one: starting them is a launcher's work.
     topology = detect_topology({name: value for name, value in os.environ.items() if name not in PER_NODE})
     if topology.is_distributed:
         raise inside_job(topology, "launch", "launch a job of its own")

@@ -8,6 +8,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import (
     ASKED_SIZE_VARIABLE,
+    LAUNCHER_VARIABLE,
     MOST_SIZE_VARIABLE,
     RANK_VARIABLES,
     RESTART_CAUSE_VARIABLE,
@@ -16,7 +17,6 @@ from hvdtrain.topology.launcher_variables import (
     matches,
     without_launcher,
 )
-from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 LAUNCHER = "hvdtrain launch"
 
@@ -84,12 +84,12 @@ def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict
 
 
 def size_variables(job: JobSpec) -> dict[str, str]:
-    """What `hvdtrain.topology.asked_size` reads."""
+    """What `hvdtrain.topology.launcher_variables` reads."""
     return {ASKED_SIZE_VARIABLE: str(job.np), MOST_SIZE_VARIABLE: str(job.max_workers or job.np)}
 
 
 def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
-    """Those of `host_variables` that options and the rank table decide, and so are no secret."""
+    """Those of `host_variables` that options and the rank table decide, and so are not secret."""
     variables = size_variables(job)
     if job.cores_per_worker is not None:
         variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))

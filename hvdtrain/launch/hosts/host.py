@@ -16,7 +16,7 @@ MAX_SLOTS = 65_536
 MAX_NAME = 253
 """Characters of a host name: RFC 1123, section 2.1."""
 
-# Underscores are no part of RFC 1123, but machines are called so, and they harm nobody.
+# Underscores are not part of RFC 1123, but machines are called so, and they harm nobody.
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*")
 _ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 _LIKE_IPV4 = re.compile(r"[0-9.]+")
@@ -26,7 +26,7 @@ _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 @dataclass(frozen=True, slots=True)
 class Host:
     """A machine: its name or address (IPv6 without brackets), how many workers it may run, and where something states
-    it, the numbers of the GPUs that local ranks 0, 1, … use. Raises UsageError: a name that is none, or no slots."""
+    it, the numbers of the GPUs that local ranks 0, 1, … use. Raises UsageError: an invalid name, or no slots."""
 
     name: str
     slots: int
@@ -61,7 +61,7 @@ def require_host_name(name: str, where: str = "") -> None:
     if name.startswith("-"):
         conflict = "A name that begins with - would be read as an option of ssh or mpirun."
     elif "@" in name:
-        conflict = "Users are no part of a host's name here; ssh takes them from its own configuration."
+        conflict = "Users are not part of a host's name here; ssh takes them from its own configuration."
     else:
         conflict = "Host names have letters, digits, - and . only; addresses are IPv4 or IPv6."
     raise UsageError(

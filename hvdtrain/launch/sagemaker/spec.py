@@ -64,7 +64,7 @@ class TrainingSpec:
         checkpoint_s3_uri: where checkpoints are kept, so that a job goes on from them.
         output_path: s3:// folder for the model, the output and the source archive.
         base_job_name: what the job's name begins with.
-        environment: variables of the container, for values that are no secret: the job's description shows them.
+        environment: variables of the container, for values that are not secret: the job's description shows them.
         subnets, security_group_ids: of a VPC; both or neither.
         tags: of the job.
         metric_definitions: name → regular expression, for metrics that SageMaker takes from the log.

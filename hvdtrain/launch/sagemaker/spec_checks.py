@@ -109,7 +109,7 @@ def require_program(task: str | None, entry_point: str | None, has_source_dir: b
 
 
 def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | None) -> None:
-    """Raise UsageError for a hyperparameter that is no option of the workers, or SageMaker's own."""
+    """Raise UsageError for a hyperparameter that is not an option of the workers, or SageMaker's own."""
     if task is not None and "task" in hyperparameters:
         raise UsageError(
             f"The task is {task!r}, and there is a hyperparameter 'task'.",

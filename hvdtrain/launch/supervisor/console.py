@@ -31,7 +31,7 @@ class Console:
         self.patient = True
         """Whether to wait for a reader that pauses; else what it does not take is lost."""
         self.may_vanish = False
-        """Whether the terminal is gone: then what cannot be written is no failure."""
+        """Whether the terminal is gone: then what cannot be written is not a failure."""
         self._inbox = inbox
         self._unfinished = False  # rank 0's bar is on the cursor's line
         self._rest: dict[tuple[int, int], bytes] = defaultdict(bytes)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.supervisor.departures import Departures
+from hvdtrain.launch.supervisor.deadlines import Departures
 from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, cause_in, report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
 from hvdtrain.launch.supervisor.losses import Losses
@@ -71,7 +71,7 @@ class Elastic:
         others = [member for member in self._members if member != number]
         mendable = mendable and self._leave_code is None and not self._is_fixed and end.code not in (USAGE, RESUMABLE)
         if not (mendable and others and self.losses.is_affordable):
-            if was_killed:  # which by itself is no failure
+            if was_killed:  # which by itself is not a failure
                 self.gave_up = f"hvdtrain launch: rank {self.workers[number].rank} did not come back after a loss."
             self._finish(RESUMABLE if self.losses.is_stopping else 0)
             return False

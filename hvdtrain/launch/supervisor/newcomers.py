@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hvdtrain.launch.supervisor.departures import Departures
+from hvdtrain.launch.supervisor.deadlines import Departures
 from hvdtrain.launch.supervisor.diagnosis import report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
 from hvdtrain.launch.supervisor.restarts import MAX_BACKOFF_SECONDS

@@ -15,7 +15,7 @@ CRASH = "Fatal Python error"
 
 _CRASH_LINES = 1000  # of that report: the stack of any of many threads may be the one that matters
 _LINE_BYTES = 4000  # of a line that is kept for the report
-# Whom one of these has ended is no consequence of another's failure, whatever it has printed before.
+# A worker that one of these has ended did not fail because of another one, whatever it has printed before.
 _CRASHES = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 _HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
 
