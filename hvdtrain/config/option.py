@@ -95,15 +95,15 @@ class Options:
 
 def declarations(kind: type[Any]) -> Iterator[tuple[str, Declaration]]:
     """The options of a class by name, without those of the groups inside it."""
-    for one in fields(kind):
-        if (declared := one.metadata.get("declaration")) is not None:
-            yield one.name, declared
+    for member in fields(kind):
+        if (declared := member.metadata.get("declaration")) is not None:
+            yield member.name, declared
 
 
 def flat(options: Any, prefix: str = "") -> dict[str, Any]:
     """The values by name, "data.dir" for one of a group."""
     values: dict[str, Any] = {}
-    for name in (one.name for one in fields(options)):
+    for name in (member.name for member in fields(options)):
         value = getattr(options, name)
         values |= flat(value, f"{prefix}{name}.") if is_dataclass(value) else {prefix + name: value}
     return values
@@ -112,9 +112,9 @@ def flat(options: Any, prefix: str = "") -> dict[str, Any]:
 def default_values(kind: type[Any], prefix: str = "") -> Mapping[str, Any]:
     """As `flat`, of options of which none is given."""
     values: dict[str, Any] = {}
-    for one in fields(kind):
-        value = _default_of(one)
-        values |= flat(value, f"{prefix}{one.name}.") if is_dataclass(value) else {prefix + one.name: value}
+    for member in fields(kind):
+        value = _default_of(member)
+        values |= flat(value, f"{prefix}{member.name}.") if is_dataclass(value) else {prefix + member.name: value}
     return values
 
 
@@ -124,8 +124,8 @@ def changed_options(options: Any, kind: type[Any]) -> dict[str, Any]:
     return {name: value for name in usual if (value := attrgetter(name)(options)) != usual[name]}
 
 
-def _default_of(one: Field[Any]) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default_of(member: Field[Any]) -> Any:
+    return member.default if member.default_factory is MISSING else member.default_factory()
 
 
 def _require_range(name: str, value: Any, declared: Declaration) -> None:

@@ -15,12 +15,12 @@ class StallOptions(Options):
     stall_timeout: float = option(300.0, Group.GRADIENTS, must=AT_LEAST_ONE).help(
         "seconds after which the job ends if some workers have not joined a collective."
     )
-    watchdog: str = option("auto", Group.GRADIENTS, metavar="{auto,never,TIME}").help("""time after which a training
-        that does not go on is explained: which worker waits for what, and the stacks of all; or auto: 20 times what the
-        same has taken before, 30 s at least; or never.""")
-    watchdog_action: Literal["explain", "end"] = option("explain", Group.GRADIENTS).help("""what follows: explain
-        (nothing; stall_timeout and data.timeout end the job), or end (at once, unless a worker is computing; a launcher
-        with --max-restarts then starts it again).""")
+    watchdog: str = option("auto", Group.GRADIENTS, metavar="{auto,never,TIME}").help("""time without progress after
+        which the run reports which worker waits for what, with the stacks of all workers; auto: 20 times as long as the
+        same work took before, but at least 30 s; or never.""")
+    watchdog_action: Literal["explain", "end"] = option("explain", Group.GRADIENTS).help("""what happens then: explain
+        (only the report; stall_timeout and data.timeout still end the job), or end (the job ends at once, unless a
+        worker is computing; a launcher with --max-restarts starts it again).""")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -112,7 +112,7 @@ def resolve(text: str, nodes: Sequence[Hashable]) -> Sets:
             of_node.setdefault(node, []).append(rank)
         return tuple(tuple(ranks) for ranks in of_node.values())
     size = len(nodes)
-    sets = tuple(tuple(rank for part in one.split("+") for rank in _ranks(part, size)) for one in text.split(","))
+    sets = tuple(tuple(rank for part in joined.split("+") for rank in _ranks(part, size)) for joined in text.split(","))
     _require_each_once(text, [rank for ranks in sets for rank in ranks], size)
     return tuple(tuple(sorted(ranks)) for ranks in sets)
 

@@ -91,8 +91,8 @@ def _point(comm: Communicator, run: Callable[[], None], length: int, share: floa
         first = _timed(run)  # the first one also fills caches and makes connections
     wanted = min(_MOST, max(1, int(share / max(first, 1e-6))))
     count = int(broadcast_json(comm, wanted, f"hvdtrain.bench.count.{length}"))
-    own = statistics.median(_timed(run) for _ in range(count))
-    slowest = float(comm.allreduce(np.array([own]), f"hvdtrain.bench.seconds.{length}", "max")[0])
+    median = statistics.median(_timed(run) for _ in range(count))
+    slowest = float(comm.allreduce(np.array([median]), f"hvdtrain.bench.seconds.{length}", "max")[0])
     return {
         "bytes": length,
         "count": count,

@@ -141,8 +141,8 @@ def merge_hosts(findings: Iterable[Finding], hosts: Iterable[str]) -> list[Findi
         key = (finding.name, finding.status, finding.fact, finding.hint)
         places.setdefault(key, []).append(finding.host)
     return [
-        Finding(*key, "" if "" in found or set(found) >= set(every) else ", ".join(found))
-        for key, found in places.items()
+        Finding(*key, "" if "" in names or set(names) >= set(every) else ", ".join(names))
+        for key, names in places.items()
     ]
 
 

@@ -99,7 +99,7 @@ def _namespace(name: str, opened: ExitStack) -> None:
 def _require_rights() -> None:
     missing = [program for program in ("ip", "tc", "unshare") if shutil.which(program) is None]
     if sys.platform != "linux" or os.geteuid() != 0 or missing:
-        lack = f"it lacks {' and '.join(missing)}" if missing else "it is no Linux, or you are not root"
+        lack = f"it lacks {' and '.join(missing)}" if missing else "it does not run Linux, or you are not root"
         raise UsageError(
             f"Links cannot be emulated on this machine: {lack}.",
             "They are network namespaces of Linux whose devices have a limited rate.",

@@ -57,28 +57,28 @@ def candidates(
         ratios: workers for each parameter server that is looked at.
         may_run: whether the other options of the training go with a layout.
     """
-    found = []
+    ways = []
     for name, layout, options in _layouts(work, cluster, workers, ratios):
         options = options if options is None or may_run(layout) else None
         prediction = predicted(layout, work, cluster)
         fits = prediction.memory <= cluster.memory
-        found.append(Candidate(name, layout, prediction, work.batch / prediction.seconds, fits, options))
-    return found
+        ways.append(Candidate(name, layout, prediction, work.batch / prediction.seconds, fits, options))
+    return ways
 
 
 def needs_least(ways: Sequence[Candidate]) -> str:
     """Half a sentence on the way that needs the least memory."""
-    least = min(ways, key=lambda one: one.prediction.memory)
+    least = min(ways, key=lambda way: way.prediction.memory)
     return f"{least.name} needs the least, {in_bytes(least.prediction.memory)} a worker"
 
 
-def recommended(found: Sequence[Candidate]) -> Candidate | None:
+def recommended(ways: Sequence[Candidate]) -> Candidate | None:
     """The fastest that fits and that hvdtrain can run; of those within 2 % of it, the simplest. None: none fits."""
-    possible = [one for one in found if one.fits and one.options is not None]
+    possible = [way for way in ways if way.fits and way.options is not None]
     if not possible:
         return None
-    best = max(one.records for one in possible)
-    return next(one for one in possible if one.records >= 0.98 * best)  # simpler ones come first
+    best = max(way.records for way in possible)
+    return next(way for way in possible if way.records >= 0.98 * best)  # simpler ones come first
 
 
 def _layouts(
@@ -114,5 +114,5 @@ def _pipelines(work: Workload, replicas: int, stages: int) -> Iterator[tuple[str
 
 @cache
 def _cuts(layers: tuple[object, ...], stages: int) -> tuple[int, ...] | None:
-    costs = [LinkCost(one.forward + one.backward, 0, one.weights > 0) for one in layers]  # type: ignore[attr-defined]
+    costs = [LinkCost(layer.forward + layer.backward, 0, layer.weights > 0) for layer in layers]  # type: ignore[attr-defined]
     return balanced_cuts(costs, stages)

@@ -34,8 +34,8 @@ def chosen(config: TrainConfig, kind: type[Task], comm: Communicator) -> TrainCo
     request = PlanRequest((workers,), _SECONDS, False, None, None, None, (), Disturbances())
     plan = make_plan(setup, config, kind, comm, request)
     best = plan.recommended[workers]
-    told = [needs_least(plan.ways[workers]), None] if best is None else [best.name, asdict(best.layout)]
-    name, fields = broadcast_json(comm, told, "hvdtrain.plan.chosen")
+    answer = [needs_least(plan.ways[workers]), None] if best is None else [best.name, asdict(best.layout)]
+    name, fields = broadcast_json(comm, answer, "hvdtrain.plan.chosen")
     if fields is None:
         raise UsageError(
             f"No way to train fits into {in_bytes(plan.cluster.memory)}, which each of {workers} workers has left.",
@@ -45,6 +45,6 @@ def chosen(config: TrainConfig, kind: type[Task], comm: Communicator) -> TrainCo
     layout = Layout(**{**fields, "cuts": tuple(fields["cuts"])})
     if comm.topology.is_root:
         print(f"hvdtrain: --parallel auto: {name} ({workers} workers)", flush=True)
-    found = config_of(layout, config)
-    form_stages(kind.framework, comm, found.parallel)
-    return found
+    chosen_config = config_of(layout, config)
+    form_stages(kind.framework, comm, chosen_config.parallel)
+    return chosen_config

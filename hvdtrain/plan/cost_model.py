@@ -149,10 +149,10 @@ class Prediction:
 def joined(layers: Sequence[Layers]) -> Layers:
     """Several as one; what leaves is what the last one passes on."""
     return Layers(
-        forward=sum(one.forward for one in layers),
-        backward=sum(one.backward for one in layers),
-        weights=sum(one.weights for one in layers),
-        kept=sum(one.kept for one in layers),
+        forward=sum(layer.forward for layer in layers),
+        backward=sum(layer.backward for layer in layers),
+        weights=sum(layer.weights for layer in layers),
+        kept=sum(layer.kept for layer in layers),
         leaving=layers[-1].leaving,
     )
 
@@ -225,7 +225,7 @@ def _staged(layout: Layout, work: Workload, cluster: Cluster) -> Prediction:
     updates = [work.update * stage.weights / whole for stage in stages]
     sent = [exchange_seconds(stage.weights, layout, cluster, work.bucket) for stage in stages]
     slowest = max(passes)
-    compute = max(layout.micro_batches * own + update for own, update in zip(passes, updates, strict=True))
+    compute = max(layout.micro_batches * seconds + update for seconds, update in zip(passes, updates, strict=True))
     # The slowest stage goes on without a pause, once the stages before it have filled it and before those after drain.
     filling = sum(passes) - slowest + 2 * (layout.stages - 1) * message
     total = layout.micro_batches * slowest + filling + max(map(sum, zip(updates, sent, strict=True)))

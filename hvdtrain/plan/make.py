@@ -96,9 +96,9 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     plan = replace(plan, in_parts=measured.in_parts)
     if request.verify:
         ways = plan.ways.get(size, [])
-        found = verified(ways, whole, kind, comm, request.seconds, cluster.memory)
-        best = measured_best(ways, found) or plan.recommended.get(size)
-        plan = replace(plan, verified=found, recommended={**plan.recommended, size: best})
+        measured_ways = verified(ways, whole, kind, comm, request.seconds, cluster.memory)
+        best = measured_best(ways, measured_ways) or plan.recommended.get(size)
+        plan = replace(plan, verified=measured_ways, recommended={**plan.recommended, size: best})
     return plan
 
 
@@ -119,8 +119,8 @@ def _memory(comm: Communicator, framework: str) -> float:
 
     On CPUs without what its process holds for itself already, a part of libraries' pages that all share not counted.
     """
-    own = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
-    return float(comm.allreduce(np.array([own]), "hvdtrain.plan.memory", "min")[0])
+    here = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
+    return float(comm.allreduce(np.array([here]), "hvdtrain.plan.memory", "min")[0])
 
 
 def _host_memory() -> float:

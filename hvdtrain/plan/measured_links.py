@@ -1,4 +1,4 @@
-"""What the formulas are given of the links between this job's workers."""
+"""What the formulas take from the links between this job's workers."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,16 +57,16 @@ def _ring(setup: RunSetup, comm: Communicator, operation: Any, workers: int, sec
 
 
 def _ranks_by_host(comm: Communicator) -> list[list[int]]:
-    found: dict[str, list[int]] = {}
+    by_host: dict[str, list[int]] = {}
     for rank, name in enumerate(gather_json(comm, node_name(), "hvdtrain.plan.hosts")):
-        found.setdefault(name, []).append(rank)
-    return list(found.values())
+        by_host.setdefault(name, []).append(rank)
+    return list(by_host.values())
 
 
 def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
     if setup.task.framework != "torch" or comm.topology.size % 2:
         return None
     times = time_message(comm.topology, setup.config, _MESSAGE_SIZES)
-    told: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
-    slope, latency = np.polyfit(_MESSAGE_SIZES, told[0], 1, w=1 / np.array(told[0])).tolist()
+    seconds: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
+    slope, latency = np.polyfit(_MESSAGE_SIZES, seconds[0], 1, w=1 / np.array(seconds[0])).tolist()
     return LinkModel(max(latency, 1e-7), 1 / max(slope, 1e-13))

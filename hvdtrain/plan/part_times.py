@@ -114,17 +114,17 @@ def _timed(
     begin = time.perf_counter()
     adapter.train_step(batch, _WARM_UP, 0.0)
     adapter.read_sums()
-    one = float(comm.allreduce(np.array([time.perf_counter() - begin]), "hvdtrain.plan.one", "max")[0])
-    steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / one)))
-    found = []
+    first_step = float(comm.allreduce(np.array([time.perf_counter() - begin]), "hvdtrain.plan.one", "max")[0])
+    steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / first_step)))
+    samples = []
     for step in range(_WARM_UP + 1, _WARM_UP + 1 + steps):
         begin = time.perf_counter()
         wait = beside()
         adapter.train_step(batch, step, 0.0)
         wait()
         parts = adapter.read_sums().parts
-        found.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
-    whole, forward, backward = (statistics.median(column) for column in zip(*found, strict=True))
-    own = [len(batch.ids), forward, backward, max(0.0, whole - forward - backward)]
-    records, *slowest = max(gather_json(comm, own, "hvdtrain.plan.times"), key=lambda one: sum(one[1:]))
+        samples.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
+    whole, forward, backward = (statistics.median(column) for column in zip(*samples, strict=True))
+    times = [len(batch.ids), forward, backward, max(0.0, whole - forward - backward)]
+    records, *slowest = max(gather_json(comm, times, "hvdtrain.plan.times"), key=lambda worker: sum(worker[1:]))
     return StepTimes(int(records), *slowest)

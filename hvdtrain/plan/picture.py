@@ -39,8 +39,8 @@ def _line(axes: "Axes", plan: Plan, name: str, style: str, alone: float) -> None
     """The best way of this kind for each number of workers; large open marks where it does not fit."""
     points = {}
     for workers, ways in plan.ways.items():
-        if own := [one for one in ways if one.name.startswith(name)]:
-            best = min(own, key=lambda one: one.cost)
+        if same_kind := [way for way in ways if way.name.startswith(name)]:
+            best = min(same_kind, key=lambda way: way.cost)
             points[workers] = best.fits, 1 / (best.cost * alone)
     if points:
         (line,) = axes.plot(list(points), [speed for _, speed in points.values()], style, lw=1.2, ms=4, label=name)

@@ -5,11 +5,11 @@ from tempfile import NamedTemporaryFile
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
-from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
 from hvdtrain.plan.check_predictions import config_of
 from hvdtrain.plan.picture import drawn
 from hvdtrain.plan.predicted_plan import Plan
+from hvdtrain.plan.svg_results import unwritable_results
 from hvdtrain.task.task import Task
 
 
@@ -20,15 +20,7 @@ def require_folder(folder: Path) -> None:
         with NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"The folder {folder} cannot be written: {error.strerror or error}.",
-        "The plan would be lost.",
-        "choose another one with --out.",
-    )
+        raise unwritable_results(folder, error) from error
 
 
 def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, folder: Path) -> list[str]:
@@ -58,7 +50,7 @@ def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, 
         head = f"# {best.name}, on {count} workers: {start}\n"
         write_atomically(path, (head + dump_config(config_of(best.layout, config))).encode())
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable_results(folder, error) from error
     options = " ".join(best.options or ())
     return [
         f"recommended for {count} worker{'s' * (count > 1)}: {best.name}{', ' * bool(options)}{options}",

@@ -88,10 +88,10 @@ def predicted_plan(
     """
     ways, best, jobs = {}, {}, {}
     for count in counts:
-        own = replace(work, batch=work.batch * count) if grows else work
-        if not (found := candidates(own, cluster, count, ratios, may_run)):
+        local_work = replace(work, batch=work.batch * count) if grows else work
+        if not (candidates_here := candidates(local_work, cluster, count, ratios, may_run)):
             continue  # more workers than records
-        ways[count], best[count] = found, recommended(found)
+        ways[count], best[count] = candidates_here, recommended(candidates_here)
         if (one := best[count]) is not None:
             took = one.prediction
             steps = min(_MOST_STEPS, max(1, int(_SIMULATED_SECONDS / took.seconds)))

@@ -34,25 +34,30 @@ def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
     parser = CommandParser(
         "hvdtrain plan",
         "Nothing was measured.",
-        description="Measure the model and the links of this job's workers, predict what each way to divide the "
-        "training takes on any number of workers, and recommend one. Options of `hvdtrain train` say what is trained.",
+        description="Measure the model and the links of this job's workers, predict the time of a step for each way to "
+        "divide the training, on any number of workers, and recommend one. Options of `hvdtrain train` say what is "
+        "trained.",
     )
     listed = ",".join(map(str, COUNTS[:5]))
-    parser.add_argument(
-        "--workers", type=_counts, default=COUNTS, metavar="N,...", help=f"(default: {listed},…,{COUNTS[-1]})"
-    )
+    counts = number_list("--workers", int, "1,2,4")
+    text = f"numbers of workers to predict (default: {listed},…,{COUNTS[-1]})"
+    parser.add_argument("--workers", type=counts, default=COUNTS, metavar="N,...", help=text)
     parser.option("--seconds", 10.0, "about how long each measurement takes", type=positive("--seconds"))
     parser.add_argument("--verify", action="store_true", help="run the ways on this job's workers, and compare")
-    parser.add_argument("--link", type=_link, metavar="1Gbit,50us", help="between workers (default: as measured)")
-    parser.add_argument("--memory", type=_size, metavar="16GiB", help="of a worker (default: what one has here)")
-    own = number("--workers-per-host", 1)
-    parser.add_argument("--workers-per-host", type=own, metavar="N", help="(default: as here)")
+    parser.add_argument("--link", type=_link, metavar="1Gbit,50us", help="links between workers (default: as measured)")
+    parser.add_argument("--memory", type=_size, metavar="16GiB", help="memory of a worker (default: what one has here)")
     parser.add_argument(
-        "--ratios", type=_ratios, default=_RATIOS, metavar="W,...", help="workers for each parameter server"
+        "--workers-per-host",
+        type=number("--workers-per-host", 1),
+        metavar="N",
+        help="workers on a host (default: as here)",
     )
-    jitter = "standard deviation of the logarithm of a worker's step time, for the simulation"
+    ratios = number_list("--ratios", float, "1,2,8")
+    text = "workers for each parameter server, of which several are compared (default: 1,2,8)"
+    parser.add_argument("--ratios", type=ratios, default=_RATIOS, metavar="W,...", help=text)
+    jitter = "how much step times vary in the simulation: the standard deviation of their logarithm"
     parser.option("--jitter", 0.05, jitter, type=_not_negative("--jitter"))
-    parser.option("--mtbf", 50_000.0, "hours between failures of a worker", type=positive("--mtbf"))
+    parser.option("--mtbf", 50_000.0, "mean hours between two failures of a worker", type=positive("--mtbf"))
     parser.option("--restart", 60.0, "seconds until training goes on after a failure", type=positive("--restart"))
     parser.option("--save", 1.0, "seconds that training waits for a checkpoint", type=positive("--save"))
     parser.option("--out", Path("plan"), "folder for the results", type=Path)
@@ -61,7 +66,7 @@ def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
         action="store_true",
         help="print the ways for every number of workers, and simulated jobs (default: the ways for this job's number)",
     )
-    options, rest = parser.parse_own(argv)
+    options, rest = parser.parse_with_train(argv)
     request = PlanRequest(
         counts=options.workers,
         seconds=options.seconds,
@@ -72,23 +77,15 @@ def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
         ratios=options.ratios,
         disturbances=Disturbances(options.jitter, options.mtbf, options.restart, options.save),
     )
-    return PlanOptions(request, options.out, options.all_tables), [*rest, *(["--debug"] if options.debug else [])]
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({int(one) for one in number_list(text, "--workers", int, "1,2,4")}))
-
-
-def _ratios(text: str) -> tuple[float, ...]:
-    return tuple(number_list(text, "--ratios", float, "8,2,1"))
+    return PlanOptions(request, options.out, options.all_tables), rest
 
 
 def _not_negative(option: str) -> Callable[[str], float]:
     def value(text: str) -> float:
-        found = float(text)
-        if not 0 <= found < float("inf"):
+        number = float(text)
+        if not 0 <= number < float("inf"):
             raise UsageError(f"{option} is {text}.", "It must be 0 or more.", f"try {option} 0.05.")
-        return found
+        return number
 
     value.__name__ = "float"
     return value
@@ -98,7 +95,7 @@ def _size(text: str) -> int:
     try:
         if (size := parse_size(text)) > 0:
             return size
-        raise ValueError(f"{text!r} is no memory at all")
+        raise ValueError(f"{text!r} is not an amount of memory")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
