@@ -91,7 +91,7 @@ class Average:
 
 def measured_averages(request: AveragesRequest, topology: Topology) -> list[Average]:
     """The ring first, from which the link follows. Every rank calls it. Raises `UsageError` where there is no MPI."""
-    from hvdtrain.adapters.open import bind_device_and_threads
+    from hvdtrain.adapters.chosen_framework import bind_device_and_threads
     from hvdtrain.comm.open import form_stages, open_communicator
     from hvdtrain.comm.stage_groups import mpi_world
     from hvdtrain.comm.torch_binding import TorchAllreduce

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hvdtrain.adapters.open import device_kind, device_memory
+from hvdtrain.adapters.chosen_framework import device_kind, device_memory
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.comm.open import measured_allreduce

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.open import time_layers, time_update
 from hvdtrain.adapters.sync_state import BUCKET_BYTES
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.communicator import Communicator
@@ -15,8 +14,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.plan.cost_model import Layers, Workload
 from hvdtrain.plan.part_times import Beside, StepTimes, WorkerSteps, measured_steps
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.prepare import RunSetup, fixed_batch
 
 
 @dataclass(frozen=True)
@@ -77,16 +75,26 @@ def _halved(comm: Communicator, batch: LoadedBatch, smallest: int) -> LoadedBatc
 
 def _timed_parts(setup: RunSetup, comm: Communicator, batch: LoadedBatch) -> list[Layers]:
     """Of the slowest worker, while all of them compute. One without weights for a model that cannot be cut."""
-    times = agree(comm, lambda: time_layers(setup.task, setup.config, batch.features), "hvdtrain.plan.layers")
+    times = agree(comm, lambda: _layer_times(setup, batch), "hvdtrain.plan.layers")
     gc.collect()  # a model that was traced holds itself, and the next one needs its memory
     every = gather_json(comm, [len(batch.ids), times], "hvdtrain.plan.layers.times")
     records, rows = max(every, key=lambda worker: sum(row[0] + row[1] for row in worker[1]) / worker[0])
     return [Layers(row[0] / records, row[1] / records, row[2], row[3] / records, row[4] / records) for row in rows]
 
 
+def _layer_times(setup: RunSetup, batch: LoadedBatch) -> list[list[float]]:
+    if setup.task.framework != "torch":
+        return [[1.0, 1.0, 0.0, 0.0, 0.0]]
+    from hvdtrain.adapters.torch.pipeline.cuts import times_of_chain  # imports torch
+
+    return times_of_chain(setup.task, setup.config, batch.features)
+
+
 def _timed_update(setup: RunSetup, comm: Communicator) -> tuple[float, float]:
     """For each byte of weights: seconds of an update, of the slowest worker, and bytes of the optimizer's state."""
-    times = agree(comm, lambda: time_update(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
+    from hvdtrain.adapters.torch.pipeline.update_times import update_times  # imports torch
+
+    times = agree(comm, lambda: update_times(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
     gc.collect()
     seconds, slots = max(gather_json(comm, list(times), "hvdtrain.plan.update.times"))
     return float(seconds), float(slots)

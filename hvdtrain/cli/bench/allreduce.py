@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
             "start it with a launcher: horovodrun -np 2 python -m hvdtrain bench allreduce.",
         )
     _require_whole_horovod("horovod")
-    from hvdtrain.adapters.open import bind_device_and_threads
+    from hvdtrain.adapters.chosen_framework import bind_device_and_threads
     from hvdtrain.comm.open import measured_allreduce, open_communicator, require_horovod
     from hvdtrain.doctor.allreduce_times import SIZES, measure
 

@@ -78,7 +78,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     text = "how many of the machines serve (default: 1)"
     parser.add_argument("--servers", type=servers, default=(1,), metavar="K,...", help=text)
     parser.add_argument(
-        "--sizes", type=size_list, default=_SIZES, metavar="4KiB,...", help="(default: 16 KiB to 16 MiB)"
+        "--sizes",
+        type=size_list,
+        default=_SIZES,
+        metavar="4KiB,...",
+        help="bytes of each worker (default: 16 KiB to 16 MiB)",
     )
     parser.option("--repeats", 20, "timed averages of each kind", type=number("--repeats", 2))
     parser.add_argument(

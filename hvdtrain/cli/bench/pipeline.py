@@ -11,11 +11,10 @@ from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser, number_list, positive
 from hvdtrain.cli.tables import print_table
-from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.experiments.split_model import SplitRequest, arm_rows, config_in_stages, measured_arms, write_arms
-from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.prepare import RunSetup, with_defaults
+from hvdtrain.run.job import load_task_class, open_job
+from hvdtrain.run.prepare import with_defaults
 from hvdtrain.topology import detect_topology
 
 _SIZES = (1, 3, 5, 8, 10, 12, 20, 40, 60)
@@ -27,19 +26,16 @@ def run(argv: Sequence[str]) -> int:
     options, train_argv = _parse(argv)
     topology = detect_topology(os.environ)
     config = config_in_stages(parse_train_config(train_argv), topology.size)
-    kind = load_kind(config)
+    kind = load_task_class(config)
     config = with_defaults(config, kind.defaults, config.parallel.replicas_of(topology.size))
-
-    def work(setup: RunSetup, comm: Communicator) -> int:
+    with open_job(config, kind, topology) as (setup, comm):
         request = SplitRequest(config, kind, options.split_sizes, options.seconds, setup.task.smallest_slice)
         is_root = comm.topology.is_root
         arms = list(measured_arms(request, comm, lambda line: print(line, flush=True) if is_root else None))
         if is_root:
             print_table("records a second", ["way", "median", "1.96 std", "against one device"], arm_rows(arms))
             print(write_arms(arms, config, options.out))
-        return 0
-
-    return run_job(config, kind, topology, work)
+    return 0
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

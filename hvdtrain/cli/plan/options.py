@@ -46,12 +46,8 @@ def parse(argv: Sequence[str]) -> tuple[PlanOptions, list[str]]:
     parser.add_argument("--verify", action="store_true", help="run the ways on this job's workers, and compare")
     parser.add_argument("--link", type=_link, metavar="1Gbit,50us", help="links between workers (default: as measured)")
     parser.add_argument("--memory", type=_size, metavar="16GiB", help="memory of a worker (default: what one has here)")
-    parser.add_argument(
-        "--workers-per-host",
-        type=number("--workers-per-host", 1),
-        metavar="N",
-        help="workers on a host (default: as here)",
-    )
+    per_host = number("--workers-per-host", 1)
+    parser.add_argument("--workers-per-host", type=per_host, metavar="N", help="workers on a host (default: as here)")
     ratios = number_list("--ratios", float, "1,2,8")
     text = "workers for each parameter server, of which several are compared (default: 1,2,8)"
     parser.add_argument("--ratios", type=ratios, default=_RATIOS, metavar="W,...", help=text)

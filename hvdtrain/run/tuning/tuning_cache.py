@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.config.option import changed_options

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_reference import NAMES, OPTIONS, drawn, train_by_rules, warm_up
+from support.optimizer_reference import NAMES, OPTIONS, drawn, train_by_rules, warm_up
 from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_reference import (
+from support.optimizer_reference import (
     NAMES,
     OPERATIONS,
     OPTIONS,

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-from commands import run_python
+from support.commands import run_python
 
-SCRIPT = str(Path(__file__).parents[1] / "support" / "help_pages.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "help_pages.py")
 ROOT = Path(__file__).parents[3]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_samples import parse
+from support.config_samples import parse
 
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.config.schedule_options import ScheduleOptions, schedule_of

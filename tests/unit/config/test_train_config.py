@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from config_samples import COMPANIONS, parse
+from support.config_samples import COMPANIONS, parse
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
