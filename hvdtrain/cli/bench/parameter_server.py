@@ -77,13 +77,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     servers = number_list("--servers", int, "1,2")
     text = "how many of the machines serve (default: 1)"
     parser.add_argument("--servers", type=servers, default=(1,), metavar="K,...", help=text)
-    parser.add_argument(
-        "--sizes",
-        type=size_list,
-        default=_SIZES,
-        metavar="4KiB,...",
-        help="bytes of each worker (default: 16 KiB to 16 MiB)",
-    )
+    text = "bytes of each worker (default: 16 KiB to 16 MiB)"
+    parser.add_argument("--sizes", type=size_list, default=_SIZES, metavar="4KiB,...", help=text)
     parser.option("--repeats", 20, "timed averages of each kind", type=number("--repeats", 2))
     parser.add_argument(
         "--emulate",
