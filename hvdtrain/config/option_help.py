@@ -53,12 +53,14 @@ class Key:
         metavar: what its option takes, "" for a switch.
         about: one sentence with the default, where it has one.
         group: its heading.
+        hint: its type.
     """
 
     name: str
     metavar: str
     about: str
     group: Group
+    hint: Any
 
 
 @cache
@@ -131,7 +133,8 @@ def _keys_of(kind: type[Options]) -> Iterator[Key]:
         if isinstance(default, (str, int, float)) and default is not False and "default:" not in about:
             shown = f"{default:g}" if isinstance(default, float) else str(default).lower()
             about = f"{about.removesuffix('.')} (default: {shown})."
-        yield Key(kind.prefix + name, declared.metavar or _metavar(hints[name], default), about, declared.group)
+        metavar = declared.metavar or _metavar(hints[name], default)
+        yield Key(kind.prefix + name, metavar, about, declared.group, hints[name])
 
 
 def _metavar(hint: Any, default: Any) -> str:
