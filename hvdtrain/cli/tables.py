@@ -28,21 +28,14 @@ _PIPE_COLUMNS = 1000  # where nobody looks at a terminal, no column is left out
 
 @dataclass(frozen=True)
 class Column:
-    """A column of `print_fitting`.
-
-    Attributes:
-        cells: one a row.
-        style: of each cell; none: all are plain.
-        is_number: it is set to the right.
-        is_whole: no cell may go on in another line.
-        priority: among the columns that are left out on a narrow terminal, the lowest goes first; None: it stays.
-    """
+    """A column of `print_fitting`."""
 
     head: str
-    cells: Sequence[str]
-    style: Sequence[str] = ()
-    is_number: bool = False
-    is_whole: bool = False
+    cells: Sequence[str]  # one a row
+    style: Sequence[str] = ()  # of each cell; none: all are plain
+    is_number: bool = False  # it is set to the right
+    is_whole: bool = False  # no cell may go on in another line
+    # among the columns that are left out on a narrow terminal, the lowest goes first; None: it stays
     priority: int | None = None
 
     @property

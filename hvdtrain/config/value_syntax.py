@@ -25,15 +25,10 @@ _STEPS = re.compile(r"(?:(?P<first>\d{1,15}):)?(?P<last>\d{1,15})")
 
 @dataclass(frozen=True)
 class TraceSteps:
-    """Updates are numbered from 1 since the start of training.
+    """Updates are numbered from 1 since the start of training."""
 
-    Attributes:
-        first: the first one; None: after `WARM_UP`.
-        last: the last one, or how many where `first` is None.
-    """
-
-    first: int | None
-    last: int
+    first: int | None  # the first one; None: after `WARM_UP`
+    last: int  # the last one, or how many where `first` is None
 
     def after(self, step: int) -> tuple[int, int] | None:
         """The first and the last update that are recorded where training goes on after update `step`; None: none."""
@@ -44,11 +39,7 @@ class TraceSteps:
 
 
 def trace_steps(text: str) -> TraceSteps:
-    """Of "100:110" or "10".
-
-    Raises:
-        UsageError: it is neither, or too many updates.
-    """
+    """Of "100:110" or "10". Raises UsageError: it is neither, or too many updates."""
     match = _STEPS.fullmatch(text.strip())
     if match is None:
         raise _trace_refusal(text, "It must be the first and the last update to record, or how many.")

@@ -28,13 +28,9 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host && $*"
 
 @dataclass(frozen=True)
 class EmulatedLinks:
-    """Hosts, while `emulated_links` is open.
+    """Hosts, while `emulated_links` is open."""
 
-    Attributes:
-        names: of the network namespaces.
-    """
-
-    names: Sequence[str]
+    names: Sequence[str]  # of the network namespaces
 
     @property
     def addresses(self) -> tuple[str, ...]:

@@ -39,17 +39,11 @@ _MARKS: Final = ("o", "s", "^", "D", "v")
 
 @dataclass(frozen=True)
 class AveragesRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        servers: numbers of machines that serve.
-        sizes: bytes of each worker.
-        repeats: timed averages of each kind.
-    """
-
-    servers: Sequence[int]
-    sizes: Sequence[int]
-    repeats: int
+    servers: Sequence[int]  # numbers of machines that serve
+    sizes: Sequence[int]  # bytes of each worker
+    repeats: int  # timed averages of each kind
 
     def require_workers(self, machines: int, hint: str) -> None:
         """Raise `UsageError` where so many machines leave no worker beside the servers."""
@@ -63,19 +57,12 @@ class AveragesRequest:
 
 @dataclass(frozen=True)
 class Average:
-    """Averages of some bytes.
+    """Averages of some bytes."""
 
-    Attributes:
-        servers: 0: the ring of all machines.
-        nbytes: of each worker.
-        seconds: of each average, on the slowest rank.
-        predicted: by the formula, with the link that was fitted to the ring.
-    """
-
-    servers: int
-    nbytes: int
-    seconds: Sequence[float]
-    predicted: float
+    servers: int  # 0: the ring of all machines
+    nbytes: int  # of each worker
+    seconds: Sequence[float]  # of each average, on the slowest rank
+    predicted: float  # by the formula, with the link that was fitted to the ring
 
     @property
     def median(self) -> float:

@@ -22,41 +22,25 @@ _ALONE: Final = "part of the global batch"
 
 @dataclass(frozen=True)
 class ScalingRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        sizes: numbers of workers, from 1.
-        batch: records: of the global batch, or of each worker.
-        repeats: runs of each kind, which take turns.
-        iters: timed iterations of a run.
-        starter: words that start {np} workers.
-        train: options of `hvdtrain train`.
-    """
-
-    sizes: Sequence[int]
-    batch: int
-    repeats: int
-    iters: int
-    starter: Sequence[str]
-    train: Sequence[str]
+    sizes: Sequence[int]  # numbers of workers, from 1
+    batch: int  # records: of the global batch, or of each worker
+    repeats: int  # runs of each kind, which take turns
+    iters: int  # timed iterations of a run
+    starter: Sequence[str]  # words that start {np} workers
+    train: Sequence[str]  # options of `hvdtrain train`
 
 
 @dataclass(frozen=True)
 class Point:
-    """A number of workers.
+    """A number of workers."""
 
-    Attributes:
-        mode: `FIXED_GLOBAL` or `FIXED_OWN`.
-        rates: records a second of all workers, in each run.
-        efficiency: of the median, as a share of that many times one worker's.
-        predicted: the same by the ring model; None for one worker.
-    """
-
-    mode: str
+    mode: str  # `FIXED_GLOBAL` or `FIXED_OWN`
     workers: int
-    rates: Sequence[float]
-    efficiency: float
-    predicted: float | None
+    rates: Sequence[float]  # records a second of all workers, in each run
+    efficiency: float  # of the median, as a share of that many times one worker's
+    predicted: float | None  # the same by the ring model; None for one worker
 
     @property
     def rate(self) -> float:
@@ -64,11 +48,7 @@ class Point:
 
 
 def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> list[Point]:
-    """Run everything. Args: `tell`: receives a line for each run.
-
-    Raises:
-        HvdtrainError: a run failed.
-    """
+    """Run everything. Args: `tell`: receives a line for each run. Raises HvdtrainError: a run failed."""
     reports: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for repeat in range(request.repeats):
         for size in request.sizes:

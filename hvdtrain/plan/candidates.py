@@ -18,23 +18,14 @@ _STAGES = (2, 3, 4, 6, 8, 12, 16)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to train.
+    """A way to train."""
 
-    Attributes:
-        name: for people.
-        layout: of the workers.
-        prediction: of a step.
-        records: a second.
-        fits: whether it needs no more memory than a worker has.
-        options: of `hvdtrain train`, or None where hvdtrain has no such way.
-    """
-
-    name: str
-    layout: Layout
-    prediction: Prediction
-    records: float
-    fits: bool
-    options: tuple[str, ...] | None
+    name: str  # for people
+    layout: Layout  # of the workers
+    prediction: Prediction  # of a step
+    records: float  # a second
+    fits: bool  # whether it needs no more memory than a worker has
+    options: tuple[str, ...] | None  # of `hvdtrain train`, or None where hvdtrain has no such way
 
     @property
     def cost(self) -> float:
@@ -53,7 +44,6 @@ def candidates(
 
     Args:
         work: what is trained. Its batch is that of an update, over all workers.
-        cluster: where.
         ratios: workers for each parameter server that is looked at.
         may_run: whether the other options of the training go with a layout.
     """

@@ -28,17 +28,11 @@ _LONGEST_S: Final = 7200.0
 
 @dataclass(frozen=True)
 class Verified:
-    """A way to train that was run.
+    """A way to train that was run."""
 
-    Attributes:
-        name: for people.
-        predicted: seconds of a step.
-        measured: of each run, seconds of a step.
-    """
-
-    name: str
-    predicted: float
-    measured: Sequence[float]
+    name: str  # for people
+    predicted: float  # seconds of a step
+    measured: Sequence[float]  # of each run, seconds of a step
 
     @property
     def median(self) -> float:
@@ -68,9 +62,6 @@ def verified(
 
     Args:
         ways: for as many workers as this job has.
-        config: of training.
-        kind: the task.
-        seconds: about how long each may take.
         memory: bytes of a worker.
     """
     runnable = [way for way in ways if way.options is not None and way.fits]
@@ -104,13 +95,7 @@ def in_turns(ways: Sequence["TimedWay"], seconds: float) -> list[list[float]]:
 
 
 class TimedWay:
-    """A model that trains in one way, on the same batch again and again. Collective.
-
-    Args:
-        config: of training.
-        kind: the task.
-        comm: the workers.
-    """
+    """A model that trains in one way, on the same batch again and again. Collective."""
 
     def __init__(self, config: TrainConfig, kind: type[Task], comm: Communicator) -> None:
         form_stages(kind.framework, comm, config.parallel)

@@ -43,27 +43,16 @@ def timed_parallel(framework: str, workers: int) -> ParallelOptions:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        counts: numbers of workers.
-        seconds: about how long each measurement takes.
-        verify: run the ways on this job's workers.
-        link: between all workers; None: as measured.
-        memory: bytes of a worker; None: what one has here.
-        workers_per_host: None: as here.
-        ratios: workers for each parameter server.
-        disturbances: of simulated jobs.
-    """
-
-    counts: Sequence[int]
-    seconds: float
-    verify: bool
-    link: LinkModel | None
-    memory: float | None
-    workers_per_host: int | None
-    ratios: Sequence[float]
-    disturbances: Disturbances
+    counts: Sequence[int]  # numbers of workers
+    seconds: float  # about how long each measurement takes
+    verify: bool  # run the ways on this job's workers
+    link: LinkModel | None  # between all workers; None: as measured
+    memory: float | None  # bytes of a worker; None: what one has here
+    workers_per_host: int | None  # None: as here
+    ratios: Sequence[float]  # workers for each parameter server
+    disturbances: Disturbances  # of simulated jobs
 
 
 def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Communicator, request: PlanRequest) -> Plan:
@@ -72,7 +61,6 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     Args:
         setup: of `undivided` training, in a job whose process sets were formed for `timed_parallel`.
         config: as the user gave it.
-        kind: the task.
     """
     whole = undivided(config)
     size = comm.topology.size

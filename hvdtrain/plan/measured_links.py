@@ -19,17 +19,11 @@ _MESSAGE_SIZES: Final = (2**10, 2**16, 2**20, 2**22)
 
 @dataclass(frozen=True)
 class Links:
-    """Between this job's workers.
+    """Between this job's workers."""
 
-    Attributes:
-        outer: of Horovod's allreduce over all of them, which waits for the slowest link.
-        inner: of allreduces within each host; as `outer` where these were not measured.
-        passing: from a stage to the next one; None: not measured.
-    """
-
-    outer: LinkModel
-    inner: LinkModel
-    passing: LinkModel | None
+    outer: LinkModel  # of Horovod's allreduce over all of them, which waits for the slowest link
+    inner: LinkModel  # of allreduces within each host; as `outer` where these were not measured
+    passing: LinkModel | None  # from a stage to the next one; None: not measured
 
 
 def measured_links(setup: RunSetup, comm: Communicator, operation: Any, seconds: float) -> Links:

@@ -19,17 +19,11 @@ from hvdtrain.run.prepare import RunSetup, fixed_batch
 
 @dataclass(frozen=True)
 class Measured:
-    """What is trained.
+    """What is trained."""
 
-    Attributes:
-        work: for the formulas.
-        exchanging: see `WorkerSteps`.
-        in_parts: whether the model was measured part by part, because as a whole it does not fit into a worker here.
-    """
-
-    work: Workload
-    exchanging: float
-    in_parts: bool
+    work: Workload  # for the formulas
+    exchanging: float  # see `WorkerSteps`
+    in_parts: bool  # whether the model was measured part by part, because as a whole it does not fit into a worker here
 
 
 def undivided(config: TrainConfig) -> TrainConfig:

@@ -37,20 +37,13 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class WorkerSteps:
-    """Steps of one worker without the others: the slowest one's.
+    """Steps of one worker without the others: the slowest one's."""
 
-    Attributes:
-        whole: with its batch.
-        half: with half of it; None: it cannot be halved.
-        trained: bytes of weights.
-        slots: bytes of the optimizer's state, for each byte of weights.
-        exchanging: by so many seconds sums over all workers, of as many bytes as gradients have, make a step longer.
-    """
-
-    whole: StepTimes
-    half: StepTimes | None
-    trained: float
-    slots: float
+    whole: StepTimes  # with its batch
+    half: StepTimes | None  # with half of it; None: it cannot be halved
+    trained: float  # bytes of weights
+    slots: float  # bytes of the optimizer's state, for each byte of weights
+    # by so many seconds sums over all workers, of as many bytes as gradients have, make a step longer
     exchanging: float = 0.0
 
 
