@@ -35,13 +35,19 @@ def _filled(nav: list[Any], pages: Path) -> list[Any]:
     filled: list[Any] = []
     for entry in nav:
         if isinstance(entry, str) and "*" in entry:
-            filled += sorted(path.relative_to(pages).as_posix() for path in pages.glob(entry))
+            filled += [_entry(path.relative_to(pages)) for path in sorted(pages.glob(entry))]
         elif isinstance(entry, dict):
             ((title, below),) = entry.items()
             filled.append({title: _filled(below, pages) if isinstance(below, list) else below})
         else:
             filled.append(entry)
     return [entry for entry in filled if not isinstance(entry, dict) or [*entry.values()] != [[]]]
+
+
+def _entry(page: Path) -> str | dict[str, str]:
+    """Pages of errors are called as what raises them."""
+    is_room = page.parts[:2] == ("reference", "errors")
+    return {page.stem.replace("-", "."): page.as_posix()} if is_room else page.as_posix()
 
 
 def _leaves(nav: list[Any]) -> list[str]:

@@ -46,7 +46,7 @@ def _options(_root: Path) -> str:
         for key in members:
             known = keys().get(key)
             metavar, about = (known.metavar, known.about) if known else ("", _said_of(key, told))
-            shown = f"{option_of(key)} {metavar}".strip().replace("|", " or ")
+            shown = f"{option_of(key)} {_breakable(metavar)}".strip()
             parts.append(f'| <a id="{option_of(key).strip("-").lower()}"></a>`{shown}` | {_cell(about)} |\n')
     return "".join(parts)
 
@@ -65,7 +65,8 @@ def _command(command: Command) -> str:
     head = f"\n## hvdtrain {command.name}\n\n{command.line[0].upper()}{_cell(command.line[1:])}.\n\n"
     if command.parser is None:
         return head + "Its options have a page: [options](options.md).\n"
-    actions = [action for action in command.parser._actions if action.help != "==SUPPRESS==" and action.dest != "help"]
+    actions = [action for action in command.parser._actions if action.help != "==SUPPRESS=="]
+    actions = [action for action in actions if action.dest not in ("help", "debug")]
     if not actions:
         return head
     rows = (
@@ -82,7 +83,12 @@ def _value(action: object) -> str:
         return ""
     choices = getattr(action, "choices", None)
     shown = metavar or (f"{{{','.join(map(str, choices))}}}" if choices else getattr(action, "dest", "").upper())
-    return f" {shown}".replace("|", " or ")
+    return f" {_breakable(shown)}"
+
+
+def _breakable(choices: str) -> str:
+    """With places at which a narrow column may break the line."""
+    return choices.replace("|", " or ").replace(",", ", ")
 
 
 def _help_of(action: object) -> str:
@@ -186,7 +192,7 @@ def _errors_of_room(room: str, said: list[Said]) -> str:
         if _room(each) == room:
             hint = f"**HINT:** {_plain(each.hint)}" if each.hint else ""
             parts.append(
-                f"\n## {_plain(each.fact)}\n\n{_plain(each.conflict)}\n\n{hint}\n\n`{each.kind}` in `{each.module}`\n"
+                f"\n### {_plain(each.fact)}\n\n{_plain(each.conflict)}\n\n{hint}\n\n`{each.kind}` in `{each.module}`\n"
             )
     return "".join(parts)
 

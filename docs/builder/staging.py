@@ -16,6 +16,8 @@ _FENCE = re.compile(r"^ {0,4}(```|~~~)", re.MULTILINE)
 _TARGET = re.compile(r"(\]\()([^)\s]+)")
 _CODE = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".conf": "ini", "": "text"}
 _CODE |= {".sbatch": "bash", ".patch": "diff", ".txt": "text", ".csv": "text", ".css": "css"}
+_COLUMNS, _WIDE = '<div class="side-by-side"', "---\nhide: [toc]\n---\n\n"
+"""Code in two columns needs the place of the page's table of contents."""
 _AS_IT_IS = (".svg", ".png", ".json", ".jpg")
 
 
@@ -71,7 +73,7 @@ class Staging:
         self.written.append(place)
 
     def _with_links(self, path: str, text: str) -> str:
-        parts, inside = [], False
+        parts, inside = [_WIDE if _COLUMNS in text else ""], False
         for line in text.splitlines(keepends=True):
             if _FENCE.match(line):
                 inside = not inside
