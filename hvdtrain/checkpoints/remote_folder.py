@@ -1,6 +1,6 @@
 """A folder behind a URL that fsspec can write, such as s3://bucket/run: what a mirror of a run needs of it.
 
-Every request has a time limit and is repeated where that may help (data_sharding.storage.retry). On S3, large files go
+Every request has a time limit and is repeated where that may help (`RetryPolicy`). On S3, large files go
 in parts (multipart), a file is there completely or not at all, and a pointer is replaced only if nobody else has
 replaced it since.
 """
@@ -14,8 +14,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from data_sharding.errors import ShardingError
 from data_sharding.storage.redaction import redacted, without_secrets
-from data_sharding.storage.remote_filesystem import call, is_s3, open_filesystem
-from data_sharding.storage.retry import RETRY, RetryPolicy
+from data_sharding.storage.remote_filesystem import RETRY, RetryPolicy, call, is_s3, open_filesystem
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.config.process_set_syntax import NODE, resolve
+from hvdtrain.config.value_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -129,7 +129,7 @@ def allow_process_sets(environ: MutableMapping[str, str]) -> None:
 
 
 def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
-    """Form the sets that `text` (see `hvdtrain.config.process_set_syntax`) means. Collective.
+    """Form the sets that `text` (see `hvdtrain.config.value_syntax`) means. Collective.
 
     Args:
         comm: all ranks.

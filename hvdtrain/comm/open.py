@@ -12,7 +12,7 @@ from hvdtrain.comm.horovod_connections import remembering_connections
 from hvdtrain.comm.peer_failure import bounded_start, limit_waits
 from hvdtrain.comm.stage_groups import form_stage_sets
 from hvdtrain.config.parallel_options import ParallelOptions
-from hvdtrain.config.process_set_syntax import resolve
+from hvdtrain.config.value_syntax import resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 

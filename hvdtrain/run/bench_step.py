@@ -17,12 +17,12 @@ import numpy as np
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
-from hvdtrain.config.training_options import TrainingOptions, changed_options
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.config.option import changed_options
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.run.prepare import RunSetup, fixed_batch
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.run.tuning.choice import tune
 from hvdtrain.version import versions
@@ -156,7 +156,7 @@ def _about(
     setup: RunSetup, comm: Communicator, protocol: Protocol, batch: LoadedBatch, unit: str, device: str
 ) -> dict[str, Any]:
     config = setup.config
-    chosen = changed_options(config, TrainingOptions())
+    chosen = changed_options(config, TrainingOptions)
     return {
         "format": FORMAT,
         "framework": setup.task.framework,

@@ -7,7 +7,8 @@ from typing import Final
 
 from data_sharding import Catalog
 from data_sharding.errors import ShardingError
-from hvdtrain.adapters.open import import_adapter
+from data_sharding.storage import is_remote
+from hvdtrain.adapters.chosen_framework import import_adapter
 from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -71,7 +72,7 @@ def may_begin_early(config: TrainConfig, kind: type[Task]) -> bool:
     Storage behind a URL opens connections, which could not be told from Horovod's. A download waits until everything
     else was found to be right.
     """
-    url = config.data.dir is not None and "://" in config.data.dir
+    url = config.data.dir is not None and is_remote(config.data.dir)
     return _opens_early(kind) and config.data.mode == "file" and not url and not config.data.download
 
 
@@ -138,7 +139,7 @@ def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
 
 def _data_access(config: DataConfig) -> DataAccess:
     folder = config.dir
-    if folder is not None and "://" not in folder:
+    if folder is not None and not is_remote(folder):
         path = Path(folder).expanduser().absolute()
         if config.download:
             _make_folder(path)

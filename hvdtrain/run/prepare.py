@@ -6,17 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from data_sharding import Catalog, RecordReader
+from data_sharding import Catalog, LoadedBatch, RecordReader
 from data_sharding.errors import ShardingError
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.algorithms.micro_batches import count_for_fewer_workers
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.schedule_options import schedule_of
-from hvdtrain.config.trace_option import require_trained
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.validation_options import require_validation
+from hvdtrain.config.value_syntax import require_trained
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
@@ -28,6 +29,7 @@ from hvdtrain.task.task import Task, TaskDefaults
 from hvdtrain.topology import Topology
 from hvdtrain.topology.asked_size import asked_size
 from hvdtrain.topology.grid import Grid
+from hvdtrain.world_channel import WORLD_VARIABLE
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
 
@@ -43,6 +45,22 @@ class RunSetup:
     schedule: Schedule
     epochs: int
     about: dict[str, Any]
+
+    @property
+    def catalogs(self) -> list[Catalog]:
+        """Of training and validation, where they are read from files."""
+        return [source.catalog for source in (self.train, self.validation) if isinstance(source, CatalogSource)]
+
+    @property
+    def total_steps(self) -> int:
+        """The update with which training ends at the latest."""
+        steps = self.epochs * self.train.plan(0).steps
+        return min(steps, self.config.max_steps or steps)
+
+    @property
+    def may_change_workers(self) -> bool:
+        """Whether this process may train on with others after a loss. On GPUs all start again."""
+        return WORLD_VARIABLE in os.environ and device_kind(self.task.framework) == "CPU"
 
 
 def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: DataOpening | None = None) -> RunSetup:
@@ -67,6 +85,19 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: 
     if config.data.mode == "pipe":  # each host reads a plan file of its own
         _require_same_data(comm, [[setup.train.plan(0).num_records, setup.about["data"]]])
     return setup
+
+
+def fixed_batch(setup: RunSetup) -> LoadedBatch:
+    """This rank's slice of the first global batch, for measurements, which train on it again and again.
+
+    Every slot counts, also those that a small data set fills twice.
+    """
+    with setup.train.loader(0, 0) as loader:
+        batch: LoadedBatch = next(iter(loader))
+    if setup.config.global_batch_size is None:
+        raise ValueError("with_defaults has not been applied")
+    weights = np.ones(len(batch.ids), np.float32)
+    return batch._replace(weights=weights, global_weight=float(setup.config.global_batch_size))
 
 
 def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> TrainConfig:

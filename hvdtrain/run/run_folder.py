@@ -8,6 +8,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
@@ -89,6 +91,20 @@ class RunFolder:
             own.addHandler(console)
         own.setLevel(min(handler.level, logging.WARNING))
         own.propagate = False
+
+
+def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunFolder:
+    """Rank 0 chooses, makes and claims the folder; every rank opens its log in it. Collective.
+
+    Raises:
+        UsageError: on all ranks, as `choose_folder`, `RunFolder.claim` and `RunFolder.open_log`.
+    """
+    is_root = comm.topology.is_root
+    chosen = agree(comm, lambda: str(choose_folder(config, framework)) if is_root else None, "hvdtrain.folder")
+    folder = RunFolder(Path(broadcast_json(comm, chosen, "hvdtrain.folder.path")), config.keep_checkpoints)
+    agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
+    agree(comm, lambda: folder.open_log(comm.topology.rank, config.log_level), "hvdtrain.folder.logs")
+    return folder
 
 
 def close_logs() -> None:

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from hvdtrain import activity
@@ -22,56 +21,49 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.errors import PeerError
 from hvdtrain.run.run_folder import close_logs
-from hvdtrain.run.training import asked_or_late
+from hvdtrain.run.training import TrainingEnd
 from hvdtrain.stop_requests import StopSignals
+from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
-from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, is_change
+from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, continues_itself, is_change
 
 _log = logging.getLogger("hvdtrain.run")
 
-OneWorld = Callable[[TrainConfig, float, StopRequest], tuple[int, str]]
-"""Trains in the world that `os.environ` describes, given `time.perf_counter()` when that began, and requests to stop;
-returns the exit code and what has asked to stop, if anything did. Raises PeerError where a worker is lost."""
-
 _FIRST = "1"
 
-
-def first_world(channel: WorldChannel, prepare: Callable[[], object]) -> int | None:
-    """For a worker that joins others: `prepare`, while they train, then wait for them. Returns as `next_world`."""
-    if os.environ.get(WORLD_VARIABLE) != "0":
-        return None
-    prepare()
-    return channel.next_world()
+TrainOnce = Callable[[TrainConfig, type[Task], float, StopRequest], TrainingEnd]
+"""As `hvdtrain.cli.train.train_once`."""
 
 
-def run_in_worlds(
+def train_in_worlds(
     channel: WorldChannel,
     config: TrainConfig,
-    framework: str,
+    task_class: type[Task],
     signals: StopSignals,
-    one_world: OneWorld,
+    asked: StopRequest,
     begin: float,
+    train_once: TrainOnce,
 ) -> int:
     """Train until a world ends otherwise than by a change of workers; returns its exit code."""
-
-    asked_from_without = asked_or_late(signals.asked, config, begin)  # --max-time is that of all worlds together
-
-    def asked() -> str | None:
-        return asked_from_without() or channel.change()
-
     channel.when_over = end_connections
     while True:
+        lost: PeerError | None = None
         now = config if os.environ[WORLD_VARIABLE] == _FIRST else _continuing(config)
-        end = _in_one_world(partial(one_world, now, begin, asked))
-        if isinstance(end, int):
-            return end
+        try:
+            end = train_once(now, task_class, begin, lambda: asked() or channel.change())
+            if not (end.stopped_by and is_change(end.stopped_by)):
+                return end.code
+        except PeerError as error:
+            _log.info("this world has ended: %s %s", error.fact, error.conflict)
+            activity.now.reached = activity.now.step
+            lost = PeerError(error.fact, error.conflict, error.hint)  # without its traceback, which holds the model
         close_logs()
-        leave_world(framework)
+        leave_world(task_class.framework)
         await_all_writes()  # the next world reads the newest checkpoint, and writes into the same folder
         gc.collect()  # the model of that world
         code = channel.next_world()
-        if code == 0 and end is not None:
-            raise end  # nobody goes on, and this worker has not ended well
+        if code == 0 and lost is not None:
+            raise lost  # nobody goes on, and this worker has not ended well
         if code is not None:
             return code
         begin = time.perf_counter()
@@ -79,20 +71,6 @@ def run_in_worlds(
 
 
 def _continuing(config: TrainConfig) -> TrainConfig:
-    """What continues the run of an earlier world: any other --resume gives way, once there is a checkpoint."""
-    folder = Path(config.output_dir or ".")
-    began_elsewhere = config.resume not in ("auto", "never")
-    if began_elsewhere and not (folder / "checkpoints" / "latest").exists():
-        return config
-    return replace(config, resume="auto")
-
-
-def _in_one_world(one_world: Callable[[], tuple[int, str]]) -> int | PeerError | None:
-    """The exit code; or where another world is to follow, the error that ended this one, or None without one."""
-    try:
-        code, stopped_by = one_world()
-    except PeerError as error:
-        _log.info("this world has ended: %s %s", error.fact, error.conflict)
-        activity.now.reached = activity.now.step
-        return PeerError(error.fact, error.conflict, error.hint)  # without its traceback, which holds the model
-    return None if stopped_by and is_change(stopped_by) else code
+    """What continues the run of an earlier world."""
+    latest = Path(config.output_dir or ".") / "checkpoints" / "latest"
+    return replace(config, resume="auto") if continues_itself(config.resume, latest.exists) else config

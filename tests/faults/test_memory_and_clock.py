@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from disturbed_job import DisturbedJob
+from support.disturbed_job import DisturbedJob
 
 Start = Callable[..., DisturbedJob]
 Record = Callable[[int, str, DisturbedJob], None]

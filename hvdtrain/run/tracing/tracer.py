@@ -16,7 +16,7 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import SAVE_SECONDS, do_while_others_wait, gather_bytes
 from hvdtrain.comm.timeline import Timeline, read_timeline
-from hvdtrain.config.trace_option import TraceSteps
+from hvdtrain.config.value_syntax import TraceSteps
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.run.tracing.clock_offsets import clock_offsets

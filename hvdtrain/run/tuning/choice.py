@@ -16,12 +16,11 @@ from hvdtrain.adapters.sync_state import BUCKET_BYTES
 from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
-from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.prepare import RunSetup, fixed_batch
 from hvdtrain.run.tuning.measure import StepTimer, Times
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
+from hvdtrain.units import seconds_of
 
 _log = logging.getLogger("hvdtrain.tuning")
 
@@ -63,7 +62,7 @@ def tune(
     known = _kept(written, comm.topology.size, threads) or cache.read() if is_root else None
     told = broadcast_json(comm, known and known.to_json(), "hvdtrain.tuning.known")
     tuned, measured = None if told is None else Tuned.from_json(told, told["from"]), ""
-    if tuned is None and (remaining := _steps_left(setup, step)) >= SHORTEST_RUN:
+    if tuned is None and (remaining := setup.total_steps - step) >= SHORTEST_RUN:
         batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.tuning.batch")
         before = adapter.state()
         race = _Race(StepTimer(adapter, batch, comm, step), remaining, within(setup.config, most_seconds))
@@ -163,8 +162,3 @@ def _kept(written: Mapping[str, Any], size: int, threads: int) -> Tuned | None:
         return None
     tuned = Tuned.from_json(written["tuned"], "checkpoint")
     return tuned if tuned.threads == threads - 1 else replace(tuned, threads=None)
-
-
-def _steps_left(setup: RunSetup, step: int) -> int:
-    total = setup.epochs * setup.train.plan(0).steps
-    return min(total, setup.config.max_steps or total) - step

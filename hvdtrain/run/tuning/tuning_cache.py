@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.config.training_options import TrainingOptions, changed_options
+from hvdtrain.config.option import changed_options
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.files import write_json
 from hvdtrain.named_arrays import State
 from hvdtrain.run.prepare import RunSetup
@@ -100,7 +101,7 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
     return TuningCache(
         {
             "job": {key: setup.about[key] for key in _KEYS},
-            "options": changed_options(setup.config, TrainingOptions()),
+            "options": changed_options(setup.config, TrainingOptions),
             "weights": [[name, array.dtype.str, array.shape] for name, array in sorted(weights.items())],
             "machines": gather_json(comm, machine, "hvdtrain.tuning.machines"),
             "launcher": comm.topology.launcher,

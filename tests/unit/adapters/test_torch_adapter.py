@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import CLASSES, WIDTH
+from support.numpy_training import CLASSES, WIDTH
+from support.torch_training import LR, TorchRows
 from torch import nn
 from torch.nn import functional
-from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter

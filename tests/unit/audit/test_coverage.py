@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import Data, NumpyAdapter, Setting, train, write_data
-from thread_ranks import run_on_ranks
+from support.numpy_training import Data, NumpyAdapter, Setting, train, write_data
+from support.ranks import run_on_ranks
 
 import data_sharding as ds
 from hvdtrain.audit.audit_summary import CoverageReport, read_coverage

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import Data, NumpyTask, Run, Setting, train
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, NumpyTask, Run, Setting, train
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory
 from hvdtrain.checkpoints.format import Checkpoint, Position, read_checkpoint

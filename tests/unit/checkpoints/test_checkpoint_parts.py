@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, run_on_ranks
+from support.ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.checkpoints.format import Checkpoint, Position, part_of, read_checkpoint, state_bytes, write_checkpoint
+from hvdtrain.checkpoints.parts import require_shared
 from hvdtrain.checkpoints.saved import Saved, failure_of
-from hvdtrain.checkpoints.shared_folder import require_shared
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter, writing_ranks
 from hvdtrain.cli.main import main

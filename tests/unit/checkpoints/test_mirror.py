@@ -9,7 +9,7 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
-from s3_server import Store, serving, use
+from support.s3_server import Store, serving, use
 
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.mirror import Mirror

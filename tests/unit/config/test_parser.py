@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_samples import COMPANIONS, SAMPLES, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.config_samples import COMPANIONS, SAMPLES, parse
 
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from numpy_training import Data, Run, Setting, train
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, Run, Setting, train
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.checkpoints import store

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from numpy_training import Data, Setting, train
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, Setting, train
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.algorithms.quantile_sketch import Quantiles, QuantileSketch
 from hvdtrain.comm.communicator import SerialCommunicator

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import FakeRun
+from support.run_folders import FakeRun
 
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file, heartbeat_of, read_heartbeats
 from hvdtrain.history.listener import Listener

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import FakeRun
+from support.run_folders import FakeRun
 
 from hvdtrain.history.log_file import LONGEST, LogFile, LogLine
 from hvdtrain.history.merged_logs import RunLogs, follow, merged

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from run_folders import FakeRun, logged
+from support.run_folders import FakeRun, logged
 
 from hvdtrain.engine import events
 from hvdtrain.history.json_values import number

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from run_folders import FakeRun
+from support.run_folders import FakeRun
 
 from hvdtrain.errors import UsageError
 from hvdtrain.history.run_facts import is_run, read_facts

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import Data, NumpyTask, write_data
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, NumpyTask, write_data
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError

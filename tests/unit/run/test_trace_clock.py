@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.run.tracing.clock_offsets import Offset, clock_offsets, offset

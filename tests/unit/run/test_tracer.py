@@ -16,7 +16,7 @@ from hvdtrain.adapters.profile import Profile, ProfiledEvent
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.comm.timeline import NoTimeline
-from hvdtrain.config.trace_option import trace_steps
+from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.engine import events
 from hvdtrain.run.tracing.trace_file import LaneEvent, lines_of, most_of_each, write_trace
 from hvdtrain.run.tracing.tracer import Tracer
