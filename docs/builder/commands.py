@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from hvdtrain.cli.command_parser import parser_of
+from hvdtrain.cli.launch.launchers import launcher_names, load_launcher
 from hvdtrain.cli.main import COMMANDS
-from hvdtrain.config.option_help import GROUPS, keys, option_of
+from hvdtrain.config.option_help import groups, keys, option_of
 
 _TAKE_TRAIN_OPTIONS = ("train", "bench", "plan")
 """Commands that take the options of `hvdtrain train` beside their own."""
@@ -43,9 +44,9 @@ def _below(name: str, module: str, line: str) -> Iterator[Command]:
     elif inner := getattr(loaded, "COMMANDS", None):
         for each, (its_module, its_line) in inner.items():
             yield from _below(f"{name} {each}", its_module, its_line)
-    elif launchers := getattr(loaded, "LAUNCHERS", None):
-        for each, launcher in launchers.items():
-            yield Command(f"{name} {each}", launcher.line, parser_of(loaded.run, [each, "--help"]))
+    elif name == "launch":
+        for each in launcher_names():
+            yield Command(f"{name} {each}", load_launcher(each).line, parser_of(loaded.run, [each]))
     else:
         yield Command(name, line, parser_of(loaded.run))
 
@@ -53,7 +54,7 @@ def _below(name: str, module: str, line: str) -> Iterator[Command]:
 @cache
 def train_options() -> frozenset[str]:
     """All options of `hvdtrain train`, with "-" between words."""
-    named = {option_of(key) for key in keys()} | {option_of(name) for group in GROUPS.values() for name in group}
+    named = {option_of(key) for key in keys()} | {option_of(name) for group in groups().values() for name in group}
     return frozenset(named | {"-h", "--parallel"})
 
 

@@ -1,7 +1,8 @@
-"""Rules that every page keeps: one title, a first paragraph that says what it is for, and not too many words."""
+"""Rules that every page keeps: one title, not too many words; and that the run folder's page has all of its files."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -20,4 +21,19 @@ def faults_of_pages(root: Path) -> list[str]:
         words = len(text.split())
         if words > MOST_WORDS and "reference" not in file.parts:
             found.append(f"{page}: {words} words; {MOST_WORDS} are what a reader takes at once.")
-    return found
+    return found + _files_without_a_row(root)
+
+
+def _files_without_a_row(root: Path) -> list[str]:
+    """Files and folders of the class `RunFolder` that the page of the run folder does not name."""
+    page = "docs/reference/run-folder.md"
+    rows = " ".join(re.findall(r"^\| (`.*?) \|", (root / page).read_text(encoding="utf-8"), re.MULTILINE))
+    named = {name.split("/")[0] for name in re.findall(r"`([^`]+)`", rows)}
+    return [f"{page}: no row for {name}." for name in sorted(_run_folder_names(root) - named)]
+
+
+def _run_folder_names(root: Path) -> set[str]:
+    tree = ast.parse((root / "hvdtrain" / "run" / "run_folder.py").read_text(encoding="utf-8"))
+    (folder,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "RunFolder")
+    joined = [node.right for node in ast.walk(folder) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)]
+    return {node.value for node in joined if isinstance(node, ast.Constant)}

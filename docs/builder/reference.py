@@ -16,7 +16,8 @@ from commands import Command, commands
 from error_sentences import Said, errors_of
 from variables import variables
 
-from hvdtrain.config.option_help import GROUPS, all_page, keys, option_of
+from hvdtrain.config.conflicts import ROWS, Condition, flag_of
+from hvdtrain.config.option_help import all_page, groups, keys, option_of
 
 _MARK = re.compile(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->\n", re.DOTALL)
 _PUBLIC = ("hvdtrain", "data_sharding", "hvdtrain.keras", "hvdtrain.extensions")
@@ -34,14 +35,14 @@ def with_generated_parts(root: Path) -> dict[str, str]:
 
 def generated_pages(root: Path) -> dict[str, str]:
     """Pages that no file has: errors by room."""
-    said = errors_of(root)
+    said = _all_errors(root)
     return {f"reference/errors/{_file_of(room)}.md": _errors_of_room(room, said) for room in _rooms(said)}
 
 
 def _options(_root: Path) -> str:
     told = all_page()
     parts = []
-    for name, members in GROUPS.items():
+    for name, members in groups().items():
         parts.append(f"\n## {name}\n\n| option | |\n|---|---|\n")
         for key in members:
             known = keys().get(key)
@@ -165,10 +166,28 @@ def _first_line(kind: type) -> str:
 
 
 def _errors(root: Path) -> str:
-    said = errors_of(root)
+    said = _all_errors(root)
     count = Counter(map(_room, said))
     rows = "".join(f"| [{room}](errors/{_file_of(room)}.md) | {count[room]} |\n" for room in _rooms(said))
     return f"{len(said)} errors in all.\n\n| raised in | errors |\n|---|---:|\n{rows}"
+
+
+def _all_errors(root: Path) -> list[Said]:
+    """Those that stand in the code, and those that are made from the table of options that exclude each other."""
+    table = [
+        Said(
+            f"{_condition(row.option)} is given {'with' if row.excludes else 'without'} {_condition(row.other)}.",
+            *(row.why, row.hint, "UsageError", "hvdtrain/config/conflicts.py"),
+        )
+        for row in ROWS
+    ]
+    return sorted({*errors_of(root), *table}, key=lambda each: (each.fact.lower(), each))
+
+
+def _condition(condition: Condition) -> str:
+    if condition.sign == "!=":
+        return f"{flag_of(condition.name)} (not {' or '.join(condition.values)})"
+    return str(condition)
 
 
 def _rooms(said: list[Said]) -> list[str]:
