@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,18 +59,16 @@ def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Forker]:
+def forker() -> Forker:
     """Starts `hvdtrain` and other programs quickly, in a process that has torch; see there."""
     from support.commands import Forker
 
-    with Forker("torch") as running:
-        yield running
+    return Forker("torch")
 
 
 @pytest.fixture(scope="session")
-def keras_forker() -> Iterator[Forker]:
+def keras_forker() -> Forker:
     """The same with TensorFlow and Keras."""
     from support.commands import Forker
 
-    with Forker("tensorflow") as running:
-        yield running
+    return Forker("tensorflow")
