@@ -34,7 +34,7 @@ from data_sharding.errors import (
     PlanError,
     ShardingError,
 )
-from data_sharding.formats.record_format import RecordFormat, RecordIndex
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards
@@ -44,7 +44,6 @@ from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
 from data_sharding.plan.permutation import Permutation
 from data_sharding.plan.shard_plan import ShardPlan, StepBatch
 from data_sharding.plan.summary import PlanSummary, per_rank
-from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage.file_entry import FileEntry
 

@@ -13,8 +13,7 @@ _LARGEST_BATCH: Final = 2**31 - 1
 def whole(name: str, value: Any) -> int:
     """`value` as int; numpy's integers become equal ones, so that they select the same order and fingerprint.
 
-    Raises:
-        PlanError: it is no integer, which rounding would hide: 64.5 records, a seed of None.
+    Raises PlanError (it is no integer, which rounding would hide: 64.5 records, a seed of None).
     """
     try:
         if isinstance(value, bool):
@@ -27,8 +26,7 @@ def whole(name: str, value: Any) -> int:
 def at_least(least: int, name: str, value: Any, why: str, hint: str = "") -> int:
     """`value` as int; `why` and `hint` are sentences for the error.
 
-    Raises:
-        PlanError: it is no integer, or below `least`.
+    Raises PlanError (it is no integer, or below `least`).
     """
     number = whole(name, value)
     if number < least:

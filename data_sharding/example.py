@@ -81,9 +81,7 @@ def decode(record: bytes) -> dict[str, Feature]:
     `encode` was told to keep it, as Parquet's rows are.
 
     A feature without a kind becomes an empty list. Arrays own their memory or are read-only views of fresh bytes.
-
-    Raises:
-        ExampleError: the bytes are not a serialized tf.train.Example.
+    Raises ExampleError (the bytes are not a serialized tf.train.Example).
     """
     from google.protobuf.message import DecodeError
 

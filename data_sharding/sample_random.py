@@ -66,8 +66,7 @@ class SampleRandom:
     def integers(self, name: str, low: int, high: int, shape: Sequence[int] = ()) -> NDArray[np.int64]:
         """int64[k, *shape], uniform in [low, high); the probability of each is right to 2**-53.
 
-        Raises:
-            PlanError: the range is empty, or wider than 2**53.
+        Raises PlanError (the range is empty, or wider than 2**53).
         """
         if not 0 < high - low <= _LARGEST_RANGE:
             raise _bad_range(name, low, high, "use low < high, and no more than 2**53 values")

@@ -39,6 +39,12 @@ def is_change(stopped_by: str) -> bool:
     return all(reason.startswith(CHANGE) for reason in reasons)
 
 
+def continues_itself(resume: str | None, has_checkpoint: Callable[[], bool]) -> bool:
+    """Whether a training that is started again is to have `--resume auto`: any other way to begin, such as another
+    run's checkpoint, gives way once the run has a checkpoint of its own."""
+    return resume in (None, "auto", "never") or has_checkpoint()
+
+
 _READ_BYTES = 2**16
 _MOST_BYTES = 2**22  # of a line
 

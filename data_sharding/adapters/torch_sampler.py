@@ -9,8 +9,7 @@ from torch.utils.data import Dataset, Sampler
 
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.plan.shard_plan import ShardPlan
-from data_sharding.plan.step_slots import SlotPlanner, StepSlots
+from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
 
 State = dict[str, Any]
 
@@ -60,8 +59,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on from a position, which any number of ranks may have saved.
 
-        Raises:
-            PlanError: the state is of other data or of another plan, or is none.
+        Raises PlanError (the state is of other data or of another plan, or is none).
         """
         loaded = _plan_at(self.plan, state)
         self._before_load = (self.plan, self.start_step)

@@ -46,8 +46,7 @@ class CoverageAudit:
     def union(cls, audits: Iterable["CoverageAudit"]) -> Self:
         """One audit of all that was read by any of them.
 
-        Raises:
-            PlanError: there are none, or they cover different numbers of records.
+        Raises PlanError (there are none, or they cover different numbers of records).
         """
         audits = list(audits)
         if not audits:
@@ -68,8 +67,7 @@ class CoverageAudit:
     def from_bytes(cls, data: bytes, num_records: int | None = None) -> Self:
         """The audit that `to_bytes` wrote; with `num_records`, one of so many records, and of no others.
 
-        Raises:
-            CatalogError: the bytes are damaged, of another version, or of another number of records.
+        Raises CatalogError (the bytes are damaged, of another version, or of another number of records).
         """
         stored = serialization.decode(data, num_records)
         audit = cls(stored.read.n)
@@ -94,8 +92,7 @@ class CoverageAudit:
     def add(self, ids: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
         """Count the records ids int64[k] whose weights float32[k] are above 0.
 
-        Raises:
-            PlanError: an id is outside [0, N), or the arrays differ in length.
+        Raises PlanError (an id is outside [0, N), or the arrays differ in length).
         """
         ids, weights = np.asarray(ids, np.int64), np.asarray(weights)
         if ids.shape != weights.shape:

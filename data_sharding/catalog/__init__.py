@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
-from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
-from data_sharding.formats.registry import format_named, format_of
+from data_sharding.formats.registry import choose_format
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
@@ -81,7 +80,7 @@ class Catalog:
             ChangedDataError: a file changed while it was scanned.
             PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
         """
-        chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
+        chosen = choose_format(format, paths)
         listed: dict[str, FileEntry] = {}
         names = find_files(paths, chosen.patterns, chosen.recursive, listed)
         scanned = _scan_all(names, listed, chosen, check_data, on_corrupt)
@@ -136,8 +135,7 @@ class Catalog:
     def describe(self, record_id: int) -> str:
         """Name a record for people: its file, and the byte at which its frame begins (or its row).
 
-        Raises:
-            PlanError: there is no such record.
+        Raises PlanError (there is no such record).
         """
         if not 0 <= record_id < len(self):
             raise PlanError(
@@ -155,8 +153,7 @@ class Catalog:
     def verify_unchanged(self) -> None:
         """Check that every file still has the size and version it was indexed with.
 
-        Raises:
-            ChangedDataError: naming the first file that does not.
+        Raises ChangedDataError (naming the first file that does not).
         """
         for file in self.files:
             verify_unchanged(file)

@@ -14,9 +14,8 @@ import filelock
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.catalog.catalog_file import VERSION
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
-from data_sharding.formats.image_folder import rooted
 from data_sharding.formats.record_format import RecordFormat
-from data_sharding.formats.registry import format_named, format_of, format_options
+from data_sharding.formats.registry import choose_format, format_options
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.input_files import Paths, find_files
 
@@ -74,7 +73,7 @@ def open_catalog(
         PlanError: both places are given; `beside_data` with data behind a URL.
         ShardingError: as `Catalog.index`.
     """
-    chosen = rooted(format_named(format) if isinstance(format, str) else format or format_of(paths), paths)
+    chosen = choose_format(format, paths)
     listed: dict[str, FileEntry] = {}
     files = find_files(paths, chosen.patterns, chosen.recursive, listed)
     wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt)

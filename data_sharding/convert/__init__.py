@@ -33,6 +33,7 @@ from data_sharding.formats.tar_members import tar_sample
 from data_sharding.formats.writers import shard_names, too_few
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.permutation import Permutation
+from data_sharding.storage import is_remote
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.redaction import redacted
 
@@ -85,7 +86,7 @@ def convert(
         ShardingError: the sources cannot be read, or a record cannot be put into the target's form.
     """
     target = format_named(to) if isinstance(to, str) else to
-    if "://" in str(folder):
+    if is_remote(str(folder)):
         raise PlanError(
             f"The destination is {redacted(str(folder))}.",
             "Only files on this machine's disks can be written whole or not at all.",
@@ -207,7 +208,7 @@ def _check_apart(sources: Paths, destination: Path) -> None:
     for source in map(str, named):
         path = Path(source).resolve()
         overlap = destination.is_relative_to(path) if path.is_dir() else path.parent == destination
-        if "://" not in source and overlap:
+        if overlap and not is_remote(source):
             raise PlanError(
                 f"{source} and the folder {destination} overlap.",
                 "Readers of the folder would get old and new records together.",

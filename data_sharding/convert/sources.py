@@ -23,7 +23,7 @@ from data_sharding.formats.record_format import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.formats.tar import scan_archive
 from data_sharding.formats.tar_parts import join_samples
-from data_sharding.formats.tfrecord_framing import HEADER, length_crc
+from data_sharding.formats.tfrecord import HEADER, length_crc
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.storage import describe_file, is_remote, open_source
 from data_sharding.storage.input_files import Paths, find_files
@@ -38,9 +38,7 @@ _BATCH_BYTES: Final = 32 << 20
 def index_source(sources: Paths, record_format: RecordFormat | str | None, scratch: Path) -> Catalog:
     """Index a data set. Files compressed with gzip are expanded into the folder `scratch` first, and tar archives whose
     samples are scattered are written there with the members of each sample together.
-
-    Raises:
-        ShardingError: as `Catalog.index`; a compressed file is damaged, or remote.
+    Raises ShardingError (as `Catalog.index`; a compressed file is damaged, or remote).
     """
     named = [str(sources)] if isinstance(sources, str | Path) else [str(source) for source in sources]
     chosen = format_named(record_format) if isinstance(record_format, str) else record_format or _format_of(named)

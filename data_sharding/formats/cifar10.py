@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.labelled_rows import labelled_bytes, labelled_index
 from data_sharding.formats.pickle_layout import Call, Span, read_pickled_dict
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, cut_short, labelled_bytes, labelled_index
-from data_sharding.records import RecordBatch
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, cut_short
 from data_sharding.storage import ByteSource
 
 Split = Literal["train", "test"]
@@ -75,8 +75,7 @@ class Cifar10Format(RecordFormat):
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Of the Python version everything but the images is read, of the binary version everything.
 
-        Raises:
-            CorruptRecordError: the file is no such batch, or its array is not kept row by row.
+        Raises CorruptRecordError (the file is no such batch, or its array is not kept row by row).
         """
         if source[0:1] == _PICKLE_MAGIC:
             return _index_pickled(path, source, _VARIANTS[self.classes], self.classes)
@@ -86,8 +85,7 @@ class Cifar10Format(RecordFormat):
 def decode_cifar10(records: RecordBatch, channels_last: bool = True) -> dict[str, NDArray[Any]]:
     """Images uint8[k, 32, 32, 3], or [k, 3, 32, 32] without `channels_last`, as "image", and int64[k] as "label".
 
-    Raises:
-        PlanError: the records are not of this format.
+    Raises PlanError (the records are not of this format).
     """
     pixels, labels = labelled_bytes(records, IMAGE_BYTES, "CIFAR images")
     images = pixels.reshape(-1, 3, 32, 32)

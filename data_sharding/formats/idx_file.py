@@ -16,50 +16,45 @@ from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
-from data_sharding.formats.record_format import RecordIndex
-from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc
-from data_sharding.storage import ByteSource, is_remote
+from data_sharding.storage import is_remote
 
 if TYPE_CHECKING:
     from data_sharding.catalog import Catalog
 
-SUFFIX: Final = ".idx"
-
-_AROUND: Final = HEADER.size + FOOTER.size
-_HEADER: Final = np.dtype([("length", "<u8"), ("crc", "<u4")])
-_SEAM: Final = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
-"""Between two payloads: the end of one record's frame and the start of the next one's."""
+_SUFFIX: Final = ".idx"
+_FOOTER_BYTES: Final = 4
 
 
 def idx_path(data_path: str) -> str | None:
     """The index kept beside a local data file: `a.tfrecord.idx` or `a.idx`; None where there is none."""
     if is_remote(data_path):
         return None
-    candidates = (data_path + SUFFIX, os.path.splitext(data_path)[0] + SUFFIX)
+    candidates = (data_path + _SUFFIX, os.path.splitext(data_path)[0] + _SUFFIX)
     return next((path for path in candidates if os.path.isfile(path)), None)
 
 
-def read_idx(path: str | Path, data_path: str, source: ByteSource) -> RecordIndex:
-    """The index of a TFRecord file: payload offsets int64[n], payload lengths int64[n], stored payload CRCs uint32[n].
-
-    Every line is checked against the data: frames must cover the file without a gap, and every frame's length must be
-    the one given and match its CRC. Payloads are not read.
-
-    Args:
-        data_path, source: the file that the index describes.
+def read_lines(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Offset and size of each frame, both int64[n]; `TFRecordFormat` compares them with the data.
 
     Raises:
         MissingDataError: the index cannot be opened.
-        CatalogError: it is no such index, or one of another file.
+        CatalogError: it is not such an index.
     """
-    frames, sizes = _parse(path)
-    ends = frames + sizes
-    if not len(frames) or frames[0] != 0 or (frames[1:] != ends[:-1]).any() or ends[-1] != source.size():
-        raise _other_file(path, data_path, "its records do not cover the file")
-    if (sizes < _AROUND).any():
-        raise _other_file(path, data_path, "a record in it is shorter than its frame")
-    crcs = _checked_crcs(path, data_path, source, frames, sizes - _AROUND)
-    return RecordIndex(frames + HEADER.size, sizes - _AROUND, crcs)
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise MissingDataError(
+            f"{path} cannot be opened: {error.strerror}.", "The index cannot be read.", "check the path."
+        ) from error
+    if not text.strip():
+        raise _no_index(path, "it is empty")
+    try:
+        numbers = np.loadtxt(io.BytesIO(text), np.int64, comments=None, ndmin=2)
+    except (ValueError, OverflowError) as error:
+        raise _no_index(path, str(error)) from error
+    if numbers.shape[1] != 2 or (numbers < 0).any():
+        raise _no_index(path, "not every line holds two numbers")
+    return numbers[:, 0], numbers[:, 1]
 
 
 def write_idx(catalog: Catalog, folder: str | Path | None = None) -> list[Path]:
@@ -81,11 +76,11 @@ def write_idx(catalog: Catalog, folder: str | Path | None = None) -> list[Path]:
             "Such an index exists for TFRecord files only.",
             "save the catalog itself.",
         )
-    paths = _targets(catalog, folder)
+    paths, header = _targets(catalog, folder), catalog.format.header_bytes
     ends = np.searchsorted(catalog.file_ids, np.arange(len(paths) + 1))
     for number, path in enumerate(paths):
-        frames = catalog.offsets[ends[number] : ends[number + 1]] - HEADER.size
-        sizes = catalog.lengths[ends[number] : ends[number + 1]] + _AROUND
+        frames = catalog.offsets[ends[number] : ends[number + 1]] - header
+        sizes = catalog.lengths[ends[number] : ends[number + 1]] + header + _FOOTER_BYTES
         if (covered := int(sizes.sum())) != (file := catalog.files[number]).size:
             raise PlanError(
                 f"The catalog knows {covered} of the {file.size} bytes of {file.path}.",
@@ -105,7 +100,7 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
         if folder is None and is_remote(file.path):
             raise PlanError(f"{file.path} is not on this machine.", "No index can be put beside it.", "name a folder.")
         beside = os.path.dirname(file.path) if folder is None else folder
-        path = Path(beside) / (os.path.basename(file.path) + SUFFIX)
+        path = Path(beside) / (os.path.basename(file.path) + _SUFFIX)
         if path in named:
             raise PlanError(
                 f"{file.path} and {named[path]} have one name.",
@@ -116,51 +111,14 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
     return list(named)
 
 
-def _parse(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise MissingDataError(
-            f"{path} cannot be opened: {error.strerror}.", "The index cannot be read.", "check the path."
-        ) from error
-    if not text.strip():
-        raise _no_index(path, "it is empty")
-    try:
-        numbers = np.loadtxt(io.BytesIO(text), np.int64, comments=None, ndmin=2)
-    except (ValueError, OverflowError) as error:
-        raise _no_index(path, str(error)) from error
-    if numbers.shape[1] != 2 or (numbers < 0).any():
-        raise _no_index(path, "not every line holds two numbers")
-    return numbers[:, 0], numbers[:, 1]
-
-
-def _checked_crcs(
-    path: str | Path, data_path: str, source: ByteSource, frames: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> NDArray[np.uint32]:
-    """Compare headers with the index, and hand out the footers: both in one read, for they adjoin."""
-    seams = frames[1:] - FOOTER.size
-    end = int(frames[-1]) + HEADER.size + int(lengths[-1])
-    first, *between, last = source.spans(
-        [0, *seams.tolist(), end], [HEADER.size, *(seams + _SEAM.itemsize).tolist(), end + FOOTER.size]
-    )
-    head = np.frombuffer(first, _HEADER)
-    inner = np.frombuffer(b"".join(between), _SEAM)
-    if (np.concatenate([head["length"], inner["length"]]) != lengths.astype(np.uint64)).any():
-        raise _other_file(path, data_path, "a record's length differs")
-    distinct, which = np.unique(lengths, return_inverse=True)
-    crcs = np.array([length_crc(length) for length in distinct.tolist()], np.uint32)[which]
-    if (np.concatenate([head["crc"], inner["crc"]]) != crcs).any():
-        raise _other_file(path, data_path, "a length in the data does not match its CRC")
-    return np.concatenate([inner["footer"], np.frombuffer(last, "<u4")]).astype(np.uint32)
-
-
 def _no_index(path: str | Path, reason: str) -> CatalogError:
     return CatalogError(
         f"{path} is not an index of a TFRecord file: {reason}.", "It names no records.", "write it again."
     )
 
 
-def _other_file(path: str | Path, data_path: str, reason: str) -> CatalogError:
+def other_file(path: str | Path, data_path: str, reason: str) -> CatalogError:
+    """The error for an index that does not describe the file beside it."""
     return CatalogError(
         f"{path} does not describe {data_path}: {reason}.",
         "Its records would be read from wrong places.",

@@ -50,11 +50,7 @@ class ImageFolderFormat(RecordFormat):
             )
 
     def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64]:
-        """The number of each image's class.
-
-        Raises:
-            MissingDataError: an image is not in the folder of a class.
-        """
+        """The number of each image's class. Raises MissingDataError (an image is not in the folder of a class)."""
         root, folders = class_folders(paths, self.root)
         names = self.classes or sorted_names(root, folders)
         numbers = {name: number for number, name in enumerate(names)}
@@ -72,15 +68,12 @@ class ImageFolderFormat(RecordFormat):
         """Nothing of the file is read."""
         return RecordIndex(np.zeros(1, np.int64), np.array([source.size()], np.int64))
 
-
-def rooted(record_format: RecordFormat, paths: Paths) -> RecordFormat:
-    """The format with the one folder that `paths` names as its root: with a single class, nothing else tells it."""
-    if not isinstance(record_format, ImageFolderFormat) or record_format.root:
-        return record_format
-    named = [paths] if isinstance(paths, str | Path) else list(paths)
-    if len(named) != 1 or not _is_folder(str(named[0])):
-        return record_format
-    return dataclasses.replace(record_format, root=str(named[0]))
+    def for_paths(self, paths: Paths) -> "ImageFolderFormat":
+        """With the one folder that `paths` names as the root: with a single class, nothing else tells it."""
+        named = [paths] if isinstance(paths, str | Path) else list(paths)
+        if self.root or len(named) != 1 or not _is_folder(str(named[0])):
+            return self
+        return dataclasses.replace(self, root=str(named[0]))
 
 
 def _is_folder(path: str) -> bool:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, labelled_bytes, labelled_index, refuse_gzip
-from data_sharding.records import RecordBatch
+from data_sharding.formats.labelled_rows import labelled_bytes, labelled_index
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, refuse_gzip
 from data_sharding.storage import ByteSource, describe_file, open_source
 
 Split = Literal["train", "test"]
@@ -87,8 +87,7 @@ class MnistFormat(RecordFormat):
 def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dict[str, NDArray[Any]]:
     """Images uint8[k, *shape] as "image", and int64[k] as "label".
 
-    Raises:
-        PlanError: the records are not of this format, or their images not of this shape.
+    Raises PlanError (the records are not of this format, or their images not of this shape).
     """
     pixels, labels = labelled_bytes(records, shape[0] * shape[1], f"images of {shape[0]} x {shape[1]}")
     return {"image": pixels.reshape(-1, *shape).copy(), "label": labels}

@@ -11,8 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.npy_members import Member, damaged_member, find_members, unusable
-from data_sharding.formats.record_format import RecordFormat, RecordIndex
-from data_sharding.records import RecordBatch, RowType
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, RowType
 from data_sharding.storage import ByteSource, FileEntry, open_source
 from data_sharding.storage.torn_maps import watching_maps
 

@@ -69,8 +69,7 @@ class RowSource:
     def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:  # noqa: ARG002
         """The payloads of rows `begins`; each row group is decoded once.
 
-        Raises:
-            ChangedDataError: the file is not the one that was indexed.
+        Raises ChangedDataError (the file is not the one that was indexed).
         """
         rows = np.asarray(begins, np.int64)
         # One lock for all: threads that wait for the same row group would each decode it otherwise.

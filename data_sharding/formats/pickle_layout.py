@@ -75,9 +75,7 @@ def read_pickled_dict(path: str, source: ByteSource) -> dict[str, Any]:
 
     Values are None, bool, int, tuple, list, dict, `Call`, str for strings of up to 64 bytes of any kind, and `Span` for
     longer ones, which are not read.
-
-    Raises:
-        CorruptRecordError: it is cut short, no pickle, or one of other things than these.
+    Raises CorruptRecordError (it is cut short, no pickle, or one of other things than these).
     """
     with source.file() as file:
         try:

@@ -1,18 +1,38 @@
-"""What the catalog and the reader need of a file format: the interface that a new format implements."""
+"""What the catalog and the reader need of a file format, and what a decode function receives.
+
+A format is a class like this one, in a file beside this and a line in `registry.py`; or in another package, whose
+pyproject.toml has an entry point in the group "data_sharding.formats", `lines = "my_package.lines:LinesFormat"`:
+
+    @dataclass(frozen=True)
+    class LinesFormat(RecordFormat):
+        name = "lines"
+        patterns = ("*.jsonl",)
+
+        def scan(self, path, source, check_data):
+            content = np.frombuffer(source[0 : source.size()], np.uint8)
+            ends = np.flatnonzero(content == ord("\\n")) + 1
+            begins = np.concatenate([[0], ends[:-1]])
+            return RecordIndex(begins, ends - begins)
+"""
 
 import shlex
-from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError, PlanError
-from data_sharding.records import RecordBatch, RowType
+from data_sharding.errors import CorruptRecordError
+from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage.input_files import Paths
 from data_sharding.storage.torn_maps import watching_maps
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
+
+RowType = tuple[np.dtype[Any], tuple[int, ...]]
+"""dtype and shape of a row of an array."""
 
 
 class RecordIndex(NamedTuple):
@@ -38,8 +58,8 @@ class RecordIndex(NamedTuple):
     @classmethod
     def of_nothing(cls, *damage: CorruptRecordError) -> Self:
         """That of a file which holds no record, or none that can be told from a damaged one."""
-        none = np.empty(0, np.int64)
-        return cls(none, none, damage=damage)
+        empty = np.empty(0, np.int64)
+        return cls(empty, empty, damage=damage)
 
 
 class Damaged(bytes):
@@ -65,8 +85,9 @@ class Unpacked(NamedTuple):
 class RecordFormat(Protocol):
     """A way to keep records in files so that each can be read at random.
 
-    Implementations are frozen dataclasses: equal options make equal formats. What they do not say is as in most
-    formats: payloads are spans of bytes as they are in the file, without a checksum.
+    Implementations are frozen dataclasses, whose fields are the format's options and have defaults: equal options make
+    equal formats. They give `name`, `patterns` and `scan`; the rest is as in most formats: payloads are spans of bytes
+    as they are in the file, without a checksum.
     """
 
     name: ClassVar[str]
@@ -83,14 +104,7 @@ class RecordFormat(Protocol):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Shell patterns, in lower case, for the names of this format's files inside a folder."""
-
-    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
-        """One label a file, int64[len(paths)], where the path says it (folders of images); else None.
-
-        `RecordIndex.labels` says it where each record has its own.
-        """
-        return None
+        """Shell patterns, in lower case, for the names of this format's files."""
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """Find all records of a file that is not empty. `path` is for messages, and to find a neighbour file.
@@ -107,14 +121,6 @@ class RecordFormat(Protocol):
         """Open a file for reading at random."""
         return open_source(entry)
 
-    def row_type(self, entry: FileEntry) -> RowType | None:  # noqa: ARG002
-        """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None.
-
-        Raises:
-            ChangedDataError: the file is not the one that was indexed.
-        """
-        return None
-
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         """From the bytes of k spans to k payloads.
 
@@ -123,6 +129,64 @@ class RecordFormat(Protocol):
             check: compare checksums. Framing inside the span is always checked.
         """
         return Unpacked(raw, np.ones(len(raw), np.bool_))
+
+    def for_paths(self, paths: Paths) -> "RecordFormat":  # noqa: ARG002
+        """The format with options that follow from the paths that a user names."""
+        return self
+
+    def file_labels(self, paths: Sequence[str]) -> NDArray[np.int64] | None:  # noqa: ARG002
+        """One label a file, int64[len(paths)], where the path says it (folders of images); else None."""
+        return None
+
+    def row_type(self, entry: FileEntry) -> RowType | None:  # noqa: ARG002
+        """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None.
+
+        Raises ChangedDataError (the file is not the one that was indexed).
+        """
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class RecordBatch(Sequence[bytes]):
+    """What a decode function receives: k records, as a sequence of their payloads, and more.
+
+    Attributes:
+        payloads: the bytes of each.
+        ids: int64[k], their numbers in the catalog.
+        labels: int64[k], where the format keeps labels apart from the payload (folders of images, CIFAR, MNIST); else
+            None.
+        intact: bool[k]; False for a damaged record, which carries another one's payload and gets weight 0.
+        random: draws for augmentation, a function of (seed, epoch, record); None where nothing is to be augmented.
+        row_type: finds out dtype and shape of a record, or None where records are not rows of an array; None where they
+            come from no file.
+    """
+
+    payloads: list[bytes]
+    ids: NDArray[np.int64]
+    labels: NDArray[np.int64] | None
+    intact: NDArray[np.bool_]
+    random: SampleRandom | None = None
+    row_type: Callable[[], RowType | None] | None = None
+
+    def only(self, row: int) -> "RecordBatch":
+        """The record at a place of the batch, alone."""
+        place = slice(row, row + 1)
+        labels = None if self.labels is None else self.labels[place]
+        random = None if self.random is None else self.random.of_records(self.ids[place])
+        return RecordBatch(self.payloads[place], self.ids[place], labels, self.intact[place], random, self.row_type)
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+        return self.payloads[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.payloads)
 
 
 def scan_file(record_format: RecordFormat, path: str, check_data: bool = False) -> RecordIndex:
@@ -136,7 +200,7 @@ def scan_file(record_format: RecordFormat, path: str, check_data: bool = False) 
 
 
 class FrameError(Exception):
-    """The bytes are no sound frame: `what` completes a sentence, and `offset` is the byte at which the frame begins."""
+    """The bytes are not a sound frame: `what` completes a sentence, the frame begins at byte `offset`."""
 
     def __init__(self, what: str, offset: int) -> None:
         super().__init__(what, offset)
@@ -162,48 +226,3 @@ def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
             hint or f"rewrite it once with `hvdtrain shard convert {shlex.quote(path)} FOLDER`, or decompress it.",
             path=path,
         )
-
-
-def labelled_bytes(records: RecordBatch, size: int, what: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of k records, a read-only uint8[k * size], which torch.from_numpy warns about, and int64[k] labels.
-
-    Raises:
-        PlanError: the records have no labels, or are not of `size` bytes each.
-    """
-    payloads = b"".join(records.payloads)
-    if records.labels is None or len(payloads) != len(records) * size:
-        raise PlanError(
-            f"{len(records)} records of {len(payloads)} bytes are to be decoded as {what}.",
-            f"Such a record has {size} bytes and a label.",
-            "decode these records with the function, and the shape, that fit how they were written.",
-        )
-    return np.frombuffer(payloads, np.uint8), records.labels
-
-
-def labelled_index(
-    path: str,
-    offsets: NDArray[np.int64],
-    size: int,
-    labels: NDArray[np.int64],
-    classes: int,
-    labels_at: NDArray[np.int64],
-) -> RecordIndex:
-    """An index without the records whose label is out of range: nothing would reveal those when they are read.
-
-    Args:
-        path: the file of the labels, in which label i is at byte `labels_at[i]`.
-        size: bytes of every record.
-    """
-    good = (labels >= 0) & (labels < classes)
-    damage = [
-        CorruptRecordError(
-            f"Record {number} of {path}, at byte offset {labels_at[number]}, has the label {labels[number]}.",
-            f"Labels are 0 to {classes - 1}.",
-            "restore the file from its source, or correct the option classes.",
-            path=path,
-            offset=int(labels_at[number]),
-        )
-        for number in np.flatnonzero(~good).tolist()
-    ]
-    offsets = offsets[good]
-    return RecordIndex(offsets, np.full_like(offsets, size), labels=labels[good], damage=tuple(damage))

@@ -131,8 +131,7 @@ def _joined(span: bytes, joint: bytes) -> bytes | None:
 def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: int) -> CorruptRecordError:
     """Why the part that begins at byte `frame`, of record `number` that begins at byte `record`, is not sound.
 
-    Raises:
-        CorruptRecordError: it is the first, and shows that the file is of another format.
+    Raises CorruptRecordError (it is the first, and shows that the file is of another format).
     """
     if head[:4] != MAGIC_BYTES[: len(head)]:
         if frame == 0:

@@ -34,8 +34,7 @@ class ImageRecord(NamedTuple):
 def decode_image_record(payload: bytes) -> ImageRecord:
     """Split a payload into header, labels and image; the image is not decoded.
 
-    Raises:
-        ExampleError: the payload is shorter than its header says.
+    Raises ExampleError (the payload is shorter than its header says).
     """
     if len(payload) < _HEADER.size:
         raise _too_short(payload, _HEADER.size)

@@ -31,8 +31,7 @@ class TarFormat(RecordFormat):
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only headers are touched; there is no checksum of content that `check_data` could compare.
 
-        Raises:
-            ScatteredSampleError: members of one sample are at different places of the archive.
+        Raises ScatteredSampleError (members of one sample are at different places of the archive).
         """
         index, scattered = scan_archive(path, source)
         if scattered is not None:

@@ -67,8 +67,7 @@ class Member(NamedTuple):
 def next_member(source: ByteSource | bytes, begin: int, end: int) -> Member | None:
     """The member whose headers begin at byte `begin` of a source of `end` bytes; None at the end-of-archive mark.
 
-    Raises:
-        TarError: a header is damaged, or the source ends before the member does.
+    Raises TarError (a header is damaged, or the source ends before the member does).
     """
     position = begin
     extended: dict[str, str] = {}
@@ -192,8 +191,7 @@ def split_name(name: str) -> tuple[str, str] | None:
 def tar_members(payload: bytes) -> dict[str, bytes]:
     """From the payload of a record in tar format to the content of its members by extension, such as "jpg".
 
-    Raises:
-        ExampleError: the bytes are not the members of one sample.
+    Raises ExampleError (the bytes are not the members of one sample).
     """
     return tar_sample(payload).members
 
@@ -213,8 +211,7 @@ def tar_sample(payload: bytes) -> TarSample:
 def parse_sample(span: bytes) -> TarSample:
     """The sample that fills `span` from the first header to the last byte of content.
 
-    Raises:
-        TarError: it does not, or a member must not be used.
+    Raises TarError (it does not, or a member must not be used).
     """
     key, members = None, {}
     position, end, last = 0, len(span), 0

@@ -1,16 +1,53 @@
-"""TFRecord files without TensorFlow: finding their records."""
+"""TFRecord files.
 
+A record is `u64le length | u32le masked crc32c(the 8 length bytes) | payload | u32le masked crc32c(payload)`; masking
+is rotation by 15 bits plus a constant, so that a checksum of data that holds checksums stays strong. Source:
+https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details and tensorflow/core/lib/hash/crc32c.h.
+"""
+
+import functools
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
-from data_sharding.formats.idx_file import idx_path, read_idx
+from data_sharding.formats.idx_file import idx_path, other_file, read_lines
 from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip, scan_file
-from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc, payload_crcs
 from data_sharding.storage import ByteSource
+
+HEADER: Final = struct.Struct("<QI")
+FOOTER: Final = struct.Struct("<I")
+_LENGTH: Final = struct.Struct("<Q")
+_MASK_DELTA: Final = 0xA282EAD8
+
+_AROUND: Final = HEADER.size + FOOTER.size
+_HEADER: Final = np.dtype([("length", "<u8"), ("crc", "<u4")])
+_SEAM: Final = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
+"""Between two payloads: the end of one record's frame and the start of the next one's."""
+
+
+def masked_crc(data: bytes) -> int:
+    """CRC-32C of `data`, masked as TFRecord stores it."""
+    crc = google_crc32c.value(data)
+    return int(((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
+
+
+@functools.lru_cache(maxsize=65536)
+def length_crc(length: int) -> int:
+    """Masked CRC of a record's 8 length bytes; cached, because the records of a data set share few lengths."""
+    return masked_crc(_LENGTH.pack(length))
+
+
+def payload_crcs(payloads: Sequence[bytes]) -> NDArray[np.uint32]:
+    """Masked CRCs of many payloads, uint32[len(payloads)]; the masking is vectorised."""
+    crcs = np.fromiter(map(google_crc32c.value, payloads), np.uint32, len(payloads))
+    return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + np.uint32(_MASK_DELTA)
 
 
 @dataclass(frozen=True)
@@ -52,36 +89,69 @@ def scan(path: str | Path, check_data: bool = False) -> RecordIndex:
     return scan_file(TFRecordFormat(), str(path), check_data)
 
 
+def read_idx(path: str | Path, data_path: str, source: ByteSource) -> RecordIndex:
+    """The records of a TFRecord file as the .idx file `path` lists them, with their stored CRCs.
+
+    Every line is checked against the data: frames must cover the file without a gap, and every frame's length must be
+    the one given and match its CRC. Payloads are not read.
+
+    Raises:
+        MissingDataError: the .idx file cannot be opened.
+        CatalogError: it is not such a file, or one that describes another file.
+    """
+    frames, sizes = read_lines(path)
+    ends = frames + sizes
+    if not len(frames) or frames[0] != 0 or (frames[1:] != ends[:-1]).any() or ends[-1] != source.size():
+        raise other_file(path, data_path, "its records do not cover the file")
+    if (sizes < _AROUND).any():
+        raise other_file(path, data_path, "a record in it is shorter than its frame")
+    lengths = sizes - _AROUND
+    # Headers are compared and footers taken in one read, because they adjoin.
+    seams = frames[1:] - FOOTER.size
+    end = source.size() - FOOTER.size
+    first, *between, last = source.spans(
+        [0, *seams.tolist(), end], [HEADER.size, *(seams + _SEAM.itemsize).tolist(), source.size()]
+    )
+    head, inner = np.frombuffer(first, _HEADER), np.frombuffer(b"".join(between), _SEAM)
+    if (np.concatenate([head["length"], inner["length"]]) != lengths.astype(np.uint64)).any():
+        raise other_file(path, data_path, "a record's length differs")
+    distinct, which = np.unique(lengths, return_inverse=True)
+    crcs = np.array([length_crc(length) for length in distinct.tolist()], np.uint32)[which]
+    if (np.concatenate([head["crc"], inner["crc"]]) != crcs).any():
+        raise other_file(path, data_path, "a length in the data does not match its CRC")
+    footers = np.concatenate([inner["footer"], np.frombuffer(last, "<u4")]).astype(np.uint32)
+    return RecordIndex(frames + HEADER.size, lengths, footers)
+
+
 def _walk(path: str, source: ByteSource) -> RecordIndex:
     offsets: list[int] = []
     lengths: list[int] = []
     crcs: list[int] = []
-    damage: list[CorruptRecordError] = []
+    damage: tuple[CorruptRecordError, ...] = ()
     frame, end = 0, source.size()
     while frame < end:
         if end - frame < HEADER.size:
-            damage.append(
-                cut_short(path, frame, len(offsets), f"the record needs more than the {end - frame} bytes left")
-            )
+            damage = (_cut(path, frame, len(offsets), f"more than the {end - frame} bytes left"),)
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
             if frame == 0:  # not looked at before: a sound length may begin so too
                 refuse_gzip(path, source[0:2])
-            damage.append(_bad_length(path, frame, len(offsets)))
+            damage = (_bad_length(path, frame, len(offsets)),)
             break
         payload = frame + HEADER.size
         after = payload + length
         if end - after < FOOTER.size:
-            how = f"the record needs {length + HEADER.size + FOOTER.size} bytes but only {end - frame} are left"
-            damage.append(cut_short(path, frame, len(offsets), how))
+            needs = f"{length + _AROUND} bytes but only {end - frame} are left"
+            damage = (_cut(path, frame, len(offsets), needs),)
             break
         offsets.append(payload)
         lengths.append(length)
         crcs.append(FOOTER.unpack(source[after : after + FOOTER.size])[0])
         frame = after + FOOTER.size
-    columns = np.array(offsets, np.int64), np.array(lengths, np.int64), np.array(crcs, np.uint32)
-    return RecordIndex(*columns, damage=tuple(damage))
+    return RecordIndex(
+        np.array(offsets, np.int64), np.array(lengths, np.int64), np.array(crcs, np.uint32), damage=damage
+    )
 
 
 def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list[CorruptRecordError]:
@@ -97,6 +167,10 @@ def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list
         for number, (offset, length, crc) in enumerate(zip(offsets, lengths, stored, strict=True))
         if masked_crc(source[offset : offset + length]) != crc
     ]
+
+
+def _cut(path: str, frame: int, number: int, needs: str) -> CorruptRecordError:
+    return cut_short(path, frame, number, f"the record needs {needs}")
 
 
 def _bad_length(path: str, frame: int, number: int) -> CorruptRecordError:

@@ -12,7 +12,7 @@ from data_sharding.checks import one_of, whole
 from data_sharding.errors import PlanError
 from data_sharding.formats.recordio import LENGTH_MASK, Multipart, framed
 from data_sharding.formats.tar_members import padded, split_name
-from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.formats.tfrecord import FOOTER, HEADER, length_crc, masked_crc
 from data_sharding.storage.mapped_file import OUT_OF_DESCRIPTORS, out_of_descriptors
 
 
@@ -54,11 +54,7 @@ class TFRecordWriter(_Writer):
     """Context manager that writes one TFRecord file, which gets its name when the block ends well, or is not left."""
 
     def write(self, data: bytes) -> None:
-        """Append one record.
-
-        Raises:
-            PlanError: called outside the `with` block.
-        """
+        """Append one record. Raises PlanError (called outside the `with` block)."""
         file = self._open_file()
         # All computed before the first byte is written: a value that is no bytes must not leave half a record.
         header, footer = HEADER.pack(len(data), length_crc(len(data))), FOOTER.pack(masked_crc(data))
@@ -87,8 +83,7 @@ class RecordIOWriter(_Writer):
     def write(self, data: bytes) -> None:
         """Append one record.
 
-        Raises:
-            PlanError: called outside the `with` block, or 2**29 bytes or more, which the format cannot hold.
+        Raises PlanError (called outside the `with` block, or 2**29 bytes or more, which the format cannot hold).
         """
         file = self._open_file()
         if len(data) > LENGTH_MASK:

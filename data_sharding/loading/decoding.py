@@ -3,16 +3,17 @@
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.loading.failing_record import name_failing
+from data_sharding.formats.record_format import RecordBatch
 from data_sharding.loading.record_reader import RecordReader
-from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
+
+_MOST_NAMED: Final = 3
 
 Decode = Callable[[RecordBatch], dict[str, NDArray[Any]]]
 
@@ -62,7 +63,7 @@ def decode_rows(
         features = _call(decode, records)
     except Exception as error:
         if name is not None and not isinstance(error, PlanError):  # those say what is wrong with the function
-            name_failing(error, partial(_call, decode), records, name)
+            _name_failing(error, partial(_call, decode), records, name)
         raise
     _check_rows(decode, features, len(records))
     return features
@@ -74,6 +75,50 @@ def _call(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
     except StopIteration as error:
         # It would pass for the end of the epoch in whatever iterates over the batches.
         raise RuntimeError("the decode function raised StopIteration") from error
+
+
+def _name_failing(
+    error: Exception, decode: Callable[[RecordBatch], Any], records: RecordBatch, name: Callable[[int], str]
+) -> None:
+    """Say in an exception that `decode` raised for these records which of them it fails with.
+
+    Our own errors say so in their first sentence, which is all that is shown of them, and others in a note.
+
+    Args:
+        name: names the record at a place of the batch.
+    """
+    found = _found(error, decode, records, name)
+    fact = getattr(error, "fact", None)
+    if isinstance(fact, str):
+        vars(error)["fact"] = f"{found} {fact}"
+    else:
+        error.add_note(found)
+
+
+def _found(
+    error: Exception, decode: Callable[[RecordBatch], Any], records: RecordBatch, name: Callable[[int], str]
+) -> str:
+    first: dict[str, str] = {}
+    for row in range(len(records)):
+        try:
+            rows = _row_types(decode(records.only(row)) if len(records) > 1 else {})
+        except Exception as alone:  # whatever the user's function raises: that is what is looked for
+            same = (type(alone), str(alone)) == (type(error), str(error))
+            others = "" if same else f", alone with {type(alone).__name__}: {alone}"
+            return f"Decoding fails {'first ' if len(records) > 1 else ''}with {name(row)}{others}."
+        first = first or rows
+        other = next((key for key, kind in rows.items() if first.get(key, kind) != kind), None)
+        if other is not None:
+            return f"Decoding gives {other!r} of {rows[other]} for {name(row)}, and of {first[other]} for {name(0)}."
+    named = ", ".join(name(row) for row in range(min(len(records), _MOST_NAMED)))
+    more = f" and {len(records) - _MOST_NAMED} more" if len(records) > _MOST_NAMED else ""
+    return f"Decoding fails with {named}{more}{' together, with none of them alone' if len(records) > 1 else ''}."
+
+
+def _row_types(features: Any) -> dict[str, str]:
+    """dtype and shape of a row of each array, for people."""
+    arrays = features.items() if isinstance(features, Mapping) else ()
+    return {str(key): f"{a.dtype}{list(a.shape[1:])}" for key, a in arrays if isinstance(a, np.ndarray)}
 
 
 def _check_rows(decode: Decode, features: Any, rows: int) -> None:

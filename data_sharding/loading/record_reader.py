@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
-from data_sharding.formats.record_format import Damaged
-from data_sharding.records import RecordBatch
+from data_sharding.formats.record_format import Damaged, RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
 from data_sharding.storage.byte_source import OpenFiles, SpanRequest, read_spans

@@ -15,8 +15,7 @@ from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, Decoded, decoded, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.record_reader import RecordReader
-from data_sharding.plan.shard_plan import ShardPlan
-from data_sharding.plan.step_slots import SlotPlanner, StepSlots
+from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
 from data_sharding.sample_random import SampleRandom
 
 _RUN_S: Final = 1e-3
@@ -210,8 +209,7 @@ class ShardLoader:
     def close(self) -> None:
         """End the background threads, and the processes of its own. May be called twice.
 
-        Raises:
-            LoaderTimeoutError: a thread is still busy after `timeout_s`.
+        Raises LoaderTimeoutError (a thread is still busy after `timeout_s`).
         """
         self._abandon()
         self._prefetch.close()

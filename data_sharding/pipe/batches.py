@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from data_sharding.errors import MissingDataError
+from data_sharding.formats.record_format import RecordBatch
 from data_sharding.loading.decoding import Decode, decode_rows
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.shard_loader import LoadedBatch
 from data_sharding.pipe.pipe_reader import PipePass
-from data_sharding.records import RecordBatch
 from data_sharding.sample_random import SampleRandom
 
 _GRACE_S: Final = 20.0

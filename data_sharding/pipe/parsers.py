@@ -5,8 +5,7 @@ from typing import Final, Literal, Protocol
 import numpy as np
 
 from data_sharding.checks import one_of
-from data_sharding.formats import recordio
-from data_sharding.formats import tfrecord_framing as tfrecord
+from data_sharding.formats import recordio, tfrecord
 from data_sharding.formats.record_format import GZIP_MAGIC, FrameError
 
 Framing = Literal["tfrecord", "recordio", "recordio-sagemaker"]
@@ -17,8 +16,7 @@ _FOOTER_BYTES: Final = np.arange(tfrecord.FOOTER.size)
 def parser_for(framing: Framing) -> "FrameParser":
     """A new parser: "tfrecord", "recordio" as dmlc and MXNet write it, or as SageMaker reads it.
 
-    Raises:
-        PlanError: no such framing.
+    Raises PlanError (no such framing).
     """
     one_of("framing", framing, Framing)
     if framing == "tfrecord":

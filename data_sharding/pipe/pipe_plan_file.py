@@ -12,7 +12,7 @@ from data_sharding.formats.record_format import scan_file
 from data_sharding.formats.registry import format_named
 from data_sharding.pipe.parsers import Framing
 from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
-from data_sharding.storage import describe_file
+from data_sharding.storage import describe_file, is_remote
 from data_sharding.storage.input_files import Paths, find_files
 
 _PATTERNS: Final[dict[str, tuple[str, ...]]] = {
@@ -100,10 +100,9 @@ def _count(path: str, framing: Framing) -> int:
 def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None = None) -> tuple[str, ...]:
     """Where the files of a channel are on this machine: below `folder`, or below the plan's prefix if that is a path.
 
-    Raises:
-        PlanError: the prefix is a URL, and no folder is given.
+    Raises PlanError (the prefix is a URL, and no folder is given).
     """
-    if folder is None and "://" in plan.prefix:
+    if folder is None and is_remote(plan.prefix):
         raise PlanError(
             f"The plan's files are at {plan.prefix}.",
             "Local copies are needed.",

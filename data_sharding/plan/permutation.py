@@ -42,8 +42,7 @@ class Permutation:
     def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Map positions int64[...] in [0, n) to elements in [0, n), of the same shape.
 
-        Raises:
-            PlanError: a position is outside.
+        Raises PlanError (a position is outside).
         """
         return self._walk(positions, range(_ROUNDS))
 

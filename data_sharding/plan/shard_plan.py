@@ -2,9 +2,10 @@
 
 import functools
 import hashlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,16 @@ from data_sharding.errors import PlanError
 from data_sharding.plan.balance import MASKED, deal
 from data_sharding.plan.block_shuffle import BlockShuffle
 from data_sharding.plan.permutation import Permutation
+from data_sharding.sample_random import SampleRandom
 
 Shuffle = Literal["global", "block", "none"]
 Tail = Literal["mask", "drop"]
 Balance = Literal["records", "bytes"]
 
-# Slots that are worked on together where whole global batches are needed: 256 KiB an array, small enough for a cache.
 _BLOCK_SLOTS: Final = 1 << 15
+"""Slots that are worked on together where whole global batches are needed: 256 KiB an array, which fits a cache."""
+_BLOCK_POSITIONS: Final = 4096
+"""Positions of a rank that are planned together: a step's plan takes 170 µs one by one, and a few among many."""
 
 
 class StepBatch(NamedTuple):
@@ -47,7 +51,7 @@ class ShardPlan:
         shuffle: "global" draws every position from the whole data set; "block" shuffles blocks of neighbouring records
             and reads each to its end, for data behind a URL (see `block_shuffle`); "none" keeps the catalog's order.
         tail: when G does not divide N, "mask" fills the last step with slots of weight 0, "drop" leaves out the last
-            N mod G records of the order: with a shuffle others in each epoch, without one the catalog's last.
+            N mod G records of the order.
         data_fingerprint: the catalog's.
         block_records: neighbouring records of a block; counts for `shuffle="block"` only.
         balance: "records" gives each rank a contiguous slice of each step; "bytes" deals the step's records to the
@@ -57,8 +61,7 @@ class ShardPlan:
 
     Raises:
         PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
-            `balance="bytes"` without fitting lengths, or with `shuffle="block"`, whose ranks would no longer read
-            neighbours.
+            `balance="bytes"` without fitting lengths or with `shuffle="block"`.
     """
 
     num_records: int
@@ -75,9 +78,8 @@ class ShardPlan:
     def __post_init__(self) -> None:
         for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
             object.__setattr__(self, name, checks.whole(name, getattr(self, name)))
-        checks.one_of("shuffle", self.shuffle, Shuffle)
-        checks.one_of("tail", self.tail, Tail)
-        checks.one_of("balance", self.balance, Balance)
+        for name, literal in (("shuffle", Shuffle), ("tail", Tail), ("balance", Balance)):
+            checks.one_of(name, getattr(self, name), literal)
         checks.check_numbers(self.num_records, self.global_batch, self.epoch, self.block_records, self.tail)
         if self.balance == "bytes":
             checks.check_balanced_bytes(self.lengths, self.num_records, self.shuffle)
@@ -134,11 +136,8 @@ class ShardPlan:
     def shard(self, rank: int, size: int, step: int) -> StepBatch:
         """Rank r's part of the global batch of a step, for W ranks: its slice [r*G//W, (r+1)*G//W).
 
-        With `balance="bytes"`, as many slots that were dealt to it: the same number in every step, and at most one more
-        or less than another rank's.
-
-        Raises:
-            PlanError: the step is outside [0, steps), the rank outside [0, size), or G < W.
+        With `balance="bytes"`, as many slots that were dealt to it.
+        Raises PlanError (the step is outside [0, steps), the rank outside [0, size), or G < W).
         """
         step = checks.whole("step", step)
         ids, weights = self.shards(rank, size, range(step, step + 1))
@@ -147,8 +146,8 @@ class ShardPlan:
     def shards(self, rank: int, size: int, steps: range) -> StepBatch:
         """`shard` for several steps at once, as rows: ids int64[s, k], weights float32[s, k].
 
-        Costs little more than one step does: small arrays cost their number of numpy calls. With `balance="bytes"`
-        every rank computes the whole global batches. Errors as `shard`; the range must not be empty.
+        This costs little more than one step. With `balance="bytes"` every rank computes the whole global batches.
+        Errors as `shard`; the range must not be empty.
         """
         self._check_slice(rank, size, steps)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
@@ -180,11 +179,7 @@ class ShardPlan:
         return float(min(self.global_batch, self.num_records - step * self.global_batch))
 
     def step_at(self, position: int) -> int:
-        """The step that begins when `position` samples of the epoch have been taken: position / G; `steps` at its end.
-
-        Raises:
-            PlanError: the position is not the beginning of a step of this plan.
-        """
+        """The step that begins when `position` samples have been taken: position / G. PlanError: none begins there."""
         step, rest = divmod(checks.whole("position", position), self.global_batch)
         if rest or not 0 <= step <= self.steps:
             raise PlanError(
@@ -205,7 +200,7 @@ class ShardPlan:
         return StepBatch(self._records(positions), (positions < self.num_records).astype(np.float32))
 
     def _dealt(self, batch: StepBatch, steps: range, size: int) -> StepBatch:
-        assert self.lengths is not None  # __post_init__ has seen to it
+        assert self.lengths is not None  # as __post_init__ has checked
         lengths = np.where(batch.weights > 0, self.lengths[batch.ids], MASKED)
         order = deal(lengths, np.array(steps, np.int64), size)
         rows = np.arange(len(order))[:, None]
@@ -226,3 +221,73 @@ class ShardPlan:
             return self._block_shuffle(np.where(earlier < 0, positions, earlier) % self.num_records)
         positions = positions % self.num_records
         return self._permutation(positions) if self.shuffle == "global" else positions
+
+
+@dataclass(frozen=True, eq=False)
+class StepSlots(Sequence[int]):
+    """One rank's part of a step, as a `StepBatch`; a sequence of k record ids.
+
+    Attributes:
+        step: step of the epoch; -1 for records that no plan chose.
+        global_weight: real records of the step over all ranks.
+        random: draws for augmentation, if any.
+        data_fingerprint: of the data that the ids belong to, if known.
+    """
+
+    step: int
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    global_weight: float
+    random: SampleRandom | None = None
+    data_fingerprint: str | None = None
+
+    @classmethod
+    def of_ids(cls, ids: Sequence[int]) -> "StepSlots":
+        """Any records, all of weight 1."""
+        return cls(-1, np.asarray(ids, np.int64), np.ones(len(ids), np.float32), float(len(ids)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids, for data sets that ignore weights; warns where that counts a record twice."""
+        if not self.weights.all():
+            warnings.warn(
+                f"{int((self.weights == 0).sum())} masked slots of step {self.step} are taken for records, which count "
+                "twice. HINT: use data_sharding.adapters.torch.WithWeights(data), or a plan with tail='drop'.",
+                stacklevel=2,
+            )
+        return iter(self.ids.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        chosen: int | list[int] = self.ids[index].tolist()
+        return chosen
+
+
+class SlotPlanner:
+    """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
+
+    Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws.
+    """
+
+    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool) -> None:
+        self._plan, self._augment = plan, augment
+        steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
+
+        @functools.lru_cache(maxsize=2)  # for threads on either side of a boundary
+        def block(number: int) -> StepBatch:
+            return plan.shards(rank, size, range(number * steps, min((number + 1) * steps, plan.steps)))
+
+        self._block = block
+
+    def __call__(self, step: int) -> StepSlots:
+        """The slots of a step. Errors as `ShardPlan.shard`."""
+        plan, (block, row) = self._plan, divmod(step, self._block_steps)
+        batch = self._block(block)
+        ids = batch.ids[row]
+        random = SampleRandom(plan.seed, plan.epoch, ids) if self._augment else None
+        return StepSlots(step, ids, batch.weights[row], plan.global_weight(step), random, plan.data_fingerprint)

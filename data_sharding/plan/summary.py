@@ -42,8 +42,7 @@ class PlanSummary:
 def per_rank(plan: ShardPlan, catalog: Catalog, size: int) -> PlanSummary:
     """Count what W ranks read in one epoch, in blocks of some MiB for any N.
 
-    Raises:
-        PlanError: the plan was made for other data, or G < W.
+    Raises PlanError (the plan was made for other data, or G < W).
     """
     plan.require_catalog(catalog)
     plan.shard(0, size, 0)  # refuses a bad size before anything is made for each rank

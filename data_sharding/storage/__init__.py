@@ -23,8 +23,7 @@ def describe_file(path: str) -> FileEntry:
 def locate_file(path: str) -> FileEntry:
     """The file as it is now, which may be empty, or a local link to nothing.
 
-    Raises:
-        MissingDataError: it cannot be reached, or is no file.
+    Raises MissingDataError (it cannot be reached, or is no file).
     """
     return cast(FileEntry, _remote().stat_remote(path)) if is_remote(path) else stat_local(path)
 

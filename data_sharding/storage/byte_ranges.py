@@ -66,13 +66,11 @@ def cut(merged: MergedRanges, data: Sequence[bytes], begins: Sequence[int], ends
 class ReadAhead:
     """Reads of a file through one remembered block, which grows while they are in order; safe to use from many threads.
 
-    Args:
-        fetch: the bytes [begin, end) of the file.
+    `fetch` returns the bytes [begin, end) of the file.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
-        self._fetch = fetch
-        self._size = size
+        self._fetch, self._size = fetch, size
         # One tuple, replaced as a whole: a thread sees either the old block or the new one.
         self._block: tuple[int, bytes, int] = (0, b"", FIRST_BLOCK)
 

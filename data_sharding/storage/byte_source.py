@@ -39,17 +39,11 @@ class ByteSource(Protocol):
 
 
 class SourceFile(io.RawIOBase):
-    """A seekable, read-only file over a function, for libraries that want a file. It need not be closed.
-
-    Args:
-        fetch: the bytes [begin, end) of the file.
-    """
+    """A seekable, read-only file over a function, which returns bytes [begin, end). It need not be closed."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size: int, name: str = "") -> None:
-        self._fetch = fetch
-        self._size = size
+        self._fetch, self._size, self.name = fetch, size, name
         self._at = 0
-        self.name = name
 
     def readable(self) -> bool:
         return True
@@ -103,27 +97,20 @@ def read_spans(requests: Iterable[SpanRequest], concurrently: bool) -> list[byte
     Raises:
         ShardingError: as `ByteSource.spans`; of several failures the one of the first request.
     """
-    if not concurrently:
-        return [span for request in requests for span in request.read()]
-    requests = list(requests)
-    if len(requests) < 2:
+    if not concurrently or len(requests := list(requests)) < 2:
         return [span for request in requests for span in request.read()]
     with ThreadPoolExecutor(min(_THREADS, len(requests)), thread_name_prefix="data_sharding-spans") as pool:
         return [span for spans in pool.map(SpanRequest.read, requests) for span in spans]
 
 
 class OpenFiles:
-    """Least-recently-used cache of open files; safe to use from many threads.
+    """The `max_open` files used last, open; safe to use from many threads.
 
-    An evicted file is closed by its last user's reference going away, so a thread that still reads it is not disturbed.
-
-    Args:
-        max_open: files kept open at a time.
+    Another is closed when its last reader has dropped it, so that a thread that still reads it is not disturbed.
     """
 
     def __init__(self, files: Sequence[FileEntry], opener: Callable[[FileEntry], ByteSource], max_open: int) -> None:
-        self._files = files
-        self._opener = opener
+        self._files, self._opener = files, opener
         self._max_open = at_least(1, "max_open_files", max_open, "Reading needs one open file.")
         self._open: OrderedDict[int, ByteSource] = OrderedDict()
         self._lock = threading.Lock()
@@ -134,8 +121,8 @@ class OpenFiles:
 
         Raises:
             ChangedDataError: the file has gone, or is not the one that was indexed.
-            OpenFilesLimitError: the process may not open another file, not even after those here were given up.
-            PlanError: the cache is closed.
+            OpenFilesLimitError: the process may not open another file, not even after those here were closed.
+            PlanError: all are closed.
         """
         with self._lock:
             if self._closed:

@@ -10,20 +10,11 @@ from data_sharding.storage.redaction import redacted
 
 _OF_THE_SYSTEM: Final = frozenset(
     {
-        "__macosx",  # macOS' metadata in zip archives
-        "__pycache__",
-        "lost+found",  # fsck's, on the root of a disk; only root may read it
-        "@eadir",  # Synology's thumbnails and metadata
-        "#recycle",  # Synology's
-        "#snapshot",  # Synology's
-        "@recycle",  # QNAP's
-        "@recently-snapshot",  # QNAP's
-        "~snapshot",  # NetApp's
-        "$recycle.bin",  # Windows'
-        "system volume information",  # Windows'
-        "thumbs.db",  # Windows'
-        "ehthumbs.db",  # Windows'
-        "desktop.ini",  # Windows'
+        *("__macosx", "__pycache__", "lost+found"),  # fsck's lost+found may be read by root only
+        *("@eadir", "#recycle", "#snapshot"),  # Synology
+        *("@recycle", "@recently-snapshot"),  # QNAP
+        "~snapshot",  # NetApp
+        *("$recycle.bin", "system volume information", "thumbs.db", "ehthumbs.db", "desktop.ini"),  # Windows
     }
 )
 """Names, in lower case, of folders and files that operating systems and storage devices put beside people's data."""

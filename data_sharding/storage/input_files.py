@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
+from data_sharding.storage import is_remote
 from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
@@ -51,7 +52,7 @@ def find_files(
 
 
 def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[str, FileEntry] | None) -> list[str]:
-    if "://" in item:
+    if is_remote(item):
         from data_sharding.storage.remote_listing import expand_remote
 
         return expand_remote(item, patterns, recursive, listed)
@@ -79,16 +80,15 @@ def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> li
 def _require_files(files: list[str]) -> list[str]:
     for file in files:
         if not os.path.isfile(file) and os.path.exists(file):
-            raise MissingDataError(
-                f"{file} is no regular file.", "Its name says that it holds records.", "remove it, or name the others."
-            )
+            fact = f"{file} is not a regular file."
+            raise MissingDataError(fact, "Its name says that it holds records.", "remove it, or name the others.")
     return files
 
 
 def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:
     named: dict[object, str] = {}
     for file in files:
-        key = file if "://" in file else identity(file)
+        key = file if is_remote(file) else identity(file)
         if named.get(key) == file:
             raise PlanError(f"{file} is named twice.", _DOUBLE, "make the paths and globs disjoint.")
         if key in named:
@@ -111,10 +111,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
 
     Links are followed, but not to a folder that holds the link itself: its files are found anyway. A folder to which
     several links lead is given twice and not more often: that shows its files to be doubled, and the number of ways may
-    double with each link.
-
-    Raises:
-        MissingDataError: a folder cannot be read.
+    double with each link. Raises MissingDataError if a folder cannot be read.
     """
     above = {folder: frozenset(map(identity, map(str, Path(folder).resolve().parents)))}
     visits: Counter[object] = Counter()
@@ -130,11 +127,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def listing(folder: str) -> tuple[list[str], list[str]]:
-    """Names of the subfolders that are not hidden, and of all that is no folder.
-
-    Raises:
-        MissingDataError: the folder cannot be read.
-    """
+    """Names of the subfolders that are not hidden, and of all else. Raises MissingDataError (it cannot be read)."""
     _, subfolders, names = next(os.walk(folder, onerror=_unreadable))
     return _visible(subfolders), names
 
@@ -154,12 +147,9 @@ def matching(pattern: str) -> set[str]:
     while len(parts) > 1 and os.path.isdir(f"{folder}/{parts[0]}"):
         folder += f"/{parts.pop(0)}"
     there = _matches(f"{glob.escape(folder)}/{'/'.join(parts)}")
-    return {path for path in there if all(map(_may_match, {*path[len(folder) + 1 :].split("/")} - {*parts}))}
-
-
-def _may_match(name: str) -> bool:
-    """Whether a wildcard may stand for `name`; glob itself knows which ones stand for hidden names."""
-    return name.startswith(".") or is_data(name)
+    wild = {path: {*path[len(folder) + 1 :].split("/")} - {*parts} for path in there}
+    # glob itself knows which wildcards stand for hidden names.
+    return {path for path, names in wild.items() if all(name.startswith(".") or is_data(name) for name in names)}
 
 
 def _matches(pattern: str) -> set[str]:

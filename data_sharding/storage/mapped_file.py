@@ -55,7 +55,7 @@ class LocalSource:
 
 
 def stat_local(path: str) -> FileEntry:
-    """Describe a local file that is to be indexed, as `locate_file`."""
+    """As `locate_file`, of a local file."""
     try:
         status = os.stat(path)
     except OSError as error:

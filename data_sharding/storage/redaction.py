@@ -11,12 +11,7 @@ _QUERY_VALUE: Final = re.compile(r"(?<==)[^&#]+")
 
 
 def redacted(url: str) -> str:
-    """The URL with user names and passwords, and for HTTP the query's values, replaced by ***; a local path as it is.
-
-    Query values go because presigned URLs carry their signature there.
-    """
-    if "://" not in url:
-        return url
+    """The URL with users, passwords and HTTP query values (as of presigned URLs) as ***; a local path as it is."""
     address, mark, query = _parts(url)
     return _USER.sub(_HIDDEN, address) + mark + _QUERY_VALUE.sub(_HIDDEN, query)
 
@@ -39,9 +34,9 @@ def without_secrets(text: str, url: str) -> str:
         return text
     address, _, query = _parts(url)
     users = [part for user in _USER.findall(address) for part in user.split(":")]
-    found = {part for part in (*users, *_QUERY_VALUE.findall(query)) if part}
+    secrets = {part for part in (*users, *_QUERY_VALUE.findall(query)) if part}
     text = text.replace(url, redacted(url))
-    for secret in sorted(found | {unquote(part) for part in found}, key=len, reverse=True):
+    for secret in sorted(secrets | {unquote(part) for part in secrets}, key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)
     return text
 

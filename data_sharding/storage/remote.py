@@ -11,18 +11,23 @@ from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
-from data_sharding.storage.remote_filesystem import Answer, Range, call, fetch, is_s3, open_filesystem
+from data_sharding.storage.remote_filesystem import (
+    RETRY,
+    Answer,
+    Range,
+    RetryPolicy,
+    call,
+    fetch,
+    is_s3,
+    open_filesystem,
+)
 from data_sharding.storage.remote_listing import entry_of
-from data_sharding.storage.retry import RETRY, RetryPolicy
 
 
 class RemoteSource:
     """`ByteSource` over ranges asked for by request. Survives a fork: the child opens connections of its own.
 
     Every answer of S3 names the version that it is from, which is compared; other stores are asked once, on opening.
-
-    Args:
-        entry: the file as it was indexed.
     """
 
     def __init__(self, entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
@@ -65,19 +70,19 @@ class RemoteSource:
 
     def _read_all(self, ranges: list[Range]) -> list[bytes]:
         parts = [byte_ranges.split(begin, end, byte_ranges.LONGEST) for begin, end in ranges]
-        got = self._fetch([part for split in parts for part in split])
-        return [got[split[0]] if len(split) == 1 else b"".join(map(got.__getitem__, split)) for split in parts]
+        content = self._fetch([part for split in parts for part in split])
+        return [content[split[0]] if len(split) == 1 else b"".join(map(content.__getitem__, split)) for split in parts]
 
     def _fetch(self, ranges: list[Range]) -> dict[Range, bytes]:
-        got: dict[Range, bytes] = {}
+        content: dict[Range, bytes] = {}
 
         def ask(limit_s: float) -> None:
-            wanted = [part for part in ranges if part not in got]
+            wanted = [part for part in ranges if part not in content]
             answers = fetch(self._filesystem(), self._path, wanted, limit_s)
             failures = []
             for part, answer in zip(wanted, answers, strict=True):
                 try:
-                    got[part] = self._checked(part, answer)
+                    content[part] = self._checked(part, answer)
                 except Exception as error:
                     failures.append(error)
             # One that asking again won't mend is a ChangedDataError or worse, and explains the others.
@@ -89,7 +94,7 @@ class RemoteSource:
                 self._retry.call(self._entry.path, ask)
             except FileNotFoundError as error:
                 raise self._entry.changed("has gone since it was indexed") from error
-        return got
+        return content
 
     def _checked(self, part: Range, answer: Answer | Exception) -> bytes:
         if isinstance(answer, Exception):

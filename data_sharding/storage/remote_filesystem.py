@@ -1,17 +1,20 @@
-"""fsspec file systems, with a time limit on every call."""
+"""fsspec file systems: a time limit on every call, and how often a request is repeated."""
 
 import asyncio
 import functools
+import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import fsspec
 from fsspec.asyn import sync
 
-from data_sharding.storage.remote_errors import missing, no_filesystem, shown_cause
-from data_sharding.storage.retry import RetryPolicy
+from data_sharding.errors import ShardingError
+from data_sharding.storage.remote_errors import is_transient, missing, no_filesystem, shown_cause, unreadable
 
 T = TypeVar("T")
 
@@ -22,6 +25,50 @@ _CONCURRENT: Final = 32
 
 _S3_CONFIG: Final = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
 """For botocore: seconds, and no attempts of its own, which would multiply with ours."""
+
+_JITTER: Final = random.SystemRandom()  # of its own: the program's draws stay what its seed made them
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Limits for one operation on a remote store, in seconds.
+
+    Attributes:
+        request_s: an answer to one request, its body included.
+        attempts: times that a request is sent before it is given up.
+        pause_s: longest wait before the second attempt; doubles with each. A random share of it is waited, so that
+            workers that were refused together do not come back together.
+        total_s: no attempt starts later than this after the first.
+    """
+
+    request_s: float = 60.0
+    attempts: int = 5
+    pause_s: float = 0.5
+    total_s: float = 180.0
+
+    def call(self, url: str, ask: Callable[[float], T]) -> T:
+        """Call `ask` with a time limit in seconds until it returns, or fails in a way that asking again won't mend.
+
+        Raises:
+            FileNotFoundError: there is no such object; the caller knows what that means.
+            MissingDataError: any other failure, in words, the last one of them where there were several.
+        """
+        begin = time.monotonic()
+        for attempt in range(1, self.attempts + 1):
+            try:
+                return ask(self.request_s)
+            except ShardingError:
+                raise
+            except Exception as error:
+                pause = _JITTER.uniform(0.5, 1.0) * self.pause_s * 2 ** (attempt - 1)
+                waited = time.monotonic() - begin
+                if not is_transient(error) or attempt == self.attempts or waited + pause > self.total_s:
+                    raise unreadable(url, error, attempt, waited) from shown_cause(url, error)
+            time.sleep(pause)
+        raise ValueError(f"{self.attempts} attempts are too few to ask once")
+
+
+RETRY: Final = RetryPolicy()
 
 
 class Answer(NamedTuple):
@@ -34,8 +81,7 @@ class Answer(NamedTuple):
 def open_filesystem(url: str, retry: RetryPolicy) -> tuple[Any, str]:
     """The file system of a URL, and the URL's path in it. Credentials and endpoints are fsspec's own business.
 
-    Raises:
-        MissingDataError: the protocol is unknown, its package is not installed, or its host cannot be reached.
+    Raises MissingDataError (the protocol is unknown, its package is not installed, or its host cannot be reached).
     """
     try:
         fs, path = retry.call(url, lambda limit_s: _connect(url, limit_s))
@@ -49,9 +95,9 @@ def open_filesystem(url: str, retry: RetryPolicy) -> tuple[Any, str]:
 def _connect(url: str, limit_s: float) -> tuple[Any, str]:
     options: dict[str, Any] = {}
     if url.startswith(("s3://", "s3a://")):
-        own = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
+        configured = fsspec.config.conf.get("s3", {}).get("config_kwargs", {})
         # A listing that is remembered would hide that a file has changed.
-        options = {"config_kwargs": {**_S3_CONFIG, **own}, "use_listings_cache": False}
+        options = {"config_kwargs": {**_S3_CONFIG, **configured}, "use_listings_cache": False}
     try:
         outermost = fsspec.get_filesystem_class(url.partition("::")[0].partition("://")[0])
         if outermost.async_impl:
@@ -68,23 +114,14 @@ def is_s3(fs: Any) -> bool:
 
 
 def call(fs: Any, method: str, *args: Any, limit_s: float, **options: Any) -> Any:
-    """Call a method of a file system.
-
-    Raises:
-        TimeoutError: it took longer than `limit_s` seconds.
-        Exception: whatever the file system raises.
-    """
+    """Call a method of a file system. Raises TimeoutError after `limit_s` seconds, and what the file system does."""
     if fs.async_impl:
         return getattr(fs, method)(*args, **options, timeout=limit_s)
     return _in_thread(lambda: getattr(fs, method)(*args, **options), limit_s)
 
 
 def fetch(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | Exception]:
-    """The bytes of each range, or why there are none. All are asked for at the same time.
-
-    Args:
-        limit_s: seconds for each request.
-    """
+    """The bytes of each range, or why there are none: all asked for at the same time, `limit_s` seconds for each."""
     if fs.async_impl:
         return cast(list[Answer | Exception], sync(fs.loop, _fetch_async, fs, path, ranges, limit_s))
     answers: list[Answer | Exception] = []
@@ -100,19 +137,16 @@ async def _fetch_async(fs: Any, path: str, ranges: Sequence[Range], limit_s: flo
     turns = asyncio.Semaphore(_CONCURRENT)
 
     async def ask(begin: int, end: int) -> Answer:
-        if is_s3(fs):
-            return await _ask_s3(fs, path, begin, end)
-        return Answer(await fs._cat_file(path, start=begin, end=end), None)
-
-    async def one(begin: int, end: int) -> Answer:
         async with turns:
-            return await asyncio.wait_for(ask(begin, end), limit_s)
+            return await asyncio.wait_for(_ask(fs, path, begin, end), limit_s)
 
-    return await asyncio.gather(*(one(begin, end) for begin, end in ranges), return_exceptions=True)
+    return await asyncio.gather(*(ask(begin, end) for begin, end in ranges), return_exceptions=True)
 
 
-async def _ask_s3(fs: Any, path: str, begin: int, end: int) -> Answer:
-    """As s3fs's own `_cat_file`, which keeps the answer's ETag to itself."""
+async def _ask(fs: Any, path: str, begin: int, end: int) -> Answer:
+    if not is_s3(fs):
+        return Answer(await fs._cat_file(path, start=begin, end=end), None)
+    # As s3fs's own `_cat_file`, which does not hand out the answer's ETag.
     bucket, key, _ = fs.split_path(path)
     answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={begin}-{end - 1}")
     async with answer["Body"] as body:

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 from data_sharding.storage.remote_errors import missing
-from data_sharding.storage.remote_filesystem import call, is_s3, open_filesystem
-from data_sharding.storage.retry import RETRY
+from data_sharding.storage.remote_filesystem import RETRY, call, is_s3, open_filesystem
 
 _VERSIONS: Final = (
     "ETag generation etag md5Hash content_md5 Content-MD5 LastModified Last-Modified last_modified mtime updated "
@@ -41,23 +40,22 @@ def expand_remote(
     except FileNotFoundError:
         about = None
     if about is not None and about["type"] == "file" and not url.endswith("/"):
-        found = {url: about}
-    elif about is not None:
-        files = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
-        there = {name: item for name, item in files.items() if _is_visible(name, path) and matches(name, patterns)}
-        found = {_url_of(fs, name, path, url): item for name, item in there.items()}
-        if not found:
-            raise no_such_files(url, patterns)
-    elif glob.has_magic(path):
-        files = _files(_ask(fs, "glob", path, url, detail=True))
-        found = {_url_of(fs, name, path, url): item for name, item in files.items()}
-        if not found:
-            raise no_match(url)
+        files = {url: about}
+    elif about is not None or glob.has_magic(path):
+        if about is None:
+            there, error = _files(_ask(fs, "glob", path, url, detail=True)), no_match(url)
+        else:
+            below = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
+            there = {name: item for name, item in below.items() if _is_visible(name, path) and matches(name, patterns)}
+            error = no_such_files(url, patterns)
+        if not there:
+            raise error
+        files = {_url_of(fs, name, path, url): item for name, item in there.items()}
     else:
         raise missing(url)
     if listed is not None and is_s3(fs):
-        listed.update({name: entry_of(name, item) for name, item in found.items() if item["size"]})
-    return sorted(found)
+        listed.update({name: entry_of(name, item) for name, item in files.items() if item["size"]})
+    return sorted(files)
 
 
 def _ask(fs: Any, method: str, path: str, url: str, **options: Any) -> dict[str, Any]:
@@ -66,9 +64,9 @@ def _ask(fs: Any, method: str, path: str, url: str, **options: Any) -> dict[str,
     return answer
 
 
-def _files(found: dict[str, Any]) -> dict[str, Any]:
+def _files(objects: dict[str, Any]) -> dict[str, Any]:
     # Some tools mark a folder by an empty object whose name ends in a slash.
-    return {name: about for name, about in found.items() if about["type"] == "file" and not name.endswith("/")}
+    return {name: about for name, about in objects.items() if about["type"] == "file" and not name.endswith("/")}
 
 
 def _is_visible(name: str, folder: str) -> bool:

@@ -5,8 +5,8 @@ an error instead, and take 1.4 times as long for records of 3 KB; asking for the
 
 So while maps are read, a handler puts zeros instead of such pages and marks the map as torn; whoever reads it asks
 for that afterwards. Python's own handlers run too late for this: the failing instruction would be repeated for ever.
-This one is called at once, in the thread that reads. All reads of a map copy it to `bytes` while they hold Python's
-lock, so that Python code can run there as from any callback. For another's SIGBUS the handler before is put back.
+This one is called at once, in the thread that reads. All reads of a map copy it to `bytes` while they hold the GIL, so
+that Python code can run there as from any callback. For another's SIGBUS the earlier handler is put back.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ _SI_ADDR: Final = 16  # offset of the address in siginfo_t
 _PRIVATE_ANONYMOUS_FIXED: Final = 0x02 | 0x20 | 0x10
 _WORKS: Final = sys.platform == "linux" and sys.maxsize > 1 << 32
 
-_libc: Any = ctypes.PyDLL(None)  # does not let go of Python's lock
+_libc: Any = ctypes.PyDLL(None)  # does not release the GIL
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 
@@ -107,8 +107,8 @@ class _Watch:
 
     def _on_bus_error(self, number: int, info: int, context: int) -> None:  # noqa: ARG002
         address = ctypes.c_size_t.from_address(info + _SI_ADDR).value
-        found = (reference() for reference in _maps.valuerefs())
-        if not any(one.tear(address) for one in found if one is not None):
+        maps = (reference() for reference in _maps.valuerefs())
+        if not any(open_map.tear(address) for open_map in maps if open_map is not None):
             self._restore()
 
 

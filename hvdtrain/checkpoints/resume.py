@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from data_sharding.storage import is_remote
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
@@ -52,7 +53,7 @@ def followed(path: Path) -> Path:
 
 def checkpoints_of(resume: str) -> Path | None:
     """The folder of the checkpoints among which `--resume PATH` names one."""
-    if resume in ("auto", "never") or "://" in resume:
+    if resume in ("auto", "never") or is_remote(resume):
         return None
     path = followed(Path(resume).absolute())
     if (path / "manifest.json").exists():

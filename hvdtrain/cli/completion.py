@@ -80,10 +80,10 @@ def _add_command(commands: Any, name: str, module: str, line: str) -> None:
 
 
 def _add_launchers(launchers: Any, run_launch: Any) -> None:
-    from hvdtrain.cli.launch.launchers import LAUNCHERS
+    from hvdtrain.cli.launch.launchers import launcher_names, load_launcher
 
-    for name, launcher in LAUNCHERS.items():
-        _add_parser(launchers, name, launcher.line, parser_of(run_launch, [name]))
+    for name in launcher_names():
+        _add_parser(launchers, name, load_launcher(name).line, parser_of(run_launch, [name]))
 
 
 def _add_parser(commands: Any, name: str, line: str, parser: CommandParser | None) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from hvdtrain.cli.bench.allreduce import size_list
 from hvdtrain.cli.command_parser import CommandParser, positive
-from hvdtrain.cli.launch.jobs import hosts_from, inside_job, this_host
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, total_slots
 from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.launcher_api import hosts_from, inside_job, this_host
 from hvdtrain.topology import detect_topology
 
 _LOCAL_WORKERS = 2

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.cli.amounts import in_time
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.run_styles import STATE_STYLES
 from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import Column, print_fitting
 from hvdtrain.history.overview import Overview, overviews, require_folders
+from hvdtrain.units import in_time
 
 _DESCRIPTION = """\
 List runs with their state and result, the newest first. States: running; finished; stopped (the same command continues

@@ -132,9 +132,7 @@ def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:
     """The limit of `--data.max-corrupt` for records that cannot even be counted, in bytes.
 
     Catalogs are equal on all ranks, so all raise or none does.
-
-    Raises:
-        UsageError: more than that share of a catalog's bytes lies where no record can be found any more.
+    Raises UsageError (more than that share of a catalog's bytes lies where no record can be found any more).
     """
     for catalog in catalogs:
         total = sum(file.size for file in catalog.files)

@@ -31,11 +31,7 @@ class PipeChannels:
         """Number of the next FIFO: every process counts its own."""
 
     def open(self, expected_records: int | None) -> PipePass:
-        """Open the next FIFO.
-
-        Raises:
-            HvdtrainError: on all ranks, if one of them cannot.
-        """
+        """Open the next FIFO. Raises HvdtrainError (on all ranks, if one of them cannot)."""
         name = f"hvdtrain.pipe.{self.epoch}"
         # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
         reader = agree(self._comm, self._own_reader, f"{name}.lock", (ShardingError,))

@@ -9,13 +9,13 @@ from typing import Any
 
 from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts
 from hvdtrain.doctor.gpu import gpu_findings
+from hvdtrain.doctor.job_environment import environment_findings, process_findings
 from hvdtrain.doctor.machine import machine_findings
 from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces, link_findings, measure_links
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
-from hvdtrain.doctor.variables import environment_findings, process_findings
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, on_each_host
-from hvdtrain.doctor.units import in_bytes
 from hvdtrain.launch.processes.control_group import group_folders, read_text
+from hvdtrain.units import in_bytes
 
 _LIMITS = {
     "nofile": resource.RLIMIT_NOFILE,

@@ -14,8 +14,8 @@ from itertools import pairwise, permutations
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, Link, Links
-from hvdtrain.doctor.units import in_rate
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, Request, ask_at_once
+from hvdtrain.units import in_rate
 
 BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc", "podman", "kube", "tun", "tap", "ifb")
 """Beginnings of names of interfaces that lead to containers or machines inside a host, never to another host."""

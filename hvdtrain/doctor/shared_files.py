@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, each_value
-from hvdtrain.doctor.units import in_bytes
+from hvdtrain.units import in_bytes
 
 MAX_FILES = 200_000
 """Of one path; of more, the first so many are compared."""

@@ -52,10 +52,9 @@ class Seconds:
 
     Attributes:
         data: waiting for the loader.
-        allreduce: waiting for other ranks' gradients after the own ones were ready.
+        allreduce: waiting for other ranks' gradients, after this rank's were ready.
         checkpoint: saving.
-        compute: all the rest.
-        host_to_device, forward, backward, optimizer: parts of `compute`; 0 where they cannot be told apart.
+        compute: all the rest; host_to_device, forward, backward and optimizer are parts of it, 0 where not known.
         allreduce_hidden: communication that went on beside `compute`, at most.
         validation: of whole validations, which `Evaluated` tells.
     """
@@ -114,16 +113,15 @@ class StepEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedMetrics:
-    """What the ranks have measured since the last reading. Equal on all ranks.
+    """What the ranks have measured since the last reading. Equal on all ranks; tuples have one entry a rank.
 
     Attributes:
         values: mean of each of the task's measures over all samples of all ranks.
         samples: how many those are.
         masked: records of the plan that were not measured because they are damaged.
         samples_per_second: over all ranks, by the slowest rank's clock.
-        rank_seconds: one entry per rank, in the order of ranks.
-        rank_pressure: what has kept each rank from its work, in the same order; () where no rank has looked.
-        not_finite: ranks whose own sum of losses is NaN or infinite.
+        rank_pressure: what has kept each rank from its work; () where no rank has looked.
+        not_finite: ranks whose sum of losses is NaN or infinite.
         skipped: updates that were not made because gradients overflowed (fp16).
         grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --log-grad-norm,
             --max-grad-norm or fp16 asks for it; else None.
@@ -258,9 +256,8 @@ class StoppedEarly:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Attributes: `stopped_by`: what has asked to stop, and on which ranks; "" where nothing has: if all is not
-    `finished` then, `max_steps` has ended the run.
-    """
+    """`stopped_by` is what has asked to stop, and on which ranks; where it is empty and the run is not `finished`,
+    `max_steps` has ended it."""
 
     step: int
     samples_seen: int

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.experiments.measured_run import printed_by
 from hvdtrain.plan.cost_model import LinkModel, ring_seconds
-from hvdtrain.plan.picture_files import drawn_svg, write_results
+from hvdtrain.plan.svg_results import drawn_svg, write_results
 from hvdtrain.version import versions
 
 FIXED_GLOBAL: Final = "fixed global batch"
@@ -142,6 +142,20 @@ def _json_of(argv: Sequence[str]) -> dict[str, Any]:
         )
     found: dict[str, Any] = json.loads(lines[-1][lines[-1].index("{") :])
     return found
+
+
+def scaling_rows(points: Sequence[Point]) -> list[list[str]]:
+    """Workers, median, least and most records a second, efficiency, and the ring model's, of each point."""
+    return [
+        [
+            str(point.workers),
+            f"{point.rate:,.1f}",
+            f"{min(point.rates):,.1f} to {max(point.rates):,.1f}",
+            f"{point.efficiency:.0%}",
+            "" if point.predicted is None else f"{point.predicted:.0%}",
+        ]
+        for point in points
+    ]
 
 
 def write_scaling(points: Sequence[Point], request: ScalingRequest, folder: Path) -> str:

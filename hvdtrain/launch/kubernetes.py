@@ -5,14 +5,18 @@ Source: github.com/kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go and
 
 import math
 import re
+from argparse import Namespace
 from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import FLAVORS, mpirun_arguments, require_flavor
+from hvdtrain.launch.mpi_flavor import FLAVORS, require_flavor
+from hvdtrain.launch.mpirun import mpirun_arguments
 from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
 from hvdtrain.launch.supervisor.restarts import given
 
@@ -41,7 +45,7 @@ class KubernetesOptions:
     """What only Kubernetes asks for.
 
     Args:
-        flavor: of the image's mpirun: see `hvdtrain.launch.mpirun.FLAVORS`.
+        flavor: of the image's mpirun: see `hvdtrain.launch.mpi_flavor.FLAVORS`.
         namespace: None: that of kubectl's context.
         memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
         claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
@@ -215,3 +219,31 @@ def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
         secret = f"{job.name}-env"
         notes.append(("variables", f"from a secret: kubectl create secret generic {secret} --from-env-file=FILE"))
     return tuple(notes)
+
+
+def _start(options: Namespace, command: tuple[str, ...]) -> int:
+    job = launcher_api.job_from(options, command, python="python")
+    settings = KubernetesOptions(
+        flavor=options.mpi or "openmpi5",
+        namespace=options.namespace,
+        memory=options.memory,
+        shared_memory=options.shm_size,
+        claim=options.claim,
+        run_as_user=options.run_as_user,
+    )
+    return launcher_api.print_or_execute(render(job, settings), options.dry_run, options.overwrite)
+
+
+LAUNCHER = launcher_api.Launcher(
+    "an MPIJob for the MPI Operator",
+    (
+        *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS, groups.TIME_LIMIT, groups.MPI),
+        groups.option("--image", help="container image with hvdtrain and mpirun"),
+        groups.option("--namespace"),
+        groups.option("--memory", metavar="16Gi", help="memory of each worker pod"),
+        groups.option("--shm-size", default="8Gi", metavar="8Gi", help="size of /dev/shm"),
+        groups.option("--claim", metavar="NAME", help="PersistentVolumeClaim to mount at /data"),
+        groups.number("--run-as-user", metavar="UID", default=1000),
+    ),
+    _start,
+)

@@ -3,9 +3,11 @@
 import functools
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
+from hvdtrain.launch.rendering import comment, resource_notes
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
+from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
     require_changes_possible,
@@ -39,6 +45,25 @@ from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 LOOPBACK = "127.0.0.1"
+
+
+def start(options: Namespace, command: tuple[str, ...]) -> int:
+    """Run the job that options describe, or print what each worker would run; returns the exit code."""
+    job = launcher_api.job_from(options, command, launcher_api.this_host(options.np))
+    if not options.dry_run:
+        launcher_api.require_outside_job()
+        return run(job)
+    how = ("start", "each is told its rank and where the others are by variables; no ssh, no MPI")
+    print(comment(f"hvdtrain launch local: {job.np} processes, each of them:", (*resource_notes(job), how)))
+    print(shlex.join(job.argv))
+    return 0
+
+
+LAUNCHER = launcher_api.Launcher(
+    "workers on this machine, without ssh and MPI; restarts them",
+    (*groups.JOB, *groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
+    start,
+)
 
 
 def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, str] = os.environ) -> int:
@@ -110,7 +135,7 @@ class _Start:
     def supervisor(self, console: Console) -> Supervisor:
         """What watches over the workers."""
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
-        elastic = None
+        elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:
             self._say = console.say
             elastic = Elastic(ElasticLimits.of(job), workers, self, console.say, self.restarts)

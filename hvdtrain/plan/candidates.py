@@ -6,8 +6,8 @@ from functools import cache
 
 from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
 from hvdtrain.algorithms.pipeline_schedule import usual_micro_batches
-from hvdtrain.doctor.units import in_bytes
 from hvdtrain.plan.cost_model import Cluster, Layout, Prediction, Workload, predicted
+from hvdtrain.units import in_bytes
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000)
 NEEDS_LESS = "more workers, a smaller batch and --activation-checkpointing"

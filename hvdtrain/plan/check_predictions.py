@@ -15,8 +15,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.plan.candidates import Candidate
 from hvdtrain.plan.cost_model import Layout
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import prepare
+from hvdtrain.run.prepare import fixed_batch, prepare
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology

@@ -7,16 +7,16 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.comm.open import form_stages
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.doctor.units import in_bytes
 from hvdtrain.errors import UsageError
 from hvdtrain.plan.candidates import NEEDS_LESS, needs_least
 from hvdtrain.plan.check_predictions import config_of
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import Layout
 from hvdtrain.plan.make import PlanRequest, make_plan, timed_parallel
-from hvdtrain.plan.measured import undivided
+from hvdtrain.plan.measured_workload import undivided
 from hvdtrain.run.prepare import prepare
 from hvdtrain.task.task import Task
+from hvdtrain.units import in_bytes
 
 __all__ = ["chosen", "timed_parallel"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hvdtrain.adapters.open import device_kind, device_memory
+from hvdtrain.adapters.chosen_framework import device_kind, device_memory
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.comm.open import measured_allreduce
@@ -20,9 +20,9 @@ from hvdtrain.errors import UsageError
 from hvdtrain.plan.check_predictions import config_of, measured_best, verified
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import Cluster, Layout, LinkModel, ring_seconds
-from hvdtrain.plan.measured import measured_workload, undivided
 from hvdtrain.plan.measured_links import Links, measured_links
-from hvdtrain.plan.plan import Plan, predicted_plan
+from hvdtrain.plan.measured_workload import measured_workload, undivided
+from hvdtrain.plan.predicted_plan import Plan, predicted_plan
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.task.task import Task
 

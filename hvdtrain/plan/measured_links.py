@@ -5,7 +5,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from hvdtrain.adapters.open import time_message
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import gather_json
@@ -66,7 +65,9 @@ def _ranks_by_host(comm: Communicator) -> list[list[int]]:
 def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
     if setup.task.framework != "torch" or comm.topology.size % 2:
         return None
-    times = time_message(comm.topology, setup.config, _MESSAGE_SIZES)
+    from hvdtrain.adapters.torch.pipeline.staged_parts import times_of_messages  # imports torch
+
+    times = times_of_messages(comm.topology, setup.config.parallel, _MESSAGE_SIZES)
     told: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
     slope, latency = np.polyfit(_MESSAGE_SIZES, told[0], 1, w=1 / np.array(told[0])).tolist()
     return LinkModel(max(latency, 1e-7), 1 / max(slope, 1e-13))

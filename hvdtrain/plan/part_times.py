@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.adapters.sync_state import LARGE_BYTES
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.start import open_adapter
 from hvdtrain.topology import Topology
 
 _WARM_UP: Final = 3

@@ -5,8 +5,8 @@ Machines that only serve parameters count too.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from hvdtrain.plan.picture_files import drawn_svg
-from hvdtrain.plan.plan import Plan
+from hvdtrain.plan.predicted_plan import Plan
+from hvdtrain.plan.svg_results import drawn_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

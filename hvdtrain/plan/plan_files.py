@@ -9,7 +9,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
 from hvdtrain.plan.check_predictions import config_of
 from hvdtrain.plan.picture import drawn
-from hvdtrain.plan.plan import Plan
+from hvdtrain.plan.predicted_plan import Plan
 from hvdtrain.task.task import Task
 
 

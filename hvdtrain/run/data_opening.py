@@ -7,7 +7,8 @@ from typing import Final
 
 from data_sharding import Catalog
 from data_sharding.errors import ShardingError
-from hvdtrain.adapters.open import import_adapter
+from data_sharding.storage import is_remote
+from hvdtrain.adapters.chosen_framework import import_adapter
 from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -21,7 +22,7 @@ _SETTLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class OpenedData:
-    """What is on disk: `train` is None where it comes through pipes."""
+    """Records on disk: `train` is None where it comes through pipes."""
 
     train: Catalog | None
     validation: Catalog | None
@@ -31,12 +32,7 @@ class OpenedData:
 
 
 class DataOpening:
-    """Opens a task's data once.
-
-    Args:
-        config: of training; what the task's defaults fill in is not read.
-        kind: the task.
-    """
+    """Opens a task's data once; what the task's defaults fill into `config` is not read."""
 
     def __init__(self, config: TrainConfig, kind: type[Task]) -> None:
         self._config, self._kind = config, kind
@@ -71,7 +67,7 @@ def may_begin_early(config: TrainConfig, kind: type[Task]) -> bool:
     Storage behind a URL opens connections, which could not be told from Horovod's. A download waits until everything
     else was found to be right.
     """
-    url = config.data.dir is not None and "://" in config.data.dir
+    url = config.data.dir is not None and is_remote(config.data.dir)
     return _opens_early(kind) and config.data.mode == "file" and not url and not config.data.download
 
 
@@ -138,7 +134,7 @@ def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
 
 def _data_access(config: DataConfig) -> DataAccess:
     folder = config.dir
-    if folder is not None and "://" not in folder:
+    if folder is not None and not is_remote(folder):
         path = Path(folder).expanduser().absolute()
         if config.download:
             _make_folder(path)

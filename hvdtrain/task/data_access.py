@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog import OnCorrupt
 from data_sharding.catalog.cache import open_catalog
+from data_sharding.storage import is_remote
 from hvdtrain.errors import UsageError
 
 _LOCK_SECONDS: Final = 120.0
@@ -64,7 +65,7 @@ class DataAccess:
             UsageError: no data folder was given.
         """
         name = str(name)
-        if os.path.isabs(name) or "://" in name:
+        if os.path.isabs(name) or is_remote(name):
             return name
         if self.dir is None:
             raise UsageError(
@@ -77,7 +78,7 @@ class DataAccess:
     def _pattern(self, name: str) -> str:
         """As `path`. Behind a URL nothing tells a folder from a pattern, so there its name is escaped."""
         path = self.path(name)
-        if path != name and "://" in path and glob.has_magic(name):
+        if path != name and is_remote(path) and glob.has_magic(name):
             return f"{glob.escape(path.removesuffix(name))}{name}"
         return path
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from data_sharding import RecordReader
 from data_sharding.errors import ShardingError
+from data_sharding.storage import is_remote
 from hvdtrain.data.tensor_decode import TensorDecode
 from hvdtrain.errors import UsageError
 from hvdtrain.task.arguments import build_task
@@ -84,6 +85,6 @@ def example_features(task: Task, about: Mapping[str, Any], data_dir: str | None)
 def data_access(about: Mapping[str, Any], data_dir: str | None) -> DataAccess:
     """The run's data, as a task is given them."""
     folder = data_dir or about.get("config", {}).get("data", {}).get("dir")
-    if folder is not None and "://" not in folder:
+    if folder is not None and not is_remote(folder):
         folder = str(Path(folder).expanduser().absolute())
     return DataAccess(folder, user_cache() / "data")

@@ -21,8 +21,11 @@ from support.runs import read_json
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+INDEX = (ROOT / "examples" / "README.md").read_text()
 # docs/sagemaker.md has a test of its own.
-PAGES = "\n".join([README, *(p.read_text() for p in sorted((ROOT / "docs").glob("*.md")) if p.stem != "sagemaker")])
+PAGES = "\n".join(
+    [README, INDEX, *(p.read_text() for p in sorted((ROOT / "docs").glob("*.md")) if p.stem != "sagemaker")]
+)
 BLOCKS = dict(re.findall(r"<!-- tested: ([\w ]+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
 FEWER = ["--epochs", "4"]  # of 30 steps, which teach the digits, and are more than those after which one command stops
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)

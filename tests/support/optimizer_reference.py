@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hvdtrain.algorithms.update_rules import Operations, Settings, corrections, direction, slot_names
-from hvdtrain.config.optimizer_options import settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 
 Array = NDArray[np.float64]
 NAMES = ("sgd", "adam", "adamw", "lars", "lamb")
@@ -68,7 +67,7 @@ def lars_as_in_apex(
     options: TrainingOptions, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]
 ) -> Array:
     """apex/parallel/LARC.py with clip=False around torch.optim.SGD, line by line."""
-    s = settings_of(options)
+    s = optimizer_settings(options)
     buffer = np.zeros_like(weight)
     for step, gradient in enumerate(gradients):
         gradient = gradient.copy()
@@ -86,7 +85,7 @@ def lamb_as_published(
     options: TrainingOptions, lr: Callable[[int], float], weight: Array, gradients: Sequence[Array]
 ) -> Array:
     """You et al. 2019, algorithm 2, with φ(z) = z."""
-    s = settings_of(options)
+    s = optimizer_settings(options)
     m, v = np.zeros_like(weight), np.zeros_like(weight)
     for t, gradient in enumerate(gradients, 1):
         m = s.beta1 * m + (1 - s.beta1) * gradient

@@ -15,7 +15,7 @@ from hvdtrain.adapters.keras.state_checks import require_savable_model, require_
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.sync_state import bucket_bytes
-from hvdtrain.comm.horovod_world import own_process_set
+from hvdtrain.comm.process_sets import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task

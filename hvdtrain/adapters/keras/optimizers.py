@@ -12,8 +12,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.algorithms import update_rules
-from hvdtrain.config.optimizer_options import settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 
 _NORMALIZATIONS = (
     keras.layers.BatchNormalization,
@@ -32,7 +31,7 @@ def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> 
         lr: the schedule's peak.
         options: `optimizer` must be chosen.
     """
-    return RuleOptimizer(lr, settings_of(options), () if options.decay_norm_and_bias else _exempt(model))
+    return RuleOptimizer(lr, optimizer_settings(options), () if options.decay_norm_and_bias else _exempt(model))
 
 
 class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types

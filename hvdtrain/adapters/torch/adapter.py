@@ -17,9 +17,8 @@ from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, gpu_use, memory_peak, own_device
 from hvdtrain.adapters.torch.gpu_step_timer import GpuLaps
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
-from hvdtrain.adapters.torch.measurement import Measurement
 from hvdtrain.adapters.torch.optimizers import optimizer_of
-from hvdtrain.adapters.torch.passes import Draws, Passes, WholeModelPasses
+from hvdtrain.adapters.torch.passes import Draws, Measurement, Passes, WholeModelPasses
 from hvdtrain.adapters.torch.sharded_state import ShardedArrays
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters

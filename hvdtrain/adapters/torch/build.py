@@ -12,7 +12,7 @@ from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients
 from hvdtrain.adapters.torch.state_checks import require_numbers
-from hvdtrain.comm.horovod_world import own_process_set
+from hvdtrain.comm.process_sets import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task

@@ -10,8 +10,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from hvdtrain.adapters.torch.fused_momentum import complete_fused_momentum
 from hvdtrain.algorithms import update_rules
-from hvdtrain.config.optimizer_options import settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 from hvdtrain.task.task import Task
 
 _NORMALIZATIONS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)  # _NormBase: Batch-, SyncBatch- and InstanceNorm
@@ -35,7 +34,7 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
         lr: the schedule's peak.
         options: `optimizer` must be chosen.
     """
-    settings = settings_of(options)
+    settings = optimizer_settings(options)
     groups = _groups(model, settings, options.decay_norm_and_bias)
     if settings.name not in _TORCH_CLASSES:
         return RuleOptimizer(groups, lr, settings)

@@ -13,7 +13,7 @@ from hvdtrain.cli.command_parser import CommandParser, number, number_list
 from hvdtrain.cli.tables import print_table
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
-from hvdtrain.experiments.worker_scaling import Point, ScalingRequest, measured_points, write_scaling
+from hvdtrain.experiments.worker_scaling import ScalingRequest, measured_points, scaling_rows, write_scaling
 from hvdtrain.tasks.task_registry import load_task
 
 _STARTER = "hvdtrain launch local -np {np} --"
@@ -34,25 +34,11 @@ def run(argv: Sequence[str]) -> int:
         options.sizes, batch, options.repeats, options.iters, shlex.split(options.starter), train_argv
     )
     points = measured_points(request, lambda line: print(line, flush=True))
+    heads = ["workers", "records/s", "from, to", "efficiency", "ring model"]
     for mode in dict.fromkeys(point.mode for point in points):
-        _print([point for point in points if point.mode == mode])
+        print_table(mode, heads, scaling_rows([point for point in points if point.mode == mode]))
     print(write_scaling(points, request, options.out))
     return 0
-
-
-def _print(points: Sequence[Point]) -> None:
-    rows = [
-        [
-            str(point.workers),
-            f"{point.rate:,.1f}",
-            f"{min(point.rates):,.1f} to {max(point.rates):,.1f}",
-            f"{point.efficiency:.0%}",
-            "" if point.predicted is None else f"{point.predicted:.0%}",
-        ]
-        for point in points
-    ]
-    heads = ["workers", "records/s", "from, to", "efficiency", "ring model"]
-    print_table(points[0].mode, heads, rows)
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_sharding.storage import is_remote
 from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind
-from hvdtrain.cli.amounts import in_time
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
+from hvdtrain.units import in_time
 
 _COLUMNS = ("checkpoint", "step", "samples", "workers", "MB", "age", "")
 
@@ -18,7 +19,7 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("run", metavar="RUN", help="a run folder, one of its checkpoints, or the URL of one of these")
     run = parser.parse(argv).run
-    found = entries_behind(run, arrays=False) if "://" in run else entries(Path(run))
+    found = entries_behind(run, arrays=False) if is_remote(run) else entries(Path(run))
     print_table("", _COLUMNS, [_row(entry) for entry in found])
     return 0
 

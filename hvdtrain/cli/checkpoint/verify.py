@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from data_sharding.storage import is_remote
 from hvdtrain.checkpoints.inspection import entries, entries_behind, problems
 from hvdtrain.cli.command_parser import CommandParser
 
@@ -16,7 +17,7 @@ def run(argv: Sequence[str]) -> int:
     parser = CommandParser("hvdtrain checkpoint verify", "Nothing was verified.", description=_DESCRIPTION)
     parser.add_argument("run", metavar="RUN", help="a run folder, one of its checkpoints, or the URL of one of these")
     run, damaged = parser.parse(argv).run, 0
-    for entry in entries_behind(run, arrays=True) if "://" in run else entries(Path(run)):
+    for entry in entries_behind(run, arrays=True) if is_remote(run) else entries(Path(run)):
         found = list(problems(entry))
         damaged += bool(found)
         print(f"{entry.path.name}: {'; '.join(found) or f'sound, {entry.size / 1e6:,.1f} MB'}", flush=True)

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hvdtrain.cli.launch.jobs import require_outside_job
-from hvdtrain.cli.launch.option_groups import DRY_RUN, number, option, repeated
 from hvdtrain.cli.launch.train_options import require_trains
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.launcher_api import Launcher, require_outside_job
+from hvdtrain.launch.option_groups import DRY_RUN, number, option, repeated
 from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.sagemaker import Estimator, PipePlanInput, TrainingInput
 from hvdtrain.launch.sagemaker.channel import DEFAULT_CHANNEL, Channel, Input
@@ -163,3 +163,6 @@ def _local_description(spec: TrainingSpec, channels: Sequence[Channel]) -> dict[
             for channel in channels
         },
     }
+
+
+LAUNCHER: Final = Launcher("a training job of Amazon SageMaker", OPTIONS, start, checks_command=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser, number, number_list, positive
-from hvdtrain.doctor.units import parse_size
 from hvdtrain.errors import UsageError
 from hvdtrain.plan.candidates import COUNTS
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import LinkModel
 from hvdtrain.plan.make import PlanRequest
+from hvdtrain.units import parse_size
 
 _LINK: Final = re.compile(r"(\d+(?:\.\d+)?) ?([MG])bit(?:/s)?(?: ?, ?(\d+(?:\.\d+)?) ?us)?", re.IGNORECASE)
 _LATENCY_US: Final = 50.0

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hvdtrain.cli.tables import Column, print_fitting
-from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.plan.candidates import NEEDS_LESS, Candidate, needs_least
 from hvdtrain.plan.check_predictions import RUNS, Verified
 from hvdtrain.plan.cluster_simulation import Simulated
 from hvdtrain.plan.cost_model import LinkModel
-from hvdtrain.plan.plan import Plan
+from hvdtrain.plan.predicted_plan import Plan
+from hvdtrain.units import in_bytes, in_rate, in_seconds
 
 _IN_PARTS: Final = (
     "The whole model does not fit into the memory that a worker has here: its parts were measured one after the other."

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from data_sharding.convert import convert
 from data_sharding.convert.targets import SUFFIXES
-from data_sharding.formats.registry import FORMAT_NAMES, format_named
-from hvdtrain.cli.shard.data_arguments import PAIRS, Parser, pairs, record_format
+from data_sharding.formats.registry import format_named
+from hvdtrain.cli.shard.data_arguments import FORMATS, PAIRS, Parser, pairs, record_format
 from hvdtrain.errors import HvdtrainError
 
 _DESCRIPTION = """\
@@ -62,7 +62,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.option("--shards", 1, "number of files", type=int, metavar="N")
     parser.option("--to", "tfrecord", "new format", choices=tuple(SUFFIXES))
     parser.add_argument(
-        "--from", "--format", dest="format", choices=FORMAT_NAMES, help="old format (default: what the names suggest)"
+        "--from", "--format", dest="format", choices=FORMATS, help="old format (default: what the names suggest)"
     )
     parser.add_argument("--option", help="option of the old format, e.g. multipart=sagemaker", **PAIRS)
     parser.add_argument("--to-option", help="option of the new format", **PAIRS)

@@ -2,17 +2,25 @@
 
 import argparse
 import contextlib
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from data_sharding import Catalog, RecordFormat, format_named
-from data_sharding.formats.registry import FORMAT_NAMES
+from data_sharding.formats.registry import FORMAT_NAMES, added_names
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 
 PAIRS: Final[dict[str, Any]] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class _FormatNames(tuple[str, ...]):
+    """The built-in formats. Those that packages add are looked up only if another name is asked for."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in added_names()
+
+
+FORMATS: Final = _FormatNames(FORMAT_NAMES)
 
 
 class Parser(CommandParser):
@@ -29,7 +37,7 @@ class Parser(CommandParser):
     def add_data_arguments(self) -> None:
         """SRC..., --format, --option, --on-corrupt."""
         self.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
-        self.add_argument("--format", choices=FORMAT_NAMES, help="record format (default: what the names suggest)")
+        self.add_argument("--format", choices=FORMATS, help="record format (default: what the names suggest)")
         self.add_argument("--option", help="option of the format, e.g. multipart=sagemaker", **PAIRS)
         text = "stop at a damaged file, or continue with the records that can be found"
         self.option("--on-corrupt", "raise", text, choices=("raise", "mask"))
@@ -81,9 +89,3 @@ def writing(path: object) -> Iterator[None]:
 def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catalog:
     """Index the data that the arguments name. Raises UsageError, data_sharding.ShardingError (it cannot be read)."""
     return Catalog.index(options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt)
-
-
-def in_bytes(count: float) -> str:
-    """For people: 1536 is "1.5 KiB"."""
-    power = min(int(math.log(count, 1024)), len(_UNITS) - 1) if count >= 1 else 0
-    return f"{count:.0f} B" if power == 0 else f"{count / 1024**power:.1f} {_UNITS[power]}"

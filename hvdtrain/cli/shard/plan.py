@@ -7,8 +7,9 @@ from data_sharding import ShardPlan
 from data_sharding.plan.block_shuffle import MAX_STREAMS, stream_count
 from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
 from hvdtrain.cli.command_parser import number
-from hvdtrain.cli.shard.data_arguments import Parser, in_bytes, open_catalog
+from hvdtrain.cli.shard.data_arguments import Parser, open_catalog
 from hvdtrain.cli.tables import print_table
+from hvdtrain.units import in_bytes
 
 _DESCRIPTION = """\
 Show the steps of an epoch, and what each rank reads.

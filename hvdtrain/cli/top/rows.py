@@ -4,9 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hvdtrain.cli.amounts import in_time
-from hvdtrain.doctor.units import in_bytes
 from hvdtrain.history.heartbeats import Heard, Heartbeat
+from hvdtrain.units import in_bytes, in_time
 
 Mood = Literal["good", "waits", "bad", "over"]
 

@@ -9,13 +9,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hvdtrain.cli.amounts import in_time
 from hvdtrain.cli.run_styles import STATE_STYLES
 from hvdtrain.cli.top.rows import Mood, Row, first_of, rows, size_of
 from hvdtrain.history.heartbeats import Heard
 from hvdtrain.history.json_values import number, whole
 from hvdtrain.history.metrics_end import MetricsEnd, measures
 from hvdtrain.history.run_state import RunState
+from hvdtrain.units import in_time
 
 _HEADING_LINES: Final = 8  # above the ranks and below them, on a narrow terminal
 _LEAST_ROWS: Final = 3

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -9,6 +11,8 @@ from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
 from hvdtrain.launch.job_spec import JobSpec
@@ -16,7 +20,7 @@ from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
-from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.command import SshOptions, preview
 from hvdtrain.launch.ssh.elastic_hosts import HostWorlds
 from hvdtrain.launch.ssh.host_addresses import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
@@ -37,6 +41,33 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import host_variables
 
 _UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
+
+
+def start(options: Namespace, command: tuple[str, ...]) -> int:
+    """Run the job that options describe, or print what would run on each host; returns the exit code."""
+    job = launcher_api.job_from(options, command, launcher_api.hosts_now(options))
+    reach = SshOptions(job.python, job.ssh_port, options.link_timeout, checks_host_keys=not options.no_host_key_check)
+    if not options.dry_run:
+        launcher_api.require_outside_job()
+        return run(job, reach)
+    require_runnable(job, os.environ)
+    sys.stdout.write(preview(job, reach, is_this_machine, os.environ, os.getcwd()))
+    return 0
+
+
+LAUNCHER = launcher_api.Launcher(
+    "workers on your hosts, over ssh, without MPI; restarts them: -H node1:4,node2:4",
+    (
+        *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT),
+        *(*groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
+        groups.seconds(
+            "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
+        ),
+        groups.option("--no-host-key-check", action="store_true", help="don't check host keys; unsafe"),
+    ),
+    start,
+    takes_hosts=True,
+)
 
 
 def run(job: JobSpec, options: SshOptions) -> int:

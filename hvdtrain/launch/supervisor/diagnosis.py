@@ -2,7 +2,7 @@
 
 import re
 import signal
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 
@@ -20,6 +20,7 @@ _SHOWN_CHARACTERS = 300
 _CRASHED_THREAD = "Current thread 0x"
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSE_CHARACTERS = 300
+_QUOTED_RANKS = 4  # of those that never came
 _MISSING = "Missing ranks:"
 _MISSING_RANK = re.compile(r"(\d{1,6}): \[")
 
@@ -88,6 +89,20 @@ def diagnose(
     if root.code in (USAGE, 130, 143):
         return JobOutcome(root.code, root.rank, message)
     return JobOutcome(max(root.code, 1), root.rank, message, may_restart=True)
+
+
+def start_timed_out(
+    workers: Sequence[WorkerState], there: Iterable[Container[int]], seconds: float, held: Container[int]
+) -> JobOutcome:
+    """The outcome where not all ranks have met in time; `there` has those that got so far, the furthest first."""
+    missing = [worker for worker in workers if worker.end is None]
+    for ranks in there:
+        missing = [worker for worker in missing if worker.rank not in ranks] or missing
+    named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in missing)
+    words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in missing[:_QUOTED_RANKS]]
+    fact = f"hvdtrain launch: {named} did not join the other ranks within {seconds:g} seconds."
+    hint = "HINT: if it only needs longer to begin, give --start-timeout more seconds."
+    return JobOutcome(1, missing[0].rank, "\n".join([fact, *words, hint]), may_restart=True)
 
 
 def _failed_alike(worker: WorkerState, other: WorkerState) -> bool:

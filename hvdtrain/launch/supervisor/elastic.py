@@ -7,12 +7,14 @@ After a request to stop, those that are left after a loss form one more world, w
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.supervisor.departures import Departures
-from hvdtrain.launch.supervisor.diagnosis import USAGE, cause_in, report
+from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, cause_in, report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
 from hvdtrain.launch.supervisor.losses import Losses
 from hvdtrain.launch.supervisor.newcomers import Newcomers
@@ -39,6 +41,7 @@ class Elastic:
         departures: the workers that are to end.
     """
 
+    may_be_alone: ClassVar = True
     limits: ElasticLimits
     workers: list[WorkerState]
     launcher: ElasticLauncher
@@ -89,6 +92,15 @@ class Elastic:
         self._lost(number)
         return True
 
+    def hear(self, number: int, message: Mapping[str, Any]) -> None:
+        """Take what a worker says (`hvdtrain.world_channel`)."""
+        if isinstance(message.get("ready"), int):
+            self.ready(number, message["ready"])
+        elif "trains" in message:
+            self.trains(message["trains"])
+        elif "fixed" in message:
+            self._is_fixed = True
+
     def ready(self, number: int, world: int) -> None:
         """A worker has left `world`, and waits for the next one."""
         if self._leave_code is not None:
@@ -103,14 +115,28 @@ class Elastic:
         """A worker begins with the updates of that world."""
         self._trains = self._trains or world == self._world
 
-    def fix(self) -> None:
-        """A worker cannot leave its world, so this one is the last of this start."""
-        self._is_fixed = True
-
     def stop(self) -> None:
         """The job was asked to stop: nobody joins any more. The members know it, and end when they have saved."""
         self.losses.is_stopping, self._least = True, 1
         self._newcomers.dismiss(list(self._newcomers))
+
+    @property
+    def server(self) -> RendezvousServer:
+        """Where the newest world meets."""
+        return self.launcher.server
+
+    def with_losses(self, outcome: JobOutcome) -> JobOutcome:
+        """The outcome, and what was mended before."""
+        return replace(outcome, mended=self.losses.mended, first_cause=self.losses.cause)
+
+    def overdue(self) -> list[int]:
+        """As `Departures.overdue`."""
+        return self.departures.overdue()
+
+    def next_deadline(self, may_change: bool) -> float | None:
+        """When `overdue` is to be called at the latest, and `act`, where the workers may change."""
+        times = [self.departures.deadline, self.deadline if may_change else None]
+        return min((at for at in times if at is not None), default=None)
 
     @property
     def deadline(self) -> float | None:

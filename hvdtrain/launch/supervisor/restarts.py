@@ -12,6 +12,7 @@ from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.losses import TOLD_CAUSES
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.world_channel import continues_itself
 
 MAX_BACKOFF_SECONDS = 60.0
 
@@ -81,16 +82,13 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
 
 
 def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The command that continues: once there is a checkpoint, any other `--resume` must give way to it.
-
-    `exists` tells whether there is a file of that path, relative to where workers start.
-    """
+    """The command that continues; `exists` tells whether there is a file, relative to where workers start."""
     folder = given(command, "output-dir") if trains(command) else None
     if folder is None:
         return command
-    began_elsewhere = given(command, "resume") not in (None, "auto", "never")
-    has_checkpoint = began_elsewhere and exists(str(Path(folder) / "checkpoints" / "latest"))
-    return command if began_elsewhere and not has_checkpoint else (*command, "--resume", "auto")
+    latest = str(Path(folder) / "checkpoints" / "latest")
+    continues = continues_itself(given(command, "resume"), lambda: exists(latest))
+    return (*command, "--resume", "auto") if continues else command
 
 
 def require_changes_possible(job: JobSpec) -> None:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.formats.tfrecord import FOOTER, HEADER, length_crc, masked_crc
 from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.yaml_file import dump_values

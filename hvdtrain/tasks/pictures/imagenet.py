@@ -10,6 +10,7 @@ from data_sharding.augment import horizontal_flip
 from data_sharding.errors import MissingDataError
 from data_sharding.formats import class_names
 from data_sharding.formats.image_folder import ImageFolderFormat
+from data_sharding.storage import is_remote
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import TaskDefaults
@@ -127,7 +128,7 @@ def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Cat
     """What is in a folder of that name, if there is one; behind a URL, if there are photos."""
     root = data.path(name)
     folders = ImageFolderFormat(root=root, classes=classes)
-    if "://" not in root:
+    if not is_remote(root):
         return data.catalog(name, format=folders) if Path(root).is_dir() else None
     try:
         return data.catalog(name, format=folders)

@@ -8,6 +8,7 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
+from data_sharding.storage import is_remote
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 
@@ -44,7 +45,7 @@ def folder_with(data: DataAccess, origin: Origin) -> str:
         UsageError: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
     """
     root = data.path("")
-    if "://" in root:
+    if is_remote(root):
         return root
     by_hand = f"unpack {origin.archives} from {origin.url} in it"
     if data.download and _present(root, origin) is None:

@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 
-from hvdtrain.cli.launch.launchers import LAUNCHERS
+from hvdtrain.cli.launch.launchers import BUILT_IN
 from hvdtrain.cli.main import COMMANDS, main
 
 
@@ -33,7 +33,7 @@ def page(argv: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    words = [[], *commands(COMMANDS), *(["launch", name] for name in LAUNCHERS)]
+    words = [[], *commands(COMMANDS), *(["launch", name] for name in BUILT_IN)]
     argvs = [*([*one, "--help"] for one in words), ["--help-all"], ["train", "--help-all"], ["--print-config"]]
     pages = {" ".join(argv): page(argv) for argv in argvs}
     json.dump({"optimize": sys.flags.optimize, "pages": pages}, sys.stdout)

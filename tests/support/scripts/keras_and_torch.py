@@ -22,8 +22,7 @@ from hvdtrain.adapters.keras.update import KerasWeightAverage
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.adapters.torch import update as torch_update
 from hvdtrain.algorithms.loss_scale import LossScale
-from hvdtrain.config.optimizer_options import settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.models.keras import zoo as keras_zoo
@@ -105,7 +104,7 @@ def test_settings_are_kept_for_a_thousand_updates() -> None:
     step_keras = traced(model, optimizer_of(model, options))
     for step in range(1000):
         step_keras([tf.constant(g) for g in gradients_at(step, given_)], tf.constant(warm_up(step)))
-    chosen = settings_of(options)
+    chosen = optimizer_settings(options)
     for variable, (weight, gradients) in zip(model.trainable_variables, given_, strict=True):
         of_it = chosen.for_exempt() if len(variable.shape) == 1 else chosen
         expected = train_by_rules(of_it, warm_up, weight, gradients)

@@ -21,9 +21,9 @@ import numpy as np
 import hvdtrain
 from hvdtrain import events
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.run.start import open_adapter
 from hvdtrain.topology import Topology
 
 own: Any = import_module("user_code_torch" if sys.argv[1] == "torch" else "user_code_keras")

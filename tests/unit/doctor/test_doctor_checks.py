@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
 from hvdtrain.doctor.gpu import gpu_findings
+from hvdtrain.doctor.job_environment import environment_findings, process_findings
 from hvdtrain.doctor.machine import machine_findings
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.software import horovod_findings, mpi_findings, version_findings
-from hvdtrain.doctor.variables import environment_findings, process_findings
 
 Hosts = dict[str, dict[str, Any]]
 Healthy = Callable[..., Hosts]

@@ -11,7 +11,7 @@ from support.report_runs import write_run
 from support.runs import result_of
 
 from hvdtrain.cli.main import main
-from hvdtrain.run.closing_table import write_report
+from hvdtrain.run.ending import write_report
 
 
 def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,8 @@ from hvdtrain.plan.candidates import COUNTS, candidates, recommended
 from hvdtrain.plan.check_predictions import Verified, config_of, measured_best
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import Cluster, Layers, LinkModel, Workload
-from hvdtrain.plan.plan import Plan, predicted_plan
 from hvdtrain.plan.plan_files import require_folder, write_plan
+from hvdtrain.plan.predicted_plan import Plan, predicted_plan
 from hvdtrain.tasks.torch import TorchDigits
 
 LAYERS = [Layers(1e-4, 2e-4, 4e6, 1e6, 1e5) for _ in range(8)]

@@ -11,7 +11,7 @@ from support.commands import Ended, Forker
 from support.runs import result_of
 
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.result import how_to_continue
+from hvdtrain.run.ending import how_to_continue
 
 OWN_TASK = """
 import os, signal, threading

@@ -18,7 +18,7 @@ from support.commands import Ended, Forker, tree
 from support.event_files import shown_scalars
 from support.runs import lines_of, result_of
 
-from data_sharding.formats.tfrecord_framing import HEADER
+from data_sharding.formats.tfrecord import HEADER
 
 MODEL = "checkpoints/step_00000002/model.safetensors"
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]

@@ -233,6 +233,6 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_training_starts_from_one_thing() -> None:
-    with pytest.raises(UsageError, match="--init-weights a.pt and --resume RUN are both given"):
+    with pytest.raises(UsageError, match="--init-weights a.pt is given with --resume RUN"):
         RunConfig(init_weights="a.pt", resume="RUN")
     assert RunConfig(init_weights="a.pt", resume="never").init_weights == "a.pt"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from hvdtrain.adapters.torch.device import low_precision
-from hvdtrain.adapters.torch.measurement import Measurement
+from hvdtrain.adapters.torch.passes import Measurement
 from hvdtrain.adapters.torch.pipeline.chain import Chain
 from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
 from hvdtrain.config.training_options import Precision

@@ -16,8 +16,7 @@ from hvdtrain.adapters.step_timer import Laps
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
-from hvdtrain.adapters.torch.measurement import Measurement
-from hvdtrain.adapters.torch.passes import Draws
+from hvdtrain.adapters.torch.passes import Draws, Measurement
 from hvdtrain.adapters.torch.pipeline.chain import chain_of
 from hvdtrain.adapters.torch.pipeline.stage_boundaries import HorovodLink, Link, LocalLink, MpiLink
 from hvdtrain.adapters.torch.pipeline.staged_model import StagedModel, keep_stages
@@ -27,7 +26,7 @@ from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, in_slots
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.comm.stage_groups import mpi_world, process_set_of
+from hvdtrain.comm.process_sets import mpi_world, process_set_of
 from hvdtrain.comm.torch_binding import TorchBinding
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
@@ -178,7 +177,14 @@ def _names_on_all(topology: Topology) -> Callable[[Sequence[str]], Sequence[str]
 
 
 def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequence[int]) -> list[float]:
-    """See `adapters.open.time_message`. Half of the time until a message has come back, the median of several."""
+    """Seconds in which a message of each size gets from a rank to its neighbour, as between stages. Collective.
+
+    Half of the time until a message has come back, the median of several.
+
+    Args:
+        topology: of an even number of workers, whose process sets have been formed.
+        sizes: bytes, multiples of 4.
+    """
     before, after = _rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
     times = []
     for size in sizes:

@@ -12,10 +12,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.step_timer import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
-from hvdtrain.adapters.torch.light_calls import backward
-from hvdtrain.adapters.torch.measure_sums import MeasureTotals
-from hvdtrain.adapters.torch.measurement import Measurement, Rows
-from hvdtrain.adapters.torch.passes import Draws
+from hvdtrain.adapters.torch.passes import Draws, Measurement, MeasureTotals, Rows, backward
 from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
 from hvdtrain.adapters.torch.pipeline.stage_boundaries import Link
 from hvdtrain.adapters.torch.update import Update

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.tfrecord_framing import masked_crc, payload_crcs
+from data_sharding.formats.tfrecord import masked_crc, payload_crcs
 
 
 def write(path: Path, records: list[bytes]) -> Path:

@@ -13,7 +13,7 @@ import pytest
 
 import data_sharding as ds
 from data_sharding.formats.cifar10 import Cifar10Format
-from data_sharding.formats.image_folder import ImageFolderFormat, rooted
+from data_sharding.formats.image_folder import ImageFolderFormat
 from data_sharding.formats.mnist import MnistFormat
 from data_sharding.formats.numpy_arrays import NumpyFormat
 from data_sharding.formats.parquet import ParquetFormat
@@ -108,7 +108,7 @@ def test_an_epoch_has_every_record_with_its_label(written: Written) -> None:
     folder, record_format, expected = written
     assert format_of(folder) == record_format
     catalog = ds.Catalog.index(folder, check_data=True)
-    assert catalog.format == rooted(record_format, folder)
+    assert catalog.format == record_format.for_paths(folder)
     assert read_through_plan(catalog) == expected
 
 

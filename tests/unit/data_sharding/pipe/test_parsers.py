@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import data_sharding as ds
 from data_sharding.formats.record_format import FrameError
-from data_sharding.formats.tfrecord_framing import FOOTER, HEADER, length_crc, masked_crc
+from data_sharding.formats.tfrecord import FOOTER, HEADER, length_crc, masked_crc
 from data_sharding.pipe.parsers import FrameParser, Framing, parser_for
 
 MAGIC = struct.pack("<I", 0xCED7230A)

@@ -28,7 +28,7 @@ from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.input_files import find_files
 from data_sharding.storage.redaction import redacted, redacted_values, without_secrets
 from data_sharding.storage.remote import stat_remote
-from data_sharding.storage.retry import RetryPolicy
+from data_sharding.storage.remote_filesystem import RetryPolicy
 
 HASTY = RetryPolicy(request_s=2.0, attempts=2, pause_s=0.05, total_s=5.0)
 

@@ -23,7 +23,7 @@ from data_sharding.plan.summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.byte_source import SpanRequest, read_spans
 from data_sharding.storage.remote import open_remote, stat_remote, verify_remote
-from data_sharding.storage.retry import RetryPolicy
+from data_sharding.storage.remote_filesystem import RetryPolicy
 
 HASTY = RetryPolicy(request_s=2.0, attempts=3, pause_s=0.05, total_s=10.0)
 
