@@ -1,7 +1,8 @@
 """How long each test takes: noted by every run, and compared with what is committed in tests/durations.json.
 
-tests/conftest.py takes the hooks from here. A run of pytest notes its tests' seconds in .pytest_cache/durations, a file
+tests/conftest.py uses the plugin `Noting`. A run of pytest notes its tests' seconds in .pytest_cache/durations, a file
 for each folder of tests; `make test` lists in the end which grew most, and `make durations` makes the reference anew.
+Workers of pytest-xdist begin with the files that take longest by the reference.
 """
 
 from __future__ import annotations
@@ -63,6 +64,17 @@ class Noting:
         wall, cpu = self._taken.get(report.nodeid, Taken(0.0, 0.0))
         self._taken[report.nodeid] = Taken(wall + report.duration, cpu + getattr(report, "cpu_seconds", 0.0))
 
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """With several workers, files go to them in the order of collection, and not by how many tests they have."""
+        if hasattr(config.option, "loadscopereorder"):
+            config.option.loadscopereorder = False
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item], config: pytest.Config) -> None:
+        """The longest files first: started last, one of them would keep one worker busy in the end."""
+        if hasattr(config, "workerinput"):
+            seconds = seconds_of_files(reference())
+            items.sort(key=lambda item: -seconds.get(_file(item.nodeid), 0.0))
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         in_worker = hasattr(session.config, "workerinput")  # of pytest-xdist
         in_test = not session.config.pluginmanager.hasplugin("cacheprovider")  # which runs tests by itself
@@ -95,12 +107,18 @@ def _children(process: str) -> list[str]:
 
 
 def note(taken: Durations) -> None:
-    """Keep them, beside those of tests that did not run now."""
+    """Keep them, beside those of files that did not run now."""
     NOTED.mkdir(parents=True, exist_ok=True)
-    for folder in {_folder(test) for test in taken}:
+    ran = set(map(_file, taken))
+    for folder in set(map(_folder, taken)):
         path = NOTED / f"{folder}.json"
-        kept = _read(path) | {test: seconds for test, seconds in taken.items() if _folder(test) == folder}
-        _write(path, {test: seconds for test, seconds in kept.items() if (ROOT / test.partition("::")[0]).exists()})
+        kept = {test: seconds for test, seconds in _read(path).items() if _file(test) not in ran}
+        now = kept | {test: seconds for test, seconds in taken.items() if _folder(test) == folder}
+        _write(path, {test: seconds for test, seconds in now.items() if (ROOT / _file(test)).exists()})
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _folder(test: str) -> str:
@@ -129,6 +147,13 @@ def noted(since: float = 0.0) -> Durations:
 
 def reference() -> Durations:
     return _read(REFERENCE)
+
+
+def seconds_of_files(durations: Durations) -> dict[str, float]:
+    seconds: dict[str, float] = {}
+    for test, taken in durations.items():
+        seconds[_file(test)] = seconds.get(_file(test), 0.0) + taken.wall
+    return seconds
 
 
 def grown(now: Durations, before: Durations) -> list[str]:

@@ -18,27 +18,6 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THR
     os.environ.setdefault(_variable, "1")
 
 
-# Files that take 10 s and more, the longest first: started last, one of them would keep one worker busy in the end.
-LONGEST = [
-    *["weights_across", "both_frameworks", "keras_activation_checkpointing", "picture_commands", "decode_processes"],
-    *["keras_optimizers", "training_runs", "sagemaker_submit", "resume_anywhere", "torchvision_import", "env_command"],
-    *["launch/test_command", "stateful_dataloader", "train_call", "imports", "packaging"],
-]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """With several workers, files go to them in the order of collection, and not by how many tests they have."""
-    config.option.loadscopereorder = False
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first."""
-    suffixes = [f"{name}.py" for name in LONGEST]
-    paths = {item.path: str(item.path) for item in items}
-    places = {path: [not text.endswith(suffix) for suffix in suffixes] for path, text in paths.items()}
-    items.sort(key=lambda item: places[item.path])
-
-
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     """22 records to train on and 9 to validate on: with a global batch of 8, 3 steps an epoch, the last one ragged."""
