@@ -9,9 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.jobs import INTERVAL, RECORD_VARIABLE, Job
-
-ENDLESS = ("--epochs", "5000", "--checkpoint-interval", str(INTERVAL))
+from support.jobs import ENDLESS, RECORD_VARIABLE, Job
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.jobs import INTERVAL, Job
+from support.jobs import ENDLESS, INTERVAL, Job
 from support.process_table import command_of
 from support.runs import latest_checkpoint
 
@@ -96,7 +96,7 @@ def test_a_launcher_that_is_killed_after_its_reaper_takes_its_workers_with_it(st
 
 def test_a_rank_stopped_for_long_is_named_and_the_job_started_again(start: Start, record: Record) -> None:
     """The watchdog of the other one explains; the launcher kills the frozen one and starts both."""
-    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--watchdog", STOPPED_FOR_S)
+    options = (*ENDLESS, "--watchdog", STOPPED_FOR_S)
     job = start("-np", "2", *RESTARTS, options=(*options, "--watchdog-action", "end"))
     job.await_lines()
     job.strike(kill(job.workers()[1], signal.SIGSTOP))
@@ -109,7 +109,7 @@ def test_a_rank_stopped_for_long_is_named_and_the_job_started_again(start: Start
 
 
 def test_a_rank_stopped_for_a_moment_is_waited_for(start: Start, record: Record) -> None:
-    job = start("-np", "2", *RESTARTS, options=("--epochs", "5000", "--checkpoint-interval", "10", "--watchdog", "60"))
+    job = start("-np", "2", *RESTARTS, options=(*ENDLESS, "--watchdog", "60"))
     job.await_lines()
     worker = job.workers()[1]
     job.strike(kill(worker, signal.SIGSTOP))

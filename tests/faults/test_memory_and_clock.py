@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.jobs import Job
+from support.jobs import ENDLESS, WORKERS, Job
 from support.processes import python_path
 from support.runs import lines_of
 
@@ -72,8 +72,10 @@ def test_a_worker_without_memory_is_killed_and_the_report_says_why(
 
 def test_clocks_that_jump_end_nothing(start: Start, record: Record) -> None:
     """The launcher's and all workers': each look at the clock is days away from the one before."""
-    options = ("--epochs", "5000", "--checkpoint-every", "1s", "--watchdog", "60", "--watchdog-action", "end")
-    job = start("-np", "2", "--min-workers", "1", "--max-restarts", "2", options=options, **python_path(JUMPING))
+    options = (*ENDLESS[:-2], "--checkpoint-every", "1s", "--watchdog", "60", "--watchdog-action", "end")
+    job = start(
+        "-np", "2", "--min-workers", "1", "--max-restarts", "2", options=options, **python_path(JUMPING, WORKERS)
+    )
     job.await_lines()
     job.strike(lambda: None)
     job.await_lines(6)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.jobs import RECORD_VARIABLE, Job, undisturbed
+from support.jobs import ENDLESS, RECORD_VARIABLE, Job, undisturbed
 from support.process_table import command_of
 from support.runs import latest_checkpoint, lines_of, result_of
 
@@ -103,7 +103,7 @@ def _last_write(job: Job) -> float:
 
 
 def test_a_decode_process_that_is_killed_fails_its_rank_and_the_job_goes_on(start: Start, record: Record) -> None:
-    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--data.processes", "1")
+    options = (*ENDLESS, "--data.processes", "1")
     job = start("-np", "3", *RESTARTS, "--min-workers", "3", options=options)
     job.await_lines()
     worker = job.workers()[1]
@@ -121,7 +121,7 @@ def test_a_decode_process_that_is_killed_fails_its_rank_and_the_job_goes_on(star
 
 def test_a_pipeline_that_is_killed_goes_on_in_another_division(start: Start, tmp_path: Path) -> None:
     """Two pipelines of two stages lose a worker; one of three stages goes on. The loss is that of the whole model."""
-    parts = ("--checkpoint-interval", "10", "--epochs", "5000", "--parallel.micro-batches", "2")
+    parts = (*ENDLESS[2:], "--parallel.micro-batches", "2")
     job = start("-np", "4", options=(*parts, "--parallel.stages", "2"))
     job.await_lines(2)
     os.kill(job.workers()[3], signal.SIGKILL)
@@ -196,7 +196,7 @@ def test_a_loss_that_is_not_finite_ends_all_with_a_sound_checkpoint(
 def test_a_file_that_changes_while_it_is_used_is_named(start: Start, record: Record, tmp_path: Path) -> None:
     catalog = open_split(DataAccess(None, tmp_path / "cache"), "train")
     data = Path(shutil.copytree(Path(catalog.files[0].path).parent, tmp_path / "data"))
-    job = start("-np", "2", options=("--data.dir", str(data), "--epochs", "5000", "--checkpoint-interval", "10"))
+    job = start("-np", "2", options=(*ENDLESS, "--data.dir", str(data)))
     job.await_lines()
     file = min(data.glob("train-*"))
 

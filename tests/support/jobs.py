@@ -18,6 +18,8 @@ from support.warm.interpreters import with_interpreter
 
 INTERVAL = 10
 """Updates between two checkpoints, where a test asks for no other number."""
+ENDLESS = ("--task", "paced:Digits", "--epochs", "5000", "--checkpoint-interval", str(INTERVAL))
+"""Options of a training for hours that uses little of the processors."""
 WORKERS = Path(__file__).parents[1] / "parallel" / "workers"
 """Tasks and programs of ranks; they can be imported by what `Job` starts."""
 RECORD_VARIABLE = "HVDTRAIN_FAULTS_RECORD"

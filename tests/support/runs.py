@@ -28,8 +28,10 @@ def topology_of_run(folder: Path) -> dict[str, Any]:
 def json_lines(path: Path, **wanted: Any) -> list[Line]:
     """Whole lines so far, none where there is no file. Args: `wanted`: only lines with these values."""
     text = path.read_text() if path.exists() else ""
-    lines: list[Line] = [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]
-    return [line for line in lines if wanted.items() <= line.items()] if wanted else lines
+    hints = [json.dumps(value) for value in wanted.values()]  # most lines need no parsing then
+    written = [line for line in text.rpartition("\n")[0].splitlines() if all(hint in line for hint in hints)]
+    lines: list[Line] = [json.loads(line) for line in written]
+    return [line for line in lines if wanted.items() <= line.items()]
 
 
 def lines_of(folder: Path, **wanted: Any) -> list[Line]:

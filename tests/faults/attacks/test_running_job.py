@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from listening import listening
 from memory import grown_mb
-from support.jobs import Job
+from support.jobs import ENDLESS, WORKERS, Job
 from support.process_table import command_of, environ_of
 from support.processes import python_path
 from trap import Trap
@@ -46,9 +46,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 def start(folder: Path) -> Job:
     (folder / "watched").mkdir()
-    env = {"WATCH_FOLDER": str(folder / "watched"), **python_path(WATCHED), **SECRETS}
+    env = {"WATCH_FOLDER": str(folder / "watched"), **python_path(WATCHED, WORKERS), **SECRETS}
     flags = ["-np", "2", "--min-workers", "1", "--max-restarts", "3"]
-    return Job(folder, flags, ["--epochs", "5000", "--checkpoint-interval", "10"], env)
+    return Job(folder, flags, ENDLESS, env)
 
 
 def events(folder: Path, name: str) -> list[list[str]]:
