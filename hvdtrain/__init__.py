@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
+    from hvdtrain.cli.train_call import train
     from hvdtrain.engine import events
     from hvdtrain.errors import HvdtrainError, UsageError
-    from hvdtrain.run.train_call import train
     from hvdtrain.task import Splits, Task, TaskDefaults
 
 __all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "events", "train"]
@@ -45,7 +45,7 @@ _MODULES = {
     "Task": "hvdtrain.task",
     "TaskDefaults": "hvdtrain.task",
     "events": "hvdtrain.engine.events",
-    "train": "hvdtrain.run.train_call",
+    "train": "hvdtrain.cli.train_call",
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 UNIT = Path("tests/unit")
+SUPPORT = Path("tests/support")
 SMOKE = [UNIT / "topology", UNIT / "config/test_train_config.py", UNIT / "algorithms/test_early_stopping.py"]
 OTHER_ROOMS = {"Dockerfile": "docker", "pyproject.toml": "test_packaging.py", "setup.py": "test_packaging.py"}
 SLOW = [
@@ -39,6 +40,8 @@ def tests_of(path: Path) -> list[Path]:
     """The files and folders of tests that a changed file chooses."""
     if path.is_relative_to(UNIT):
         return _of_test_file(path)
+    if path.is_relative_to(SUPPORT):
+        return _tests_with(path.stem)
     first, *rest = path.with_suffix("").parts
     if first == "hvdtrain":
         candidates = [UNIT / rest[0], UNIT / f"test_{rest[0]}.py"]

@@ -17,11 +17,12 @@ from typing import BinaryIO
 
 PYTHON = shlex.quote(sys.executable)
 BINARIES = os.path.dirname(PYTHON)
-SOURCES = "hvdtrain data_sharding launch docker tests benchmarks examples setup.py"
+SOURCES = "hvdtrain data_sharding launch docker docs tests benchmarks examples setup.py"
 PYTEST = f"{PYTHON} -m pytest --durations 15 --dist loadfile"
 
 PARTS = {
-    "lint": f"{BINARIES}/ruff check {SOURCES} && {BINARIES}/ruff format --check {SOURCES} && {BINARIES}/lint-imports",
+    "lint": f"{BINARIES}/ruff check {SOURCES} && {BINARIES}/ruff format --check {SOURCES} && "
+    f"{BINARIES}/lint-imports && {BINARIES}/codespell",
     "types": f"{BINARIES}/mypy",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
     # Of several ranks, which wait for starts and for each other.

@@ -14,13 +14,13 @@ from typing import cast
 
 from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.drill import Drill, run_drill
-from hvdtrain.chaos.schedule import KINDS, Kind, schedule
+from hvdtrain.chaos.faults import KINDS, Kind, schedule
 from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.cli.tables import print_table
-from hvdtrain.config.option_checks import seconds_of
 from hvdtrain.end_signals import ENDING, exiting_at
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.files import write_json
+from hvdtrain.units import seconds_of
 from hvdtrain.version import versions
 
 _DESCRIPTION = """\

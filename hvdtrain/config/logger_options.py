@@ -1,10 +1,9 @@
 """The options that say where metrics go besides the run folder's own files."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hvdtrain.config.option_checks import NOT_NEGATIVE, refuse_first, require_range
+from hvdtrain.config.option import NOT_NEGATIVE, Group, Options, option
 from hvdtrain.errors import UsageError, did_you_mean
 
 LOGGERS: Final = ("tensorboard", "wandb", "mlflow")
@@ -12,53 +11,43 @@ LOGGERS: Final = ("tensorboard", "wandb", "mlflow")
 
 
 @dataclass(frozen=True)
-class LoggerOptions:
-    """Where metrics go.
+class LoggerOptions(Options):
+    """Where metrics go."""
 
-    Args:
-        loggers: give the metrics to these programs too: tensorboard, wandb, mlflow, several with commas, or none; auto
-            means tensorboard if it is installed.
-        logger_histograms: epochs between two histograms of the weights in TensorBoard; 0 writes none.
-        logger_pictures: records whose pictures TensorBoard shows at the begin of each epoch, as the model gets them; 0
-            writes none.
-    """
-
-    loggers: str = "auto"
-    logger_histograms: int = 0
-    logger_pictures: int = 0
+    loggers: str = option("auto", Group.METRICS, metavar="{auto,none,NAME,...}").help("""also send the metrics to
+        these programs: tensorboard, wandb, mlflow, several with commas, or none; auto means tensorboard if it is
+        installed.""")
+    logger_histograms: int = option(0, Group.METRICS, must=NOT_NEGATIVE, example="1").help(
+        "epochs between two histograms of the weights in TensorBoard; 0 writes none."
+    )
+    logger_pictures: int = option(0, Group.METRICS, must=NOT_NEGATIVE, example="8").help("""number of pictures that
+        TensorBoard shows at the beginning of each epoch, as the model receives them; 0 writes none.""")
 
     def __post_init__(self) -> None:
-        require_range(self, NOT_NEGATIVE, {"logger_histograms": "1", "logger_pictures": "8"})
+        super().__post_init__()
         names = named_loggers(self)
-        refuse_first([_alone(names)])
+        alone = next((name for name in names if name in ("auto", "none")), "")
+        if alone and len(names) > 1:
+            others = ",".join(name for name in names if name not in ("auto", "none"))
+            raise UsageError(
+                f"--loggers is {','.join(names)}.",
+                f"{alone} is given alone: it stands for all loggers.",
+                f"give --loggers {others or 'none'}.",
+            )
         unknown = next((name for name in names if name not in LOGGERS), None)
         if unknown is not None:
             raise UsageError(
                 f"--loggers is {self.loggers!r}, and there is no logger {unknown!r}.",
-                "What is not there can be given nothing.",
+                "What is not there cannot receive anything.",
                 did_you_mean(unknown, [*LOGGERS, "auto", "none"]),
             )
-        refuse_first(
-            [
-                (
-                    count and self.loggers != "auto" and "tensorboard" not in names,
+        for what, count in (("histograms", self.logger_histograms), ("pictures", self.logger_pictures)):
+            if count and self.loggers != "auto" and "tensorboard" not in names:
+                raise UsageError(
                     f"--logger-{what} {count} is given with --loggers {self.loggers}.",
-                    f"Only TensorBoard is given {what}.",
+                    f"Only TensorBoard receives {what}.",
                     f"give --loggers {','.join(['tensorboard', *names])}, or leave --logger-{what} out.",
                 )
-                for what, count in (("histograms", self.logger_histograms), ("pictures", self.logger_pictures))
-            ]
-        )
-
-
-def _alone(names: Sequence[str]) -> tuple[object, str, str, str]:
-    alone = next((name for name in names if name in ("auto", "none")), "")
-    return (
-        alone and len(names) > 1,
-        f"--loggers is {','.join(names)}.",
-        f"{alone} is given alone: it stands for all loggers.",
-        f"give --loggers {','.join(name for name in names if name not in ('auto', 'none')) or 'none'}.",
-    )
 
 
 def named_loggers(options: LoggerOptions) -> tuple[str, ...]:

@@ -1,20 +1,18 @@
 """The help of `hvdtrain train`, for users: the first options, all of them in groups, one text per key.
 
-The texts are those of the config classes' docstrings. Imports no parser, so that a page is there at once.
+The texts are those of the options' declarations. It imports no parser, so that a page is printed at once.
 """
 
 import re
 import textwrap
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, get_args
 
-import docstring_parser
-
-from hvdtrain.config.docstrings import docstring_of
+from hvdtrain.config.option import Group, Options, declarations
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 
@@ -22,42 +20,6 @@ FIRST: Final = tuple(
     ["task", "model", "data.dir", "framework", "epochs", "batch_size", "lr", "output_dir", "resume", "config"]
 )
 """What people need first."""
-
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Task and model": ("task", "model", "task_args", "framework", "init_weights", "init_weights_exclude"),
-    "Data": tuple(f"data.{field.name}" for field in fields(DataConfig)),
-    "Length and batches": (
-        *("epochs", "max_steps", "max_time", "batch_size", "global_batch_size", "accumulate_steps", "steps_per_call"),
-    ),
-    "Optimizer": (
-        *("optimizer", "momentum", "nesterov", "beta1", "beta2", "eps", "weight_decay", "decay_norm_and_bias"),
-        *("trust_coefficient", "ema_decay"),
-    ),
-    "Learning rate": (
-        *("lr", "lr_scaling", "reference_batch_size", "warmup_epochs", "lr_schedule", "lr_power", "lr_min"),
-        *("lr_milestones", "lr_gamma"),
-    ),
-    "Precision, memory and speed": ("precision", "activation_checkpointing", "compile", "channels_last"),
-    "Gradients and communication": (
-        *("max_grad_norm", "sync_batch_norm", "compression", "powersgd_rank", "reduce_op", "sync_every"),
-        *("gradient_sync", "shard", "process_sets", "sparse_gradients", "bucket_cap_mb", "tune", "data_parallel"),
-        *("stall_timeout", "watchdog", "watchdog_action"),
-    ),
-    "Model in stages": tuple(f"parallel.{field.name}" for field in fields(ParallelOptions)),
-    "Validation and stopping": (*("best_metric", "best_mode", "early_stopping_patience", "early_stopping_min_delta"),),
-    "Checkpoints and resume": (
-        *("output_dir", "resume", "keep_checkpoints", "checkpoint_interval", "checkpoint_every", "mtbf"),
-        *("checkpoint_mode", "checkpoint_overlap", "checkpoint_url", "checkpoint_writers", "checkpoint_failure"),
-        "check_weights_every",
-    ),
-    "Metrics": ("loggers", "logger_histograms", "logger_pictures", "log_grad_norm"),
-    "Repeatability": ("seed", "deterministic"),
-    "Output and help": (
-        *("config", "print_config", "dry_run", "log_interval", "progress", "report", "log_level"),
-        *("trace", "debug", "help", "help_all"),
-    ),
-}
-"""Every option is in one of them."""
 
 _EXAMPLES: Final = """\
 Examples:
@@ -78,57 +40,34 @@ _NOT_IN_CONFIG: Final = {
     "help": ("", "show the first options and the groups."),
     "help_all": ("", "show all options."),
 }
-_METAVARS: Final = {
-    "task": "NAME|MODULE:CLASS",
-    "model": "NAME",
-    "framework": "{auto,torch,tensorflow}",
-    "data.dir": "DIR",
-    "data.pipe_dir": "DIR",
-    "data.pipe_plan": "FILE",
-    "max_time": "TIME",
-    "checkpoint_every": "{TIME,auto}",
-    "checkpoint_url": "URL",
-    "mtbf": "TIME",
-    "watchdog": "{auto,never,TIME}",
-    "output_dir": "DIR",
-    "resume": "{auto,never,PATH}",
-    "init_weights": "PATH",
-    "init_weights_exclude": "NAMES",
-    "lr_milestones": "NUMBER,...",
-    "best_metric": "NAME",
-    "process_sets": "{node,RANKS}",
-    "parallel.devices": "DEVICE,...",
-    "parallel.micro_batches": "{auto,N}",
-    "parallel.cuts": "LAYER,...",
-    "trace": "{FIRST:LAST,N}",
-    "loggers": "{auto,none,NAME,...}",
-}
 _WIDTH: Final = 100
 _COLUMN: Final = 32
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the config as people see it.
+    """One key of the config as people see it."""
 
-    Attributes:
-        metavar: what its option takes, "" for a switch.
-        about: one sentence with the default, where it has one.
-    """
-
-    metavar: str
-    about: str
+    name: str  # "lr", "data.dir"
+    metavar: str  # what its option takes, "" for a switch
+    about: str  # one sentence with the default, where it has one
+    group: Group  # its heading
 
 
 @cache
 def keys() -> Mapping[str, Key]:
     """All keys by name, "data.dir" for those of the data."""
-    groups = {"data": DataConfig, "parallel": ParallelOptions}
-    own = _keys_of(TrainConfig, "")
-    for name, kind in groups.items():
-        own = {**own, **_keys_of(kind, f"{name}.")}
-        own.pop(name)
-    return MappingProxyType(own)
+    kinds = (TrainConfig, DataConfig, ParallelOptions)
+    return MappingProxyType({key.name: key for kind in kinds for key in _keys_of(kind)})
+
+
+@cache
+def groups() -> Mapping[str, tuple[str, ...]]:
+    """The headings of the help, and the names of the options below each."""
+    names = {group.value: [key.name for key in keys().values() if key.group is group] for group in Group}
+    output = names[Group.OUTPUT.value]
+    output[:] = ["config", "print_config", *output, "help", "help_all"]
+    return MappingProxyType({heading: tuple(members) for heading, members in names.items()})
 
 
 def option_of(key: str) -> str:
@@ -143,21 +82,21 @@ def first_options() -> str:
 
 def train_page() -> str:
     """`hvdtrain train --help`."""
-    groups = "".join(f"  {name:28} {_some(members)}\n" for name, members in GROUPS.items())
+    listed = "".join(f"  {name:28} {_some(members)}\n" for name, members in groups().items())
     return (
         "usage: hvdtrain train [OPTIONS]\n\nTrain a task on as many workers as the launcher started.\n\n"
         f"{_EXAMPLES}\n{first_options()}\n"
-        f"All options, which `hvdtrain train --help-all` explains:\n{groups}\n{_EXIT_CODES}\n"
+        f"All options, which `hvdtrain train --help-all` explains:\n{listed}\n{_EXIT_CODES}\n"
     )
 
 
 def all_page() -> str:
     """`hvdtrain train --help-all`."""
-    groups = "\n".join(f"{name}:\n{_rows(members)}" for name, members in GROUPS.items())
+    explained = "\n".join(f"{name}:\n{_rows(members)}" for name, members in groups().items())
     return (
         "usage: hvdtrain train [OPTIONS]\n\n"
         "Options may be written with - or _. Each is a key of --config's YAML file too.\n\n"
-        f"{groups}\n{_EXIT_CODES}\n"
+        f"{explained}\n{_EXIT_CODES}\n"
     )
 
 
@@ -178,24 +117,18 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {"-h": train_page, "--help": tra
 """Options that print a page of help for `hvdtrain train`."""
 
 
-def _keys_of(kind: type[Any], prefix: str) -> dict[str, Key]:
-    texts: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        for told in docstring_parser.parse(docstring_of(base)).params:
-            texts[told.arg_name] = " ".join((told.description or "").split())
+def _keys_of(kind: type[Options]) -> Iterator[Key]:
     hints = typing.get_type_hints(kind)
-    return {prefix + f.name: _key(prefix + f.name, hints[f.name], f.default, texts[f.name]) for f in fields(kind)}
-
-
-def _key(name: str, hint: Any, default: Any, text: str) -> Key:
-    if isinstance(default, (str, int, float)) and default is not False and "default:" not in text:
-        shown = f"{default:g}" if isinstance(default, float) else str(default).lower()
-        text = f"{text.removesuffix('.')} (default: {shown})."
-    return Key(_METAVARS.get(name) or _metavar(hint, default), text)
+    for name, declared in declarations(kind):
+        about, default = declared.about, declared.default
+        if isinstance(default, (str, int, float)) and default is not False and "default:" not in about:
+            shown = f"{default:g}" if isinstance(default, float) else str(default).lower()
+            about = f"{about.removesuffix('.')} (default: {shown})."
+        yield Key(kind.prefix + name, declared.metavar or _metavar(hints[name], default), about, declared.group)
 
 
 def _metavar(hint: Any, default: Any) -> str:
-    choices = [one for part in (hint, *get_args(hint)) for one in get_args(part) if isinstance(one, str)]
+    choices = [choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str)]
     if choices:
         return f"{{{','.join(dict.fromkeys(choices))}}}"
     kinds = {hint, *get_args(hint)}

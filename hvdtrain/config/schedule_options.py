@@ -1,48 +1,40 @@
 """The options of the learning-rate schedule, checked, and the schedule that they ask for."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from hvdtrain.algorithms.lr_schedule import Schedule, Shape
-from hvdtrain.config.option_checks import NOT_NEGATIVE, POSITIVE, require_companion, require_range
+from hvdtrain.config.option import NOT_NEGATIVE, POSITIVE, Group, Options, Range, option
 from hvdtrain.errors import UsageError
 
 _POWER = 2.0  # You et al. 2017, arXiv:1708.03888, section 5
 _GAMMA = 0.1  # He et al. 2015, arXiv:1512.03385, section 3.4
-
-_SHAPES_OF: dict[str, tuple[Shape, ...]] = {
-    "lr_power": ("polynomial",),
-    "lr_min": ("cosine", "linear", "polynomial"),
-    "lr_milestones": ("step",),
-    "lr_gamma": ("step",),
-}
-"""Which schedules have each setting."""
+_FACTOR: Final = Range("between 0 and 1", lambda gamma: 0 < gamma < 1)
 
 
 @dataclass(frozen=True)
-class ScheduleOptions:
-    """How the learning rate falls after its warm-up.
+class ScheduleOptions(Options):
+    """How the learning rate falls after its warm-up."""
 
-    Args:
-        lr_schedule: constant; or down to lr_min at the last step by a cosine, a straight line (linear) or a power of
-            the remaining share (polynomial); or step: multiplied by lr_gamma at each of lr_milestones.
-        lr_power: power of polynomial (default: 2).
-        lr_min: learning rate at the end of cosine, linear and polynomial (default: 0).
-        lr_milestones: epochs at which step changes the learning rate, e.g. 30,60,80; fractions of epochs are allowed.
-            Only step needs them.
-        lr_gamma: factor of step at each milestone (default: 0.1).
-    """
-
-    lr_schedule: Shape = "cosine"
-    lr_power: float | None = None
-    lr_min: float | None = None
-    lr_milestones: list[float] | None = None
-    lr_gamma: float | None = None
+    lr_schedule: Shape = option("cosine", Group.LEARNING_RATE).help("""constant; or down to lr_min at the last step by a
+        cosine, a straight line (linear) or a power of the remaining share (polynomial); or step: multiplied by lr_gamma
+        at each of lr_milestones.""")
+    lr_power: float | None = option(None, Group.LEARNING_RATE, must=POSITIVE, example="2").help(
+        "power of polynomial (default: 2)."
+    )
+    lr_min: float | None = option(None, Group.LEARNING_RATE, must=NOT_NEGATIVE, example="1e-5").help(
+        "learning rate at the end of cosine, linear and polynomial (default: 0)."
+    )
+    lr_milestones: list[float] | None = option(None, Group.LEARNING_RATE, metavar="NUMBER,...").help(
+        """epochs at which step changes the learning rate, e.g. 30,60,80; fractions of epochs are allowed. Only
+        step needs them."""
+    )
+    lr_gamma: float | None = option(None, Group.LEARNING_RATE, must=_FACTOR, example="0.1").help(
+        "factor of step at each milestone (default: 0.1)."
+    )
 
     def __post_init__(self) -> None:
-        require_companion(self, "lr_schedule", _SHAPES_OF, "")
-        require_range(self, POSITIVE, {"lr_power": "2"})
-        require_range(self, ("between 0 and 1", lambda gamma: 0 < gamma < 1), {"lr_gamma": "0.1"})
-        require_range(self, NOT_NEGATIVE, {"lr_min": "1e-5"})
+        super().__post_init__()
         if self.lr_schedule == "step":
             _check_milestones(self.lr_milestones or [])
 

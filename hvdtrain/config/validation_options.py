@@ -4,45 +4,28 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hvdtrain.algorithms.early_stopping import EarlyStopping, mode_of
-from hvdtrain.config.option_checks import AT_LEAST_ONE, NOT_NEGATIVE, require_range
+from hvdtrain.config.option import AT_LEAST_ONE, NOT_NEGATIVE, Group, Options, option
 from hvdtrain.errors import UsageError
 
 _DEFAULT_METRIC = "loss"  # as in Keras and Hugging Face's Trainer; every task has it
 
 
 @dataclass(frozen=True)
-class ValidationOptions:
-    """What validation decides.
+class ValidationOptions(Options):
+    """What validation decides."""
 
-    Args:
-        best_metric: the task's metric whose best validation is kept as checkpoints/best, e.g. accuracy (default: loss).
-        best_mode: max, min, or auto: min for names that contain loss, error or perplexity, otherwise max.
-        early_stopping_patience: stop training after this many validations in a row without an improvement of
-            best_metric (default: never).
-        early_stopping_min_delta: gains of this much or less don't reset patience (default: 0).
-    """
-
-    best_metric: str | None = None
-    best_mode: Literal["auto", "min", "max"] = "auto"
-    early_stopping_patience: int | None = None
-    early_stopping_min_delta: float | None = None
-
-    def __post_init__(self) -> None:
-        patience, delta = self.early_stopping_patience, self.early_stopping_min_delta
-        require_range(self, AT_LEAST_ONE, {"early_stopping_patience": "3"})
-        require_range(self, NOT_NEGATIVE, {"early_stopping_min_delta": "0.001"})
-        if delta and patience is None:
-            raise UsageError(
-                f"--early-stopping-min-delta {delta} is given without --early-stopping-patience.",
-                "It would change nothing.",
-                "say how many validations to wait, e.g. --early-stopping-patience 3.",
-            )
-        if self.best_mode != "auto" and self.best_metric is None:
-            raise UsageError(
-                f"--best-mode {self.best_mode} is given without --best-metric.",
-                "Of the loss, which is compared then, the smallest is the best.",
-                "name the metric, e.g. --best-metric accuracy.",
-            )
+    best_metric: str | None = option(None, Group.VALIDATION, metavar="NAME").help(
+        "the task's metric whose best validation is kept as checkpoints/best, e.g. accuracy (default: loss)."
+    )
+    best_mode: Literal["auto", "min", "max"] = option("auto", Group.VALIDATION).help(
+        "max, min, or auto: min for names that contain loss, error or perplexity, otherwise max."
+    )
+    early_stopping_patience: int | None = option(None, Group.VALIDATION, must=AT_LEAST_ONE, example="3").help(
+        "stop training after this many validations in a row without an improvement of best_metric (default: never)."
+    )
+    early_stopping_min_delta: float | None = option(None, Group.VALIDATION, must=NOT_NEGATIVE, example="0.001").help(
+        "gains of this much or less don't reset patience (default: 0)."
+    )
 
 
 def early_stopping_of(options: ValidationOptions) -> EarlyStopping:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from hvdtrain.config.option_help import GROUPS, keys
+from hvdtrain.config.option_help import groups, keys
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 
@@ -20,7 +20,7 @@ _WIDTH: Final = 100
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """The keys of a config file. Raises `UsageError` where it cannot be read, or is no mapping of plain YAML."""
+    """The keys of a config file. Raises `UsageError` where it cannot be read, or is not a mapping of plain YAML."""
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -48,7 +48,7 @@ def dump_config(config: TrainConfig) -> str:
 def commented_config(config: TrainConfig) -> str:
     """As `dump_config`, in the groups of the help, with each key's help before it."""
     values = asdict(config)
-    parts = [_group(name, [key for key in members if key in keys()], values) for name, members in GROUPS.items()]
+    parts = [_group(name, [key for key in members if key in keys()], values) for name, members in groups().items()]
     return "\n".join(parts)
 
 

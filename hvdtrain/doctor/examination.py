@@ -9,13 +9,13 @@ from typing import Any
 
 from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts
 from hvdtrain.doctor.gpu import gpu_findings
+from hvdtrain.doctor.job_environment import environment_findings, process_findings
 from hvdtrain.doctor.machine import machine_findings
 from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces, link_findings, measure_links
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
-from hvdtrain.doctor.variables import environment_findings, process_findings
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts
@@ -33,7 +33,7 @@ _CLOCK_QUESTIONS = 5
 def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     """Examine all hosts. What cannot be examined is a finding; nothing is changed but token files that are removed.
 
-    `say` is told what is going on, in a few words.
+    `say` receives what is going on, in a few words.
     """
     result = DoctorResult()
     with ExitStack() as stack:
@@ -55,13 +55,13 @@ def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
 
 def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
     """Agents on all hosts that can be used; findings on the others."""
-    own = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
-    others = [host.name for host in request.hosts if host.name not in own]
-    refused = {found.host: found for found in check_hosts(others, request.ssh_port, python=request.python)}
-    for host, found in refused.items():
-        result.findings.append(Finding("ssh", "fail", found.message, f"{found.hint}.", host))
+    local_names = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
+    others = [host.name for host in request.hosts if host.name not in local_names]
+    refused = {refusal.host: refusal for refusal in check_hosts(others, request.ssh_port, python=request.python)}
+    for host, refusal in refused.items():
+        result.findings.append(Finding("ssh", "fail", refusal.message, f"{refusal.hint}.", host))
     usable = [host for host in request.hosts if host.name not in refused]
-    started = stack.enter_context(HostAgents(usable, _options(request), own.__contains__, None, _START_SECONDS))
+    started = stack.enter_context(HostAgents(usable, _options(request), local_names.__contains__, None, _START_SECONDS))
     try:
         started.connect_all()
     except UsageError as error:
@@ -228,7 +228,7 @@ def _not_measured(hosts: HostFacts, request: DoctorRequest) -> Finding:
 def _measurable(hosts: HostFacts, request: DoctorRequest, transport: str) -> str | None:
     """The framework to measure with: the one asked for, or the first that has such a Horovod on every host."""
     for name in request.frameworks or FRAMEWORKS:
-        found = [facts["frameworks"].get(name, {}) for facts in hosts.values()]
-        if all((one.get("horovod") or {}).get(transport) for one in found):
+        probes = [facts["frameworks"].get(name, {}) for facts in hosts.values()]
+        if all((probe.get("horovod") or {}).get(transport) for probe in probes):
             return name
     return None

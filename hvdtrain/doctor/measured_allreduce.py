@@ -13,12 +13,12 @@ from typing import Any
 
 from hvdtrain.doctor.allreduce_times import RingModel
 from hvdtrain.doctor.findings import Choice, DoctorRequest, Finding
-from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, WorkerGroup
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup
 from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.units import in_bytes, in_rate, in_seconds
 
 _MARGIN_SECONDS = 15.0
 _START_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""Run a plan, and find the programs that plans need: where they are, and which MPI an mpirun belongs to."""
+"""Run a plan, and find the programs that plans need."""
 
 import os
 import shutil
@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.mpirun import FLAVORS, flavor_of
 from hvdtrain.launch.rendering import LaunchPlan
-
-VERSION_SECONDS = 30.0
 
 
 def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:
     """Write the plan's files here, then become its command: signals and exit code are the launcher's own.
 
-    `overwrite` replaces files that are there and say something else.
-
-    Raises:
-        UsageError: a file or folder cannot be used, or there is no such program; what was written is named.
+    `overwrite` replaces files that are there and say something else. Raises UsageError: a file or folder cannot be
+    used, or there is no such program; what was written is named.
     """
     written = write_files(plan, overwrite)
     program = shutil.which(plan.argv[0])
@@ -63,7 +58,7 @@ def _write(path: Path, text: str, overwrite: bool) -> None:
     path = Path(os.path.realpath(path))  # a link stays one: the file that it leads to is replaced
     if os.path.lexists(path) and not path.is_file():
         raise UsageError(
-            f"{path} is no regular file.", "It would be replaced by one.", "choose another --name, or remove it."
+            f"{path} is not a regular file.", "It would be replaced by one.", "choose another --name, or remove it."
         )
     if path.exists() and not overwrite and path.read_text(errors="replace") != text:
         raise UsageError(
@@ -96,25 +91,3 @@ def path_with(program: str, environ: Mapping[str, str]) -> str:
     """PATH with the folder of `program` first, for programs that look for others beside them."""
     folders = [str(Path(program).parent), *environ.get("PATH", os.defpath).split(os.pathsep)]
     return os.pathsep.join(dict.fromkeys(folders))
-
-
-def mpi_flavor(program: str | None) -> str:
-    """The flavor (see `hvdtrain.launch.mpirun.FLAVORS`) of the mpirun at `program`, by its `--version`.
-
-    Raises:
-        UsageError: there is none, it does not answer, or it is of an MPI not known here.
-    """
-    hint = f"say which it is with --mpi: {', '.join(FLAVORS)}."
-    if program is None:
-        raise UsageError("There is no mpirun here.", "Its options depend on the MPI that it belongs to.", hint)
-    try:
-        done = run_program([program, "--version"], VERSION_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"{program} does not tell its version: {error}.", "Its options depend on it.", hint) from error
-    flavor = flavor_of(done.stdout + done.stderr)
-    if flavor is None:
-        said = (done.stdout + done.stderr).strip().splitlines()[:1] or [f"exit code {done.returncode}"]
-        raise UsageError(
-            f"{program} is of an MPI not known here: {said[0][:120]!r}.", "Its options depend on it.", hint
-        )
-    return flavor

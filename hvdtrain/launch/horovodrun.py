@@ -5,13 +5,20 @@ lines, util/remote.py switches ssh's check of host keys off, mpi_run.py gives Op
 """
 
 import math
+import os
 import re
+from argparse import Namespace
+from dataclasses import replace
 from typing import Literal
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
+from hvdtrain.launch.execute import find_program, path_with
 from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
+from hvdtrain.launch.rendering import SUPERVISED, LaunchPlan, Note, require_supported, shared_notes, worker_variables
+from hvdtrain.launch.ssh.check import require_usable_hosts
 
 Controller = Literal["gloo", "mpi"]
 CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")
@@ -24,16 +31,7 @@ KEPT = (
 """Variables that horovodrun may see: it shows their values to everybody who may list processes."""
 
 _SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
-_UNSUPPORTED = (
-    "time_limit",
-    "min_workers",
-    "max_workers",
-    "max_restarts",
-    "image",
-    "slots_per_host",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*SUPERVISED, "time_limit", "image", "slots_per_host")
 
 
 def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:
@@ -107,3 +105,25 @@ def _notes(job: JobSpec, controller: str) -> tuple[Note, ...]:
     if not job.is_local:
         notes.append(("ssh", "`hvdtrain launch` logs in to all hosts first and wants known keys; horovodrun takes any"))
     return tuple(notes)
+
+
+def _start(options: Namespace, command: tuple[str, ...]) -> int:
+    job = launcher_api.job_from(options, command, launcher_api.hosts_from(options))
+    program = find_program("horovodrun") or "horovodrun"
+    plan = render(job, options.controller, program)
+    if options.controller == "mpi":  # horovodrun calls mpirun by its bare name
+        plan = replace(plan, env={**plan.env, "PATH": path_with(find_program("mpirun") or program, os.environ)})
+    if not options.dry_run:
+        require_usable_hosts(job, "horovodrun", os.environ)
+    return launcher_api.print_or_execute(plan, options.dry_run)
+
+
+LAUNCHER = launcher_api.Launcher(
+    "Horovod's own launcher, over ssh: -H node1:4,node2:4",
+    (
+        *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT, groups.NO_RESTARTS, groups.start_timeout(60.0)),
+        groups.option("--controller", choices=CONTROLLERS, default="gloo"),
+    ),
+    _start,
+    takes_hosts=True,
+)

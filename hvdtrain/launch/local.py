@@ -3,9 +3,11 @@
 import functools
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -13,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
+from hvdtrain.launch.rendering import comment, resource_notes
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
+from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
     require_changes_possible,
@@ -41,22 +47,39 @@ from hvdtrain.world_channel import WORLD_VARIABLE
 LOOPBACK = "127.0.0.1"
 
 
+def start(options: Namespace, command: tuple[str, ...]) -> int:
+    """Run the job that options describe, or print what each worker would run; returns the exit code."""
+    job = launcher_api.job_from(options, command, launcher_api.this_host(options.np))
+    if not options.dry_run:
+        launcher_api.require_outside_job()
+        return run(job)
+    how = ("start", "each is told its rank and where the others are by variables; no ssh, no MPI")
+    print(comment(f"hvdtrain launch local: {job.np} processes, each of them:", (*resource_notes(job), how)))
+    print(shlex.join(job.argv))
+    return 0
+
+
+LAUNCHER = launcher_api.Launcher(
+    "workers on this machine, without ssh and MPI; restarts them",
+    (*groups.JOB, *groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
+    start,
+)
+
+
 def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, str] = os.environ) -> int:
     """Run all workers until they have ended, again after a failure if `job` says so; returns the exit code.
 
     Whatever ends this process, kill -9 too, ends every process of the job.
 
-    The job's hosts are not looked at. `command` is argv of every worker, by default the job's.
-
-    Raises:
-        UsageError: the command cannot be started, or could not be continued by a restart.
-        HvdtrainError: processes cannot be killed, or nobody reads the output.
+    The job's hosts are not looked at. `command` is argv of every worker, by default the job's. Raises UsageError: the
+    command cannot be started, or could not be continued by a restart; HvdtrainError: processes cannot be killed, or
+    nobody reads the output.
     """
     python = shutil.which(job.python) if job.python != "python" else sys.executable
     command = command or (python or job.python, *job.argv[1:])
     require_changes_possible(job)
     command = with_run_folder(command, job.max_restarts) if job.max_restarts else command
-    token = secrets.token_hex(16)
+    token, folder = secrets.token_hex(16), Path(job.working_dir or ".")
     with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper, ExitStack() as outer:
         console, script = Console(inbox), job.host_discovery_script
         is_here = functools.cache(is_this_machine)  # names are resolved once, whatever the script says how often
@@ -66,17 +89,12 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
             console.holding = True
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
-                argv = _continuing(job, command, restarts)
+                argv = command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
                 start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery, is_here)
                 stack.callback(start.close)
                 return start.supervisor(console).run()
 
         return run_with_restarts(attempt, job.max_restarts, job.backoff, console, inbox)
-
-
-def _continuing(job: JobSpec, command: tuple[str, ...], restarts: int) -> tuple[str, ...]:
-    folder = Path(job.working_dir or ".")
-    return command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
 
 
 @dataclass(eq=False)
@@ -108,9 +126,8 @@ class _Start:
             if_it_fails.pop_all()
 
     def supervisor(self, console: Console) -> Supervisor:
-        """What watches over the workers."""
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
-        elastic = None
+        elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:
             self._say = console.say
             elastic = Elastic(ElasticLimits.of(job), workers, self, console.say, self.restarts)
@@ -120,7 +137,6 @@ class _Start:
         return Supervisor([group], workers, console, inbox, start_timeout, job.grace, self.server, elastic)
 
     def start(self, number: int) -> str:
-        """`ElasticLauncher.start`."""
         # Its world will tell it its place. Until then it needs the number of threads that the others have: another one
         # would compute other last bits.
         variables = self._environment(_places(self.job.np)[0]) | {WORLD_VARIABLE: "0"}
@@ -128,13 +144,11 @@ class _Start:
         return ""
 
     def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
-        """`ElasticLauncher.open_world`."""
         self.server = self._open_server(len(numbers))
         common = {**self.server.environment, RESTART_VARIABLE: str(restarts)}
         return [{**place.variables, **common} for place in _places(len(numbers))]
 
     def places(self) -> int:
-        """`ElasticLauncher.places`."""
         if self.discovery is None:
             return self.job.np
         for complaint in self.discovery.take_complaints():
@@ -142,15 +156,12 @@ class _Start:
         return sum(host.slots for host in self.discovery.hosts if self.is_here(host.name))
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
-        """`ElasticLauncher.placed`."""
         return list(numbers[: self.places()])
 
     def tell(self, number: int, order: Mapping[str, Any]) -> None:
-        """`ElasticLauncher.tell`."""
         self._group.tell(number, order)
 
     def kill(self, number: int) -> None:
-        """`ElasticLauncher.kill`."""
         self._group.kill(number)
 
     def close(self) -> None:

@@ -4,29 +4,24 @@ Sources: mpirun(1) of Open MPI 4.1 and 5.0 with `prterun --help`; MPICH's "Using
 "MPI Library Developer Reference", chapters on mpiexec.hydra and its environment variables.
 """
 
-import re
+import os
+from argparse import Namespace
 from dataclasses import dataclass, field
 
-from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
+from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
-
-FLAVORS = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
-"""Name on the command line → name for people."""
+from hvdtrain.launch.mpi_flavor import FLAVORS, mpi_flavor, require_flavor, require_same_mpi
+from hvdtrain.launch.rendering import SUPERVISED, LaunchPlan, Note, require_supported, shared_notes, worker_variables
+from hvdtrain.launch.ssh.check import require_usable_hosts
+from hvdtrain.launch.worker_environment import needed_names
 
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """A question for a password, or a host that is off, would be waited for in silence."""
 
-_UNSUPPORTED = (
-    "min_workers",
-    "max_workers",
-    "max_restarts",
-    "image",
-    "slots_per_host",
-    "start_timeout",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*SUPERVISED, "image", "slots_per_host", "start_timeout")
 
 
 def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
@@ -76,21 +71,6 @@ class MpirunArguments:
     options: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-
-
-def require_flavor(flavor: str) -> None:
-    """Raise UsageError unless `flavor` is one of FLAVORS."""
-    require_choice(f"The MPI is {flavor!r}.", flavor, FLAVORS, "There is none of that name here.")
-
-
-def flavor_of(version_text: str) -> str | None:
-    """The flavor that `mpirun --version` shows; None for an unknown one."""
-    open_mpi = re.search(r"\(Open ?(?:MPI|RTE)\)\s+(\d+)\.", version_text)
-    if open_mpi:
-        return {4: "openmpi4", 5: "openmpi5"}.get(int(open_mpi[1]))
-    if "Intel(R) MPI" in version_text:
-        return "intel"
-    return "mpich" if "HYDRA" in version_text or "MPICH" in version_text else None
 
 
 def mpirun_arguments(job: JobSpec, flavor: str) -> MpirunArguments:
@@ -189,3 +169,36 @@ def _hydra_binding(job: JobSpec, flavor: str, arguments: MpirunArguments) -> Non
         arguments.env.update({"I_MPI_PIN": "1", "I_MPI_PIN_CELL": "core", "I_MPI_PIN_DOMAIN": "omp"})
     else:
         arguments.env["I_MPI_PIN"] = "0"
+
+
+def _start(options: Namespace, command: tuple[str, ...]) -> int:
+    hosts = launcher_api.hosts_from(options)
+    job = launcher_api.job_from(options, command, hosts, env=needed_names(os.environ))
+    program = find_program("mpirun")
+    flavor = options.mpi or mpi_flavor(program)
+    plan = render(job, flavor, program or "mpirun")
+    if not options.dry_run:
+        _require_user(flavor, options.allow_root)
+        require_same_mpi(options.mpi, program)
+        require_usable_hosts(job, "mpirun", os.environ)
+    return launcher_api.print_or_execute(plan, options.dry_run)
+
+
+def _require_user(flavor: str, allow_root: bool) -> None:
+    if flavor.startswith("openmpi") and os.geteuid() == 0 and not allow_root:
+        raise UsageError(
+            "This is root.",
+            "Open MPI refuses to run as root unless it is asked to.",
+            "use an ordinary user, or add --allow-root.",
+        )
+
+
+LAUNCHER = launcher_api.Launcher(
+    "Open MPI 4 and 5, MPICH, Intel MPI",
+    (
+        *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT, groups.NO_RESTARTS),
+        *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+    ),
+    _start,
+    takes_hosts=True,
+)

@@ -4,16 +4,23 @@ Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no lo
 """
 
 import math
+import os
 import re
 import shlex
+from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
+from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments, require_flavor
+from hvdtrain.launch.mpi_flavor import mpi_flavor, require_flavor
+from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
 from hvdtrain.launch.rendering import (
+    ELASTIC,
     LaunchPlan,
     Note,
     comment,
@@ -22,7 +29,8 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import given, trains
+from hvdtrain.launch.supervisor.restarts import option_value, trains
+from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
 MIN_NOTICE_SECONDS = 60
@@ -32,16 +40,7 @@ LAST_SECONDS = 30
 """Between the end of the first worker and that of the last."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
-_UNSUPPORTED = (
-    "hosts",
-    "min_workers",
-    "max_workers",
-    "image",
-    "ssh_port",
-    "start_timeout",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 
 _TRAP = """\
 # When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.
@@ -60,7 +59,7 @@ class SlurmOptions:
     Args:
         inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
             "mpirun".
-        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpirun.FLAVORS`.
+        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpi_flavor.FLAVORS`.
         mpirun: its name or path, where `inner` is that.
         partition, account: where to run and who pays; None: the site's own choice.
     """
@@ -130,7 +129,6 @@ def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
 
 
 def _clock(seconds: int) -> str:
-    """Hours, minutes and seconds, as Slurm writes them."""
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
@@ -147,7 +145,9 @@ def _quoted(path: str) -> str:
 
 def _may_continue(job: JobSpec) -> bool:
     """Whether a second start finds what the first one saved."""
-    if given(job.argv, "output-dir") is not None or (trains(job.argv) and given(job.argv, "config") is None):
+    if option_value(job.argv, "output-dir") is not None or (
+        trains(job.argv) and option_value(job.argv, "config") is None
+    ):
         return True
     if job.max_restarts:
         raise UsageError(
@@ -160,7 +160,7 @@ def _may_continue(job: JobSpec) -> bool:
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
     command = wrap_command((*_starter(job, options), *job.argv))
-    if _may_continue(job) and given(job.argv, "output-dir") is None:
+    if _may_continue(job) and option_value(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:
@@ -210,3 +210,26 @@ def _restart_note(job: JobSpec) -> str:
         return f"at most {job.max_restarts} after failures; any number after the time limit, if the workers have saved"
     # A worker that leaves within the grace time ends the job before Slurm would put it back into the queue.
     return "by Slurm when a node fails; after other failures and preemptions only with --max-restarts"
+
+
+def _start(options: Namespace, command: tuple[str, ...]) -> int:
+    by_mpirun = options.start == "mpirun"
+    job = launcher_api.job_from(options, command, env=needed_names(os.environ) if by_mpirun else ())
+    settings = SlurmOptions(inner=options.start, partition=options.partition, account=options.account)
+    if by_mpirun:
+        program = find_program("mpirun")
+        settings = replace(settings, mpirun=program or "mpirun", flavor=options.mpi or mpi_flavor(program))
+    return launcher_api.print_or_execute(render(job, settings), options.dry_run, options.overwrite)
+
+
+LAUNCHER = launcher_api.Launcher(
+    "an sbatch script with srun, or with MPI",
+    (
+        *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS),
+        *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+        groups.option("--start", choices=INNER, default="srun", help="what starts the workers (default: srun)"),
+        groups.option("--partition"),
+        groups.option("--account"),
+    ),
+    _start,
+)

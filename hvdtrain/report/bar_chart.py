@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hvdtrain.report import palette, wording
+from hvdtrain.report import palette
 from hvdtrain.report.axes import BOTTOM, box, empty_axes
 from hvdtrain.report.markup import Markup, tag
 from hvdtrain.report.svg import drawn
+from hvdtrain.units import in_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,5 +57,5 @@ def _draw_bars(figure: "Figure", height: float, bars: Sequence[Bar], parts: Sequ
         begin = [a + b for a, b in zip(begin, lengths, strict=True)]
     axes.set_yticks(places, [bar.name for bar in bars])
     axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _: wording.compact(value))
+    axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
     axes.set_xlabel("seconds", color=palette.MUTED)

@@ -11,6 +11,7 @@ from hvdtrain.report import palette, wording
 from hvdtrain.report.axes import empty_axes, few_ticks, swatch
 from hvdtrain.report.markup import Markup, details, table, tag
 from hvdtrain.report.svg import drawn
+from hvdtrain.units import in_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +131,7 @@ def _draw(figure: "Figure", lines: Sequence[Line], axis: Axis, marks: Sequence[M
         _draw_curve(axes, line, axis, _POINTS // len(lines) // 4)
     _scale(axes, [point for line in lines for point in line.curve.points(_ROWS)])
     axes.set_xlabel(axis.label, color=palette.MUTED)
-    axes.xaxis.set_major_formatter(lambda value, _: wording.compact(value))
+    axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
 
 
 def _draw_curve(axes: "Axes", line: Line, axis: Axis, buckets: int) -> None:
@@ -179,7 +180,7 @@ def _scale(axes: "Axes", points: Sequence[Point]) -> None:
         middle, room = (min(values) + max(values)) / 2, _LEAST_SPAN * max(map(abs, values)) / 2
         if max(values) - min(values) < 2 * room:  # else ticks differ in digits that no label has
             axes.set_ylim(middle - room, middle + room)
-    axes.yaxis.set_major_formatter(lambda value, _: wording.compact(value))
+    axes.yaxis.set_major_formatter(lambda value, _: in_count(value))
 
 
 def _legend(lines: Sequence[Line], marks: Sequence[Marks]) -> Markup:

@@ -5,18 +5,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hvdtrain.history.values import finite
+from hvdtrain.history.reading import finite
+from hvdtrain.measured import METRICS
+from hvdtrain.units import in_decimal_bytes, in_duration
 
-_PREFIXES: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 NOTHING: Final = "–"
-_TITLES: Final = {
-    "lr": "Learning rate",
-    "grad_norm": "Gradient norm",
-    "samples_per_second": "Throughput",
-    "memory": "Memory of the largest worker, bytes",
-    "device_memory": "GPU memory of the fullest GPU, bytes",
-    "device_use": "Busiest GPU, share of time",
-}
+_TITLES: Final = {metric.name: metric.title for metric in METRICS}
 
 
 def amount(value: float | None) -> str:
@@ -35,37 +29,14 @@ def count(value: float | None) -> str:
     return NOTHING if value is None else f"{value:,.0f}"
 
 
-def compact(value: float) -> str:
-    """A number beside an axis: 0.05, 12, 3.5k, 2M."""
-    for size, prefix in _PREFIXES:
-        if abs(value) >= size:
-            return f"{value / size:.4g}{prefix}"
-    return f"{value:.4g}".replace("e-0", "e-")
-
-
 def seconds(value: float | None) -> str:
-    """A duration: 0.25 ms, 3.2 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
-    if value is None:
-        return NOTHING
-    if value < 1:
-        return f"{value * 1000:.3g} ms" if value > 0 else "0 s"
-    if value < 120:
-        return f"{value:.1f} s" if value < 99.95 else f"{value:.0f} s"
-    for size, unit, smaller, small_unit in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if value >= size:
-            whole, rest = divmod(round(value / smaller), size // smaller)
-            return f"{whole} {unit} {rest} {small_unit}" if rest else f"{whole} {unit}"
-    return f"{value:.0f} s"
+    """A duration: 0.25 ms, 3.2 s, 12 min 5 s, 3 h 20 min, 2 d 4 h; a dash for None."""
+    return NOTHING if value is None else in_duration(value)
 
 
 def size(value: float | None) -> str:
-    """Bytes: 512 B, 1.2 MB, 3.4 GB."""
-    if value is None:
-        return NOTHING
-    if value < 1000:
-        return f"{value:.0f} B"
-    scale, prefix = next(pair for pair in _PREFIXES if value >= pair[0])
-    return f"{value / scale:.1f} {prefix}B"
+    """Bytes: 512 B, 1.2 MB, 3.4 GB; a dash for None."""
+    return NOTHING if value is None else in_decimal_bytes(value)
 
 
 def share(value: float | None) -> str:

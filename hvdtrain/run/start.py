@@ -1,6 +1,7 @@
 """Make the models of all ranks equal before the first step."""
 
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -8,17 +9,19 @@ import numpy as np
 
 from data_sharding.storage import is_remote
 from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
-from hvdtrain.adapters.open import cut_model, open_adapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.named_arrays import State
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.task.task import Task
+from hvdtrain.topology import Topology
 from hvdtrain.weights.initial_weights import initial_state
 
 
@@ -44,12 +47,12 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 def _checkpoint_named(resume: str) -> Checkpoint:
     if not is_remote(resume):
         return checkpoint_at(Path(resume))
-    from hvdtrain.checkpoints.remote_run import checkpoint_behind  # imports fsspec
+    from hvdtrain.checkpoints.remote_folder import checkpoint_behind
 
     return checkpoint_behind(resume, "--resume")
 
 
-def own_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
+def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
     """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one.
 
     With `--checkpoint-url` it may come from there.
@@ -91,6 +94,35 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
     )
 
 
+def open_adapter(
+    task: Task,
+    topology: Topology,
+    seed: int,
+    lr: float,
+    options: TrainingOptions,
+    cuts: Sequence[int] = (),
+    waiting: float = 300.0,
+) -> TunableAdapter:
+    """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now.
+
+    Args:
+        task: the user's task.
+        topology: this process among the others.
+        seed: of initial weights and of all random numbers in the model (dropout).
+        lr: the schedule's peak, with which the task's optimizer is built.
+        options: how weights are updated.
+        cuts: the first link of each stage but the first one, of a model in stages.
+        waiting: seconds that one stage waits for another at most.
+    """
+    if task.framework == "torch":
+        from hvdtrain.adapters.torch.adapter import TorchAdapter
+
+        return TorchAdapter(task, topology, seed, lr, options, cuts, waiting)
+    from hvdtrain.adapters.keras.adapter import KerasAdapter
+
+    return KerasAdapter(task, topology, seed, lr, options)
+
+
 def _cuts(setup: RunSetup, comm: Communicator) -> list[int]:
     """Where the model is cut into stages: rank 0 measures, and tells the others. Collective."""
     if setup.config.parallel.stages == 1:
@@ -109,7 +141,9 @@ def _measured_cuts(setup: RunSetup) -> tuple[list[int], list[str]]:
     assert isinstance(train, CatalogSource)  # see `prepare`
     count = int(setup.config.parallel.micro_batches)  # see `prepare`
     records = np.arange(min(len(train.catalog), max(1, train.global_batch // (train.topology.size * count))))
-    return cut_model(setup.task, setup.config, train.decoded_again(0, records), count)
+    from hvdtrain.adapters.torch.pipeline.cuts import chosen_cuts  # imports torch
+
+    return chosen_cuts(setup.task, setup.config, train.decoded_again(0, records), count)
 
 
 def restore_and_broadcast(
@@ -117,12 +151,12 @@ def restore_and_broadcast(
 ) -> Position:
     """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
     position = checkpoint.position if checkpoint is not None else Position()
-    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    position = Position.from_json(broadcast_json(comm, position.to_json(), "hvdtrain.start.position"))
     if adapter.stage is not None:
         adapter.gather_state(comm, comm.topology.is_root and checkpoint is None)
-    own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
-    state = broadcast_state(comm, own)
-    del own  # a checkpoint's arrays, or views of the adapter's
+    start = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
+    state = broadcast_state(comm, start)
+    del start  # a checkpoint's arrays, or views of the adapter's
     agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
     del state
     weights_in_common(comm, adapter, "Before training")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chromium import Browser, Tab
 from needs import AXE
-from report_runs import usual_lines, write_run
+from support.report_runs import usual_lines, write_run
 
 from hvdtrain.report.page_file import read_runs, write_page
 

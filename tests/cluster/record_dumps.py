@@ -16,8 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-_EMULATION = Path(__file__).parent / "emulation"
-sys.path.insert(0, str(_EMULATION))
+_FOLDER = Path(__file__).parent
+sys.path[:0] = [str(_FOLDER / "emulation"), str(_FOLDER.parent)]
 
 from emulated_hosts import EmulatedHosts  # noqa: E402
 from emulated_slurm import EmulatedSlurm  # noqa: E402
@@ -89,7 +89,7 @@ def cases(options: argparse.Namespace) -> list[Case]:
 def record(case: Case, slurm: EmulatedSlurm, target: Path) -> None:
     """Run one case and keep what the last rank on host2 was told."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-S", str(_EMULATION / "environment_dump.py"), folder]
+        command = [sys.executable, "-S", str(_FOLDER / "emulation" / "environment_dump.py"), folder]
         _run(case, command, slurm, Path(folder))
         dumps = sorted(Path(folder).glob("host2.*"), key=lambda path: int(path.suffix[1:]))
         if not dumps:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
-from processes import Finished, Spawned
 from requirements import obstacle
+from support.processes import Finished, Spawned
 from training import ENVIRONMENT, START_SECONDS
 
 WAYS = ("ring of 3", "2 workers, 1 server", "1 worker, 2 servers")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from launched_training import DEADLINE_S, await_further_lines, await_words, end_cut, one, require_exactly_once
-from processes import Spawned, kill, wait_until
+from support.processes import Spawned, kill, wait_until
 
 LINK_S = 4.0
 LAUNCH = [sys.executable, "-m", "hvdtrain", "launch", "ssh"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
-from processes import wait_until
+from support.processes import wait_until
 
 
 def test_hosts_have_names_processes_and_addresses_of_their_own(hosts: EmulatedHosts) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from launched_training import DEADLINE_S, await_step, await_words, end_cut, one, require_exactly_once
-from processes import Finished, Spawned, kill, wait_until
+from support.processes import Finished, Spawned, kill, wait_until
 
 from hvdtrain.stop_requests import ECHO_SECONDS
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from emulated_slurm import EmulatedSlurm
-from processes import wait_until
+from support.processes import wait_until
 from training import ENVIRONMENT, START_SECONDS, has_trained, read_run
 
 LEAVE_SECONDS = 60

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-if str(Path(__file__).parent) not in sys.path:
-    sys.path.insert(0, str(Path(__file__).parent))
-
-from disturbed_job import INTERVAL, RECORD_VARIABLE, DisturbedJob  # noqa: E402
+from support.disturbed_job import INTERVAL, RECORD_VARIABLE, DisturbedJob
 
 ENDLESS = ("--epochs", "5000", "--checkpoint-interval", str(INTERVAL))
 

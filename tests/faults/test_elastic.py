@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from disturbed_job import DisturbedJob, environ_of
+from support.disturbed_job import DisturbedJob, environ_of
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from disturbed_job import INTERVAL, DisturbedJob, command_of
+from support.disturbed_job import INTERVAL, DisturbedJob, command_of
 
 Start = Callable[..., DisturbedJob]
 Record = Callable[[int, str, DisturbedJob], None]

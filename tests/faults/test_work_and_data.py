@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from disturbed_job import RECORD_VARIABLE, DisturbedJob, command_of, undisturbed
+from support.disturbed_job import RECORD_VARIABLE, DisturbedJob, command_of, undisturbed
 
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.task.data_access import DataAccess

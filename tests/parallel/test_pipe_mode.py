@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipe_feeding import await_fed
+from support.pipe_feeding import await_fed
 
 from data_sharding import Catalog
 from data_sharding.pipe.fifo import PassName, await_fifo

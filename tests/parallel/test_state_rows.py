@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numpy_training import write_data
-from state_rows import ROWS_OF_RANKS
-from torch_training import open_torch
+from support.numpy_training import write_data
+from support.state_rows import ROWS_OF_RANKS
+from support.torch_training import open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore

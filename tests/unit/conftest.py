@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from commands import Forker
-    from numpy_training import Data
+    from support.commands import Forker
+    from support.numpy_training import Data
 
 # Test processes compute side by side, on small numbers: threads of theirs would only wait for each other, and waiting
 # threads of OpenMP keep a core busy. It has to be said before a framework is loaded.
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     """22 records to train on and 9 to validate on: with a global batch of 8, 3 steps an epoch, the last one ragged."""
-    from numpy_training import write_data
+    from support.numpy_training import write_data
 
     return write_data(tmp_path_factory.mktemp("data"), train=22, validation=9)
 
@@ -62,7 +62,7 @@ def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def forker() -> Iterator[Forker]:
     """Starts `hvdtrain` and other programs quickly, in a process that has torch; see there."""
-    from commands import Forker
+    from support.commands import Forker
 
     with Forker("torch") as running:
         yield running
@@ -71,7 +71,7 @@ def forker() -> Iterator[Forker]:
 @pytest.fixture(scope="session")
 def keras_forker() -> Iterator[Forker]:
     """The same with TensorFlow and Keras."""
-    from commands import Forker
+    from support.commands import Forker
 
     with Forker("tensorflow") as running:
         yield running

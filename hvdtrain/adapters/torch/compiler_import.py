@@ -1,4 +1,4 @@
-"""A training that compiles nothing does not import torch's compiler, which would be a large part of its start.
+"""A training that compiles nothing does not import torch's compiler: that would take 1.6 s of a start of 3.6 s.
 
 torch keeps its compiler (torch._dynamo) away from some methods of optimizers, and breaks a compiled graph at their
 steps. For that it imports the compiler when they are first called, also where nothing is compiled

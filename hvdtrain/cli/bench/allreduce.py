@@ -12,9 +12,9 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser, positive
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import detect_topology
+from hvdtrain.units import in_bytes, in_rate, in_seconds, parse_size
 
 _STALL_SECONDS = 60.0
 _MAX_BYTES = 2**31
@@ -38,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
             "start it with a launcher: horovodrun -np 2 python -m hvdtrain bench allreduce.",
         )
     _require_whole_horovod("horovod")
-    from hvdtrain.adapters.open import bind_device_and_threads
+    from hvdtrain.adapters.chosen_framework import bind_device_and_threads
     from hvdtrain.comm.open import measured_allreduce, open_communicator, require_horovod
     from hvdtrain.doctor.allreduce_times import SIZES, measure
 

@@ -6,18 +6,17 @@ hvdtrain bench parameter-server --servers 1,2 --emulate 50,200,1000 --machines 4
 
 import argparse
 import os
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.cli.bench.allreduce import size_list
 from hvdtrain.cli.command_parser import CommandParser, number, number_list
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.units import in_bytes, in_seconds
 from hvdtrain.errors import UsageError
 from hvdtrain.experiments.update_averages import (
     Average,
     AveragesRequest,
+    average_rows,
     averages_over,
     measured_averages,
     write_averages,
@@ -39,11 +38,11 @@ def run(argv: Sequence[str]) -> int:
     request = AveragesRequest(options.servers, options.sizes, options.repeats)
     if options.emulate:
         return _emulate(options, request, topology)
-    _require_workers(topology.size, options.servers, "start more: mpirun -np 4 python -m hvdtrain bench …")
-    found = measured_averages(request, topology)
+    request.require_workers(topology.size, "start more: mpirun -np 4 python -m hvdtrain bench …")
+    averages = measured_averages(request, topology)
     if topology.is_root:
-        _print(f"an average on {topology.size} machines", found, topology.size)
-        print(write_averages({"": found}, topology.size, options.out))
+        _print(f"an average on {topology.size} machines", averages, topology.size)
+        print(write_averages({"": averages}, topology.size, options.out))
     return 0
 
 
@@ -54,36 +53,18 @@ def _emulate(options: argparse.Namespace, request: AveragesRequest, topology: To
             "It makes its own machines and starts its own workers on them.",
             "start it by itself: hvdtrain bench parameter-server --emulate …",
         )
-    _require_workers(options.machines, options.servers, "give more --machines.")
+    request.require_workers(options.machines, "give more --machines.")
     links = {}
     for mbit in options.emulate:
-        found = links[f"{mbit} Mbit/s"] = averages_over(mbit, options.machines, request)
-        _print(f"an average on {options.machines} machines with links of {mbit} Mbit/s", found, options.machines)
+        averages = links[f"{mbit} Mbit/s"] = averages_over(mbit, options.machines, request)
+        _print(f"an average on {options.machines} machines with links of {mbit} Mbit/s", averages, options.machines)
     print(write_averages(links, options.machines, options.out))
     return 0
 
 
-def _require_workers(machines: int, servers: Sequence[int], hint: str) -> None:
-    if machines <= max(servers):
-        raise UsageError(
-            f"There are {machines} machines, and --servers is {max(servers)}.", "A server needs a worker.", hint
-        )
-
-
-def _print(title: str, found: Sequence[Average], machines: int) -> None:
-    ring = {one.nbytes: one.median for one in found if one.servers == 0}
-    rows = [
-        [
-            one.way(machines),
-            in_bytes(one.nbytes),
-            in_seconds(one.median),
-            f"± {in_seconds(1.96 * statistics.stdev(one.seconds))}",
-            in_seconds(one.predicted),
-            f"{one.median / ring[one.nbytes]:.2f}",
-        ]
-        for one in found
-    ]
-    print_table(title, ["way", "bytes", "median", "1.96 std", "formula", "of the ring"], rows)
+def _print(title: str, averages: Sequence[Average], machines: int) -> None:
+    heads = ["way", "bytes", "median", "1.96 std", "formula", "of the ring"]
+    print_table(title, heads, average_rows(averages, machines))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -93,16 +74,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Time averages of growing sizes by central servers over mpi4py, and by Horovod's ring on the same "
         "machines, beside the formulas. Start it with mpirun, or give --emulate.",
     )
-    parser.add_argument(
-        "--servers", type=_counts, default=(1,), metavar="K,...", help="how many of the machines serve (default: 1)"
-    )
-    parser.add_argument(
-        "--sizes", type=size_list, default=_SIZES, metavar="4KiB,...", help="(default: 16 KiB to 16 MiB)"
-    )
+    servers = number_list("--servers", int, "1,2")
+    text = "how many of the machines serve (default: 1)"
+    parser.add_argument("--servers", type=servers, default=(1,), metavar="K,...", help=text)
+    text = "bytes of each worker (default: 16 KiB to 16 MiB)"
+    parser.add_argument("--sizes", type=size_list, default=_SIZES, metavar="4KiB,...", help=text)
     parser.option("--repeats", 20, "timed averages of each kind", type=number("--repeats", 2))
     parser.add_argument(
         "--emulate",
-        type=_rates,
+        type=number_list("--emulate", int, "50,200,1000"),
         default=(),
         metavar="MBIT,...",
         help="measure on emulated machines, whose links have so many Mbit/s; Linux, root",
@@ -110,11 +90,3 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.option("--machines", 4, "how many are emulated", type=number("--machines", 2))
     parser.option("--out", Path("bench-parameter-server"), "folder for the results", type=Path)
     return parser.parse(argv)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({*map(int, number_list(text, "--servers", int, "1,2"))}))
-
-
-def _rates(text: str) -> tuple[int, ...]:
-    return tuple(sorted({*map(int, number_list(text, "--emulate", int, "50,200,1000"))}))

@@ -13,13 +13,11 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.cli.tables import print_table
-from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.bench_step import Protocol, measure
-from hvdtrain.run.job import load_kind, run_job
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.job import load_task_class, open_job
 from hvdtrain.task.task import TaskDefaults
 from hvdtrain.topology import detect_topology
 
@@ -50,18 +48,15 @@ def run(argv: Sequence[str]) -> int:
     protocol = Protocol(options.num_warmup_batches, options.num_batches_per_iter, options.num_iters)
     config = parse_train_config([*_UNTUNED, *train_argv])
     topology = detect_topology(os.environ)
-    kind = load_kind(config)
-
-    def work(setup: RunSetup, comm: Communicator) -> int:
+    kind = load_task_class(config)
+    with open_job(_by_worker(config, kind.defaults), kind, topology) as (setup, comm):
         silent = options.json or not comm.topology.is_root
         report = measure(setup, comm, protocol, (lambda _: None) if silent else _say)
         if options.json and comm.topology.is_root:
             _say(json.dumps(report))
         elif comm.topology.is_root:
             _print_split(report)
-        return 0
-
-    return run_job(_by_worker(config, kind.defaults), kind, topology, work)
+    return 0
 
 
 def _by_worker(config: TrainConfig, defaults: TaskDefaults) -> TrainConfig:
@@ -90,10 +85,10 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for option, (least, what) in _COUNTS.items():
         parser.add_argument(option, type=number(option, least), default=10, metavar="N", help=f"{what} (default: 10)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
-    options, rest = parser.parse_own(argv)
+    options, rest = parser.parse_with_train(argv)
     for option in (token.partition("=")[0] for token in rest if token.startswith("--")):
         _require_use(option)
-    return options, [*rest, *(["--debug"] if options.debug else [])]
+    return options, rest
 
 
 def _require_use(option: str) -> None:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch.launchers import LAUNCHERS
-from hvdtrain.cli.launch.option_groups import HOSTS
+from hvdtrain.cli.launch.launchers import launcher_names, load_launcher
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.launch.launcher_api import Launcher
+from hvdtrain.launch.option_groups import HOSTS
 
 _SYNONYMS: Final = {
     **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),
@@ -18,30 +19,22 @@ _SYNONYMS: Final = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return.
-
-    Raises:
-        UsageError: a launcher, option, host or job that cannot be, or a launcher's program that is not there.
-    """
+    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return. Raises UsageError: a
+    launcher, option, host or job that cannot be, or a launcher's program that is not there."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _print_help()
-    launcher = argv[0]
-    if launcher not in LAUNCHERS:
-        raise UsageError(
-            f"There is no launcher {launcher!r}.", "Nothing was started.", did_you_mean(launcher, LAUNCHERS)
-        )
+    launcher = load_launcher(argv[0])
     words = list(argv[1:])
     at = words.index("--") if "--" in words else len(words)
     command = tuple(words[at + 1 :]) or ("train",)
-    options = _parser(launcher).parse(words[:at])
+    options = _parser(argv[0], launcher).parse(words[:at])
     _require_command(command)
-    if options.dry_run and launcher != "sagemaker":  # a job that starts is told by its workers; SageMaker's checks more
+    if options.dry_run and not launcher.checks_command:  # of a job that starts, the workers check them
         _require_options(command)
-    return LAUNCHERS[launcher].start(options, command)
+    return launcher.start(options, command)
 
 
-def _parser(name: str) -> CommandParser:
-    launcher, own = LAUNCHERS[name], LAUNCHERS[name].options
+def _parser(name: str, launcher: Launcher) -> CommandParser:
     parser = CommandParser(
         f"hvdtrain launch {name}",
         "Nothing was started.",
@@ -51,11 +44,7 @@ def _parser(name: str) -> CommandParser:
         description=launcher.line,
         epilog="What follows -- is hvdtrain's own command; default: train.",
     )
-    if name == "sagemaker":
-        from hvdtrain.cli.launch import sagemaker
-
-        own = sagemaker.OPTIONS
-    for names, settings in own:
+    for names, settings in launcher.options:
         parser.add_argument(*names, **settings)
     where = parser.add_mutually_exclusive_group()
     for names, settings in HOSTS if launcher.takes_hosts else ():
@@ -64,10 +53,8 @@ def _parser(name: str) -> CommandParser:
 
 
 def _require_options(command: tuple[str, ...]) -> None:
-    """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse.
-
-    A config file belongs to the workers and need not be here.
-    """
+    """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse. A config file belongs to the
+    workers and need not be here."""
     names = {word.partition("=")[0] for word in command}
     if command[0] != "train" or names & {"--config", "-h", "--help", "--help-all", "--print-config", "--print_config"}:
         return
@@ -78,8 +65,8 @@ def _require_options(command: tuple[str, ...]) -> None:
 
 def _print_help() -> int:
     print("usage: hvdtrain launch LAUNCHER [OPTIONS] [-- train ...]\n")
-    for name, launcher in LAUNCHERS.items():
-        print(f"  {name:11} {launcher.line}")
+    for name in launcher_names():
+        print(f"  {name:11} {load_launcher(name).line}")
     print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
     return 0
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hvdtrain.cli.tables import Column, print_fitting
-from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds
 from hvdtrain.plan.candidates import NEEDS_LESS, Candidate, needs_least
 from hvdtrain.plan.check_predictions import RUNS, Verified
 from hvdtrain.plan.cluster_simulation import Simulated
 from hvdtrain.plan.cost_model import LinkModel
-from hvdtrain.plan.plan import Plan
+from hvdtrain.plan.predicted_plan import Plan
+from hvdtrain.units import in_bytes, in_rate, in_seconds
 
 _IN_PARTS: Final = (
     "The whole model does not fit into the memory that a worker has here: its parts were measured one after the other."
@@ -126,13 +126,13 @@ def _job_columns(plan: Plan) -> list[Column]:
 
 def _verified_columns(verified: Sequence[Verified]) -> list[Column]:
     def numbers(head: str, priority: int | None, cell: Callable[[Verified], str]) -> Column:
-        return Column(head, [cell(one) for one in verified], is_number=True, priority=priority)
+        return Column(head, [cell(way) for way in verified], is_number=True, priority=priority)
 
     return [
-        Column("  way", [f"  {one.name}" for one in verified], is_whole=True),
-        numbers("predicted", 2, lambda one: in_seconds(one.predicted)),
-        numbers("measured", None, lambda one: in_seconds(one.median)),
-        numbers("from", 1, lambda one: in_seconds(min(one.measured))),
-        numbers("to", 0, lambda one: in_seconds(max(one.measured))),
-        numbers("error", 3, lambda one: f"{one.error:+.0%}"),
+        Column("  way", [f"  {way.name}" for way in verified], is_whole=True),
+        numbers("predicted", 2, lambda way: in_seconds(way.predicted)),
+        numbers("measured", None, lambda way: in_seconds(way.median)),
+        numbers("from", 1, lambda way: in_seconds(min(way.measured))),
+        numbers("to", 0, lambda way: in_seconds(max(way.measured))),
+        numbers("error", 3, lambda way: f"{way.error:+.0%}"),
     ]

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, RecordBatch, RecordReader, ShardLoader, ShardPlan
 from data_sharding.plan.shard_plan import Shuffle
 from hvdtrain.cli.command_parser import number, positive
-from hvdtrain.cli.shard.data_arguments import Parser, in_bytes, open_catalog
+from hvdtrain.cli.shard.data_arguments import Parser, open_catalog
 from hvdtrain.cli.tables import print_table
+from hvdtrain.units import in_bytes
 
 _DESCRIPTION = """\
 How fast one process reads these records, without decoding them: shuffled and in order, with and without checksums.

@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -12,7 +11,6 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError
 
 PAIRS: Final[dict[str, Any]] = {"action": "append", "default": [], "metavar": "KEY=VALUE"}
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class _FormatNames(tuple[str, ...]):
@@ -47,8 +45,8 @@ class Parser(CommandParser):
 
 def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
     """Names and values of an option that was given several times; UsageError unless each is NAME=VALUE."""
-    found = [text.partition(sign) for text in texts]
-    for name, equals, value in found:
+    parts = [text.partition(sign) for text in texts]
+    for name, equals, value in parts:
         if not (name and equals):
             text = f"{name}{equals}{value}"
             raise UsageError(
@@ -56,7 +54,7 @@ def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
                 f"It is a name, then {sign!r}, then a value.",
                 f"write {option} NAME{sign}VALUE.",
             )
-    return {name: value for name, _, value in found}
+    return {name: value for name, _, value in parts}
 
 
 def record_format(options: argparse.Namespace) -> RecordFormat | None:
@@ -91,9 +89,3 @@ def writing(path: object) -> Iterator[None]:
 def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catalog:
     """Index the data that the arguments name. Raises UsageError, data_sharding.ShardingError (it cannot be read)."""
     return Catalog.index(options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt)
-
-
-def in_bytes(count: float) -> str:
-    """For people: 1536 is "1.5 KiB"."""
-    power = min(int(math.log(count, 1024)), len(_UNITS) - 1) if count >= 1 else 0
-    return f"{count:.0f} B" if power == 0 else f"{count / 1024**power:.1f} {_UNITS[power]}"

@@ -9,9 +9,10 @@ import numpy as np
 from data_sharding import Catalog
 from data_sharding.atomic import final_path
 from hvdtrain.cli.command_parser import number
-from hvdtrain.cli.shard.data_arguments import Parser, in_bytes, open_catalog, writing
+from hvdtrain.cli.shard.data_arguments import Parser, open_catalog, writing
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
+from hvdtrain.units import in_bytes
 
 _DESCRIPTION = """\
 Find all records of a data set and describe them.

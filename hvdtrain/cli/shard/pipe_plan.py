@@ -8,8 +8,9 @@ from typing import get_args
 from data_sharding.pipe.parsers import Framing
 from data_sharding.pipe.pipe_plan import Distribution, PipePlan, make_plan
 from data_sharding.pipe.pipe_plan_file import describe_files, save_plan
-from hvdtrain.cli.shard.data_arguments import Parser, in_bytes, writing
+from hvdtrain.cli.shard.data_arguments import Parser, writing
 from hvdtrain.cli.tables import print_table
+from hvdtrain.units import in_bytes
 
 _DESCRIPTION = """\
 Distribute files over a job's pipes, one pipe per worker, largest files first.

@@ -16,6 +16,7 @@ from data_sharding.storage.input_files import find_files
 from hvdtrain.cli.command_parser import number
 from hvdtrain.cli.shard.data_arguments import Parser, pairs
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.units import parse_size
 
 _DESCRIPTION = """\
 Write files into FIFOs as SageMaker's Pipe mode does, to try it without a cloud.
@@ -98,9 +99,12 @@ def _channel_files(options: argparse.Namespace) -> dict[str, tuple[str, ...]]:
 
 
 def _bytes(text: str) -> int:
-    if not text.isdecimal():
-        raise UsageError(f"--truncate has {text!r} bytes.", "This is not a number.", "write --truncate train-0:1000.")
-    return int(text)
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--truncate has {text!r} bytes.", "This is not a size.", "write --truncate train-0:1000, or train-0:64KiB."
+        ) from error
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import sys
+from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -9,6 +11,8 @@ from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
 from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
 from hvdtrain.launch.job_spec import JobSpec
@@ -16,7 +20,7 @@ from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
-from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.command import SshOptions, preview
 from hvdtrain.launch.ssh.elastic_hosts import HostWorlds
 from hvdtrain.launch.ssh.host_addresses import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
@@ -39,14 +43,37 @@ from hvdtrain.launch.worker_environment import host_variables
 _UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 
 
-def run(job: JobSpec, options: SshOptions) -> int:
-    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job.
+def start(options: Namespace, command: tuple[str, ...]) -> int:
+    """Run the job that options describe, or print what would run on each host; returns the exit code."""
+    job = launcher_api.job_from(options, command, launcher_api.hosts_now(options))
+    reach = SshOptions(job.python, job.ssh_port, options.link_timeout, checks_host_keys=not options.no_host_key_check)
+    if not options.dry_run:
+        launcher_api.require_outside_job()
+        return run(job, reach)
+    require_runnable(job, os.environ)
+    sys.stdout.write(preview(job, reach, is_this_machine, os.environ, os.getcwd()))
+    return 0
 
-    Raises:
-        UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this
-            launcher cannot run.
-        HvdtrainError: processes cannot be killed, or nobody reads the output.
-    """
+
+LAUNCHER = launcher_api.Launcher(
+    "workers on your hosts, over ssh, without MPI; restarts them: -H node1:4,node2:4",
+    (
+        *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT),
+        *(*groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
+        groups.seconds(
+            "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
+        ),
+        groups.option("--no-host-key-check", action="store_true", help="don't check host keys; unsafe"),
+    ),
+    start,
+    takes_hosts=True,
+)
+
+
+def run(job: JobSpec, options: SshOptions) -> int:
+    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job. Raises
+    UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this launcher
+    cannot run; HvdtrainError: processes cannot be killed, or nobody reads the output."""
     require_runnable(job, os.environ)
     if not options.checks_host_keys:
         Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
@@ -54,8 +81,8 @@ def run(job: JobSpec, options: SshOptions) -> int:
     with SignalInbox() as inbox, ExitStack() as outer:
         agents = outer.enter_context(HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout))
         console, script = Console(inbox), job.host_discovery_script
-        found = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
-        attempt = Attempt(job, agents, console, inbox, found)
+        discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
+        attempt = Attempt(job, agents, console, inbox, discovery)
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
@@ -142,11 +169,10 @@ class Attempt:
         return command_for_restart(self._command, exists) if restarts else self._command
 
     def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
-        """Order the workers of one host to start."""
         mine = [place for place in places if place.host == host.name]
         numbers = [place.rank for place in mine]
-        own = {"places": [asdict(place) for place in mine], "numbers": numbers}
-        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | own)
+        seats = {"places": [asdict(place) for place in mine], "numbers": numbers}
+        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | seats)
 
     def _order(self, host: Host) -> dict[str, Any]:
         """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a
@@ -191,10 +217,8 @@ class Attempt:
 
 
 def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:
-    """How many workers to start on those hosts that are there; 0 where they are too few.
-
-    As many as were asked for; in a restart as many as there is room for, between --min-workers and --max-workers.
-    """
+    """How many workers to start on those hosts that are there; 0 where they are too few. As many as were asked for; in
+    a restart as many as there is room for, between --min-workers and --max-workers."""
     slots = total_slots(hosts)
     if slots >= job.np:
         return min(slots, job.max_workers or job.np) if restarts else job.np

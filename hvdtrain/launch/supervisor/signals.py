@@ -10,17 +10,15 @@ from enum import Enum
 from types import FrameType
 from typing import Any, Self
 
-from hvdtrain.stop_requests import Repeat, StopRequests
+from hvdtrain.stop_requests import FINAL, Repeat, StopRequests
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 """Stop, stop, save and stop (Slurm's `--signal=USR1`), and: the terminal is gone."""
 
 
 class SignalInbox:
-    """Collects FORWARDED signals between entering and leaving; main thread only.
-
-    What is ignored stays ignored: SIGHUP under nohup, SIGINT in a job that a script's shell runs in the background.
-    """
+    """Collects FORWARDED signals between entering and leaving; main thread only. What is ignored stays ignored: SIGHUP
+    under nohup, SIGINT in a job that a script's shell runs in the background."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -54,7 +52,6 @@ class SignalInbox:
             os.write(self._writing, b"\0")
 
     def take(self) -> list[signal.Signals]:
-        """The signals that came since the last call."""
         self._read()
         taken, self._waiting = self._waiting, []
         return taken
@@ -90,14 +87,23 @@ class SignalAction(Enum):
 
 
 class SignalPolicy:
-    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`."""
+    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`. `stopped_by`: the
+    request to stop, once one has come; SIGTERM or SIGINT replaces a notice before it."""
 
     def __init__(self) -> None:
+        self.stopped_by: signal.Signals | None = None
         self._requests = StopRequests()
         self._forwarded = False  # whether workers got a signal that would end them if it came again
 
     def action(self, number: signal.Signals, now: float) -> SignalAction:
         """For a signal that came at `now`, in seconds of one clock."""
+        action = self._choose(number, now)
+        is_first = self.stopped_by is None or (number in FINAL and self.stopped_by not in FINAL)
+        if action is not SignalAction.KILL and is_first:
+            self.stopped_by = number
+        return action
+
+    def _choose(self, number: signal.Signals, now: float) -> SignalAction:
         if number == signal.SIGUSR1:
             return SignalAction.FORWARD
         repeat = self._requests.add(number, now)

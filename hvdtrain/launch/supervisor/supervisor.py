@@ -4,7 +4,7 @@ import selectors
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
@@ -12,18 +12,17 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.departures import KILLED_SECONDS
-from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, quoted
+from hvdtrain.launch.supervisor.deadlines import KILLED_SECONDS, Deadlines, after, is_due
+from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, start_timed_out
 from hvdtrain.launch.supervisor.elastic import Elastic
+from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.stop_requests import FINAL
 
 LAST_WORDS_SECONDS = 3.0
 """After the first failure the others have this long to notice it, and to say so."""
 
 _HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
-_QUOTED_RANKS = 4  # of those that never came
 
 
 @dataclass(eq=False)
@@ -32,9 +31,7 @@ class Supervisor:
 
     This fills in `workers`, which are in the order of their ranks. They meet at `server`; None: they meet elsewhere.
     Seconds: `start_timeout` until all ranks are connected (None: not watched), `grace` from a forwarded signal to
-    SIGKILL.
-
-    `elastic` decides after a loss whether the others go on, and adds workers; None: all are ended.
+    SIGKILL. `elastic` decides after a loss whether the others go on, and adds workers.
     """
 
     groups: Sequence[WorkerGroup]
@@ -44,19 +41,14 @@ class Supervisor:
     start_timeout: float | None
     grace: float
     server: RendezvousServer | None
-    elastic: Elastic | None = None
+    elastic: Elastic | FixedWorkers = field(default_factory=FixedWorkers)
 
     def __post_init__(self) -> None:
         self._ended = 0
-        begin = time.monotonic()
-        self._start_by = None if self.start_timeout is None else begin + self.start_timeout
-        self._hold_until: float | None = begin + _HOLD_SECONDS
-        self._kill_at: float | None = None
-        self._give_up_at: float | None = None
-        self._policy = SignalPolicy()
-        self._stopped_by: signal.Signals | None = None
-        self._hurried_by: signal.Signals | None = None
         self._connected = False
+        self._due = Deadlines(start=after(self.start_timeout), hold=after(_HOLD_SECONDS))
+        self._signals = SignalPolicy()
+        self._hurried_by: signal.Signals | None = None
         self._late: JobOutcome | None = None
 
     def run(self) -> JobOutcome:
@@ -67,20 +59,23 @@ class Supervisor:
                 group.watch(selector, self)
             self._selector = selector
             while self._ended < len(self.workers):
-                for key, _ in selector.select(self._seconds_to_deadline()):
+                for key, _ in selector.select(self._due.seconds_to_first(self.elastic.next_deadline(self._may_go_on))):
                     key.data()
                 self._act_on_deadlines()
-        self._connected = self._connected or self._all_are_connected()
-        workers = [worker for worker in self.workers if not worker.was_replaced]
-        if self._late is None and self._stopped_by is None and self.elastic is not None and self.elastic.gave_up:
-            self._late = JobOutcome(1, message=self.elastic.gave_up, may_restart=True)
-        outcome = self._late or diagnose(
-            workers, self._stopped_by, self._connected, self.console.held, self._hurried_by
-        )
+                self._act_on_changes()
+        outcome = self._outcome()
         self._print(outcome)
-        if self.elastic is None:
-            return outcome
-        return replace(outcome, mended=self.elastic.losses.mended, first_cause=self.elastic.losses.cause)
+        return self.elastic.with_losses(outcome)
+
+    def _outcome(self) -> JobOutcome:
+        if self._late is not None:
+            return self._late
+        stopped_by = self._signals.stopped_by
+        if self.elastic.gave_up and stopped_by is None:
+            return JobOutcome(1, message=self.elastic.gave_up, may_restart=True)
+        workers = [worker for worker in self.workers if not worker.was_replaced]
+        connected = self._connected or self._all_are_connected()
+        return diagnose(workers, stopped_by, connected, self.console.held, self._hurried_by)
 
     def watch(self, group: WorkerGroup) -> None:
         """Watch over the workers of one more group, too."""
@@ -96,12 +91,7 @@ class Supervisor:
         self.console.take(worker.rank, stream, data)
 
     def told(self, rank: int, message: Mapping[str, Any]) -> None:
-        if self.elastic is not None and isinstance(message.get("ready"), int):
-            self.elastic.ready(rank, message["ready"])
-        elif self.elastic is not None and "trains" in message:
-            self.elastic.trains(message["trains"])
-        elif self.elastic is not None and "fixed" in message:
-            self.elastic.fix()
+        self.elastic.hear(rank, message)
 
     def ended(self, rank: int, end: WorkerExit) -> None:
         worker = self.workers[rank]
@@ -110,46 +100,42 @@ class Supervisor:
         self.console.finish(worker.rank)
         worker.end, worker.order = end, self._ended
         self._ended += 1
-        if self.elastic is not None:
-            self._notice_connections()  # its notice may be on the way
-            if self.elastic.goes_on_without(rank, self._connected and self._may_go_on):
-                return
-        if end.failed and self._kill_at is None and self._give_up_at is None:
+        self._notice_connections()  # its notice may be on the way
+        if self.elastic.goes_on_without(rank, self._connected and self._may_go_on):
+            return
+        if end.failed and not self._due.is_end_near:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
-            seconds = self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS
-            self._kill_at = time.monotonic() + seconds
-            self._start_by = None
+            self._due.kill = after(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
+            self._due.start = None
 
     def _on_signals(self) -> None:
         self._notice_connections()
         for number in self.inbox.take():
-            self._forward(number)
+            self._obey(number)
 
-    def _forward(self, number: signal.Signals) -> None:
+    def _obey(self, number: signal.Signals) -> None:
         """The first starts the grace period, SIGTERM after a notice restarts it, a second SIGINT or SIGTERM ends it."""
-        action = self._policy.action(number, time.monotonic())
+        earlier = self._signals.stopped_by
+        action = self._signals.action(number, time.monotonic())
         if number == signal.SIGHUP:
             self.console.may_vanish = True
         if action is SignalAction.KILL:
-            if self._give_up_at is None:
+            if self._due.give_up is None:
                 self._hurried_by = number
             self._kill()
             return
         if action is SignalAction.FORWARD:
             for group in self.groups:
                 group.send(for_workers(number))
-        if self._stopped_by is None or (number in FINAL and self._stopped_by not in FINAL):
-            self._stopped_by = number
-            if self.elastic is not None:
-                self.elastic.stop()
+        if self._signals.stopped_by != earlier:
+            self.elastic.stop()
             self.console.patient = False
-            if self._give_up_at is None:
-                self._kill_at = time.monotonic() + self.grace
-            self._start_by = None
+            if self._due.give_up is None:
+                self._due.kill = after(self.grace)
+            self._due.start = None
 
     def _kill(self) -> None:
-        self._kill_at = None
-        self._give_up_at = time.monotonic() + KILLED_SECONDS
+        self._due.kill, self._due.give_up = None, after(KILLED_SECONDS)
         for group in self.groups:
             group.kill()
 
@@ -157,55 +143,50 @@ class Supervisor:
         """Once all ranks are connected, however late, nothing is held back and no deadline of the start is left."""
         if not self._connected and self._all_are_connected():
             self._connected = True
-            self._hold_until = None
-            self._start_by = None
+            self._due.hold = self._due.start = None
             self.console.release_all()
 
     def _all_are_connected(self) -> bool:
         if self.server is None:
             return False
-        alone = self.elastic is not None and self.server.size == 1  # a single worker connects to nobody
+        alone = self.elastic.may_be_alone and self.server.size == 1  # a single worker connects to nobody
         return alone or len(self.server.connected) == self.server.size
 
     @property
     def _may_go_on(self) -> bool:
         """Whether nothing ends all workers: who was asked to stop goes on until it has saved."""
-        return self._give_up_at is None and (self._kill_at is None or self._stopped_by is not None)
-
-    def _seconds_to_deadline(self) -> float | None:
-        all_deadlines = [self._start_by, self._hold_until, self._kill_at, self._give_up_at]
-        if self.elastic is not None:
-            all_deadlines.append(self.elastic.departures.deadline)
-            all_deadlines.append(self.elastic.deadline if self._may_go_on else None)
-        deadlines = [at for at in all_deadlines if at is not None]
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        return self._due.give_up is None and (self._due.kill is None or self._signals.stopped_by is not None)
 
     def _act_on_deadlines(self) -> None:
-        now = time.monotonic()
-        if self._hold_until is not None and now >= self._hold_until:
-            self._hold_until = None
-            if self._kill_at is None:
+        due = self._due
+        if is_due(due.hold):
+            due.hold = None
+            if due.kill is None:
                 self.console.release_all()
-        if self._start_by is not None and now >= self._start_by:
+        if is_due(due.start):
             self._notice_connections()  # its notice may be on the way
-        if self._start_by is not None and now >= self._start_by:
-            self._start_by = None
-            self._late = self._start_timed_out()
-            self._kill_at = now
-        if self._kill_at is not None and now >= self._kill_at:
+        if is_due(due.start):
+            due.start, due.kill = None, after(0.0)
+            there = (self.server.connected, self.server.arrived) if self.server else ()
+            self._late = start_timed_out(self.workers, there, self.start_timeout or 0.0, self.console.held)
+        if is_due(due.kill):
             self._kill()
-        if self._give_up_at is not None and now >= self._give_up_at:
-            self._give_up_at = None
+        if is_due(due.give_up):
+            due.give_up = None
             for number in range(len(self.workers)):
                 self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
-        if self.elastic is not None:
-            self._act_on_changes(self.elastic)
 
-    def _act_on_changes(self, elastic: Elastic) -> None:
-        for number in elastic.departures.overdue():
+    def _act_on_changes(self) -> None:
+        for number in self.elastic.overdue():
             self._give_up(number)
-        if self._may_go_on:
-            self._change_world(elastic)
+        if not self._may_go_on:
+            return
+        self._notice_connections()
+        if self.elastic.act(self._connected):
+            self.server, self._connected = self.elastic.server, False
+            self._due.start = after(self.start_timeout) if self._signals.stopped_by is None else None
+        if self.elastic.gave_up:  # which `run` reports
+            self._kill()
 
     def _give_up(self, number: int) -> None:
         worker = self.workers[number]
@@ -214,32 +195,6 @@ class Supervisor:
             "waits inside the kernel, usually for a dead disk. It is not waited for any longer."
         )
         self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
-
-    def _change_world(self, elastic: Elastic) -> None:
-        self._notice_connections()
-        if elastic.act(self._connected):
-            self.server = elastic.launcher.server
-            self._connected = False
-            is_watched = self.start_timeout is not None and self._stopped_by is None
-            self._start_by = time.monotonic() + (self.start_timeout or 0.0) if is_watched else None
-        if elastic.gave_up:  # which `run` reports
-            self._kill()
-
-    def _start_timed_out(self) -> JobOutcome:
-        workers = [worker for worker in self.workers if worker.end is None]
-        for there in (self.server.connected, self.server.arrived) if self.server else ():
-            workers = [worker for worker in workers if worker.rank not in there] or workers
-        named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in workers)
-        held = self.console.held
-        words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in workers[:_QUOTED_RANKS]]
-        return JobOutcome(
-            1,
-            workers[0].rank,
-            f"hvdtrain launch: {named} did not join the other ranks within {self.start_timeout:g} seconds.\n"
-            + "\n".join(words)
-            + "\nHINT: if it only needs longer to begin, give --start-timeout more seconds.",
-            may_restart=True,
-        )
 
     def _print(self, outcome: JobOutcome) -> None:
         if outcome.code == USAGE and outcome.root_cause_rank is not None and not outcome.message:

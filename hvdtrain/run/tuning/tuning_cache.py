@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.adapters.open import device_kind
+from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.config.training_options import TrainingOptions, changed_options
+from hvdtrain.config.option import changed_options
+from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.files import write_json
 from hvdtrain.named_arrays import State
 from hvdtrain.run.prepare import RunSetup
@@ -33,24 +34,18 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was chosen for a run.
+    """What was chosen for a run."""
 
-    Attributes:
-        bucket_cap: bytes of the largest bucket of gradients.
-        threads: compute threads of each worker; None: as many as without tuning.
-        source: "measurement", "cache" or "checkpoint".
-    """
-
-    bucket_cap: int
-    threads: int | None
-    source: str
+    bucket_cap: int  # bytes of the largest bucket of gradients
+    threads: int | None  # compute threads of each worker; None: as many as without tuning
+    source: str  # "measurement", "cache" or "checkpoint"
 
     @classmethod
     def from_json(cls, content: Any, source: str) -> "Tuned":
         """What `to_json` made. KeyError, TypeError or ValueError: of something else."""
         cap, threads = float(content["bucket_cap_mb"]), content["threads"]
         if not 0 < cap < float("inf") or not (threads is None or int(threads) > 0):
-            raise ValueError(f"{content} is no choice")
+            raise ValueError(f"{content} is not a choice")
         return cls(int(cap * MIB), threads, source)
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +87,7 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
     """The same for two jobs whose steps take as long. Collective: it asks all ranks for their machines.
 
     Args:
-        state: of the adapter, for the names, shapes and dtypes of weights.
+        state: of the adapter, for names, shapes and dtypes of weights.
         threads: of the adapter.
     """
     machine = [_processor(), device_kind(setup.task.framework), os.cpu_count(), threads, comm.topology.local_size]
@@ -100,7 +95,7 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
     return TuningCache(
         {
             "job": {key: setup.about[key] for key in _KEYS},
-            "options": changed_options(setup.config, TrainingOptions()),
+            "options": changed_options(setup.config, TrainingOptions),
             "weights": [[name, array.dtype.str, array.shape] for name, array in sorted(weights.items())],
             "machines": gather_json(comm, machine, "hvdtrain.tuning.machines"),
             "launcher": comm.topology.launcher,

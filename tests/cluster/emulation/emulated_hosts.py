@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from host_init import TEMPORARY
-from processes import Finished, Spawned, kill, processes_in, wait_until
 from slot import Slot, clear
 from ssh_files import write_ssh_files
+from support.processes import Finished, Spawned, kill, processes_in, wait_until
 
 _INIT = Path(__file__).with_name("host_init.py")
 _COMMAND_SECONDS = 10

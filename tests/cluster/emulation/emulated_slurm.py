@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emulated_hosts import EmulatedHosts
-from processes import Finished, Spawned, wait_until
+from support.processes import Finished, Spawned, wait_until
 
 CORES = 4
 KILL_WAIT_SECONDS = 20

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from emulated_hosts import EmulatedHosts
-from processes import Spawned, kill, wait_until
+from support.processes import Spawned, kill, wait_until
 
 DEADLINE_S = 60.0
 

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from disturbed_job import DisturbedJob, environ_of
 from listening import listening
 from memory import grown_mb
+from support.disturbed_job import DisturbedJob, environ_of
 from trap import Trap
 
 pytestmark = pytest.mark.timeout(900)

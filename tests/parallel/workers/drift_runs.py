@@ -19,9 +19,10 @@ import numpy as np
 from drift_cases import LR, STEPS, batch_of, cases_of, task_of
 
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.open import bind_device_and_threads, open_adapter
+from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.run.start import open_adapter
 from hvdtrain.topology import Topology, detect_topology
 
 Noted = dict[str, Any]

@@ -13,13 +13,13 @@ from linear_training import LR, batch_of, done, simulate, vector, weights_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
-from hvdtrain.config.process_set_syntax import resolve
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.value_syntax import resolve
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.run.start import open_adapter
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.engine.stop_vote import never_asked

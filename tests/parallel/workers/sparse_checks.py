@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import assert_equal_weights
 from hvdtrain.named_arrays import State
+from hvdtrain.run.start import open_adapter
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology, detect_topology
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from linear_training import NoData
 from sparse_checks import LENGTH, LR, SPARSE, STEPS, WORDS, Ranks, batch_of, require_close
 
-from hvdtrain.adapters.open import open_adapter
+from hvdtrain.run.start import open_adapter
 
 Build = Callable[[], keras.optimizers.Optimizer]
 

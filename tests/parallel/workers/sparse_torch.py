@@ -12,7 +12,7 @@ from linear_training import NoData
 from sparse_checks import LR, SPARSE, WORDS, Ranks, require_close
 from torch import nn
 
-from hvdtrain.adapters.open import open_adapter
+from hvdtrain.run.start import open_adapter
 
 Build = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 

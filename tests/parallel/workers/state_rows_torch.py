@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from numpy_training import Data, Setting, train  # noqa: E402
-from state_models import MovingMomentum, Row, with_buffers  # noqa: E402
-from state_rows import ROWS_OF_RANKS  # noqa: E402
-from torch_training import LR, open_torch  # noqa: E402
+from support.numpy_training import Data, Setting, train  # noqa: E402
+from support.state_models import MovingMomentum, Row, with_buffers  # noqa: E402
+from support.state_rows import ROWS_OF_RANKS  # noqa: E402
+from support.torch_training import LR, open_torch  # noqa: E402
 
 from data_sharding import Catalog  # noqa: E402
 from hvdtrain.adapters.torch.adapter import TorchAdapter  # noqa: E402

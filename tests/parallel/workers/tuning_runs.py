@@ -12,7 +12,7 @@ from typing import Any
 
 from linear_training import done
 
-from hvdtrain.adapters.open import bind_device_and_threads
+from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config

@@ -11,7 +11,6 @@ import torch
 from linear_training import LR, WIDTH, NoData, batch_of, done, said_of_changes
 from torch import nn
 
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.adapters.torch.build import open_gradient_sync
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator
@@ -19,6 +18,7 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state
+from hvdtrain.run.start import open_adapter
 from hvdtrain.topology import Topology, detect_topology
 
 SIZES: Final = (5, 3, 600)

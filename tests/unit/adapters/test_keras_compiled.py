@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Forker
+from support.commands import Forker
 
-SCRIPT = Path(__file__).parents[1] / "support" / "keras_compiled.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "keras_compiled.py"
 
 
 @pytest.mark.parametrize(

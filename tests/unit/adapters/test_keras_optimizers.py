@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commands import Forker
+from support.commands import Forker
 
-TESTS = Path(__file__).parents[1] / "support" / "keras_and_torch.py"
+TESTS = Path(__file__).parents[2] / "support" / "scripts" / "keras_and_torch.py"
 
 
 def test_keras_trains_as_torch_does(keras_forker: Forker, both_frameworks: list[str], tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Forker
+from support.commands import Forker
 
-SCRIPT = Path(__file__).parents[1] / "support" / "keras_options.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "keras_options.py"
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from commands import Forker
+from support.commands import Forker
 
-SCRIPT = Path(__file__).parents[1] / "support" / "keras_repeated.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "keras_repeated.py"
 
 
 def test_a_deterministic_training_has_the_same_bits_again_and_resumed(keras_forker: Forker, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import CLASSES, WIDTH
+from support.numpy_training import CLASSES, WIDTH
+from support.torch_training import LR, TorchRows
 from torch import nn
 from torch.nn import functional
-from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
@@ -212,7 +212,7 @@ class ForeignParameter(Plain):
 
 
 def test_an_optimizer_that_trains_what_is_not_in_the_model_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no part of the model, the first of shape \(3,\)"):
+    with pytest.raises(UsageError, match=r"not part of the model, the first of shape \(3,\)"):
         open_adapter(ForeignParameter())
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from buckets_here import SameOnAllRanks, assert_gradients, buckets_of, layers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.buckets_here import SameOnAllRanks, assert_gradients, buckets_of, layers
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 

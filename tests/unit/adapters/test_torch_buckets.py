@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from buckets_here import SameOnAllRanks, assert_gradients, buckets_of, layers
+from support.buckets_here import SameOnAllRanks, assert_gradients, buckets_of, layers
 from torch import nn
 
 from hvdtrain.adapters import sync_state as module

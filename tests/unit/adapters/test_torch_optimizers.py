@@ -10,13 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_reference import NAMES, OPTIONS, drawn, train_by_rules, warm_up
+from support.optimizer_reference import NAMES, OPTIONS, drawn, train_by_rules, warm_up
 from torch import nn
 
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.state import load_state, read_state
-from hvdtrain.config.optimizer_options import settings_of
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 
 
 def network() -> nn.Module:
@@ -115,7 +114,7 @@ def test_the_trained_are_as_by_the_rules(name: str, data: st.DataObject, seed: i
         for key, parameter in model.items():
             parameter.grad = torch.from_numpy(given_[key][1][step]).float()
         optimizer.step()
-    chosen = settings_of(options)
+    chosen = optimizer_settings(options)
     for key, parameter in model.items():
         expected = train_by_rules(chosen.for_exempt() if key == "bias" else chosen, warm_up, *given_[key])
         np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-4, atol=2e-6)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy_training import CLASSES, WIDTH
+from support.numpy_training import CLASSES, WIDTH
+from support.torch_training import LR, TorchRows
 from torch import nn
-from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter

@@ -12,9 +12,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.torch_training import LR, TorchRows
 from torch import nn
-from torch_training import LR, TorchRows
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters import sync_state as module

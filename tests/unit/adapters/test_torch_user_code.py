@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy_training import CLASSES, WIDTH, Data, Run, Setting, train
+from support.numpy_training import CLASSES, WIDTH, Data, Run, Setting, train
+from support.torch_training import LR, TorchRows, open_torch
 from torch import nn
 from torch.nn import functional
-from torch_training import LR, TorchRows, open_torch
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter

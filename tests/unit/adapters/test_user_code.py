@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Forker
-from numpy_training import Data
+from support.commands import Forker
+from support.numpy_training import Data
 
-SCRIPT = str(Path(__file__).parents[1] / "support" / "user_code_rows.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "user_code_rows.py")
 FRAMEWORKS = ["torch", "tensorflow"]
 REFUSED = {
     "torch": {

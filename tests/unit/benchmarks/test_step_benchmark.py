@@ -15,8 +15,7 @@ from benchmarks.step.torch_task import TorchStep
 from benchmarks.step.workload import LR, MODELS, SEED, inputs, own_ids
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import prepare
+from hvdtrain.run.prepare import fixed_batch, prepare
 from hvdtrain.topology import Topology
 
 PRINTS = 'import json; print("[1,0]<stdout>:" + json.dumps({"iterations": [16.0, 32.0, 64.0], "loss": 0.5}))'

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Forker
+from support.commands import Forker
 
-SCRIPT = Path(__file__).parents[1] / "support" / "checkpoint_killer.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "checkpoint_killer.py"
 
 # scenario: (step and content that load while the new one is not there, those of the new one)
 SCENARIOS = {

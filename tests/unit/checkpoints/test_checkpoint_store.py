@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, run_on_ranks
+from support.ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.checkpoints import format as checkpoint_format
 from hvdtrain.checkpoints.format import Checkpoint, Position

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import Forker
+from support.commands import Forker
 
 REFUSED = {
     "a command": (["trian"], ["There is no command 'trian'", "did you mean 'train'?"]),

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from commands import run, run_python
+from support.commands import run, run_python
 
 from hvdtrain.cli.command_parser import CommandParser, parser_of
 from hvdtrain.cli.completion import SHELLS, script
@@ -17,7 +17,7 @@ from hvdtrain.config.option_help import keys, option_of
 pytest.importorskip("shtab")
 
 HEAVY = ("torch", "tensorflow", "keras", "horovod", "sklearn")
-SCRIPT = str(Path(__file__).parents[1] / "support" / "imports_of.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "imports_of.py")
 
 
 @pytest.fixture(scope="module")

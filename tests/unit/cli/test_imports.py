@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import Ended, Forker, run, run_python
+from support.commands import Ended, Forker, run, run_python
 
 HEAVY = {"torch", "tensorflow", "keras", "horovod", "sklearn", "mpi4py", "torchvision"}
-SCRIPT = str(Path(__file__).parents[1] / "support" / "imports_of.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "imports_of.py")
 
 
 def top_level(ended: Ended) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from run_folders import FakeRun, logged
+from support.run_folders import FakeRun, logged
 
 from hvdtrain.cli import tables
 from hvdtrain.cli.main import main

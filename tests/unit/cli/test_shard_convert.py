@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Forker
+from support.commands import Forker
 
 import data_sharding as ds
 from hvdtrain.end_signals import ENDING, exiting_at

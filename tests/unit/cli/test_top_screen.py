@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from run_folders import FakeRun
+from support.run_folders import FakeRun
 
 from hvdtrain.cli.top.screen import Look, picture
 from hvdtrain.history.heartbeats import Heard, Heartbeat

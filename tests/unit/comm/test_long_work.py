@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import Forker
-from thread_ranks import ThreadCommunicator, World, all_well, run_on_ranks
+from support.commands import Forker
+from support.ranks import ThreadCommunicator, World, all_well, run_on_ranks
 
 from hvdtrain.comm import messages
 from hvdtrain.comm.messages import do_while_others_wait
@@ -82,7 +82,7 @@ def test_work_is_done_although_another_rank_ends_meanwhile(monkeypatch: pytest.M
 
 HANGS = """
 import time
-from thread_ranks import run_on_ranks
+from support.ranks import run_on_ranks
 from hvdtrain.comm.messages import do_while_others_wait
 run_on_ranks(2, lambda comm: do_while_others_wait(comm, lambda: time.sleep(60 * comm.topology.rank), "index", 1.0))
 """

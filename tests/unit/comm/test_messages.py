@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import MissingDataError
 from data_sharding.errors import ShardingError

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Ended, Forker
+from support.commands import Ended, Forker
 
 BEGIN = """
 import sys, time
@@ -27,7 +27,7 @@ WAIT = BEGIN + "with peer_failure.waits_for_peers(): time.sleep(60)\n"
 TORCH = (
     BEGIN
     + """
-from torch_training import LR, TorchRows
+from support.torch_training import LR, TorchRows
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
@@ -44,7 +44,7 @@ KERAS = (
     BEGIN
     + """
 import keras, tensorflow as tf
-from numpy_training import NumpyTask
+from support.numpy_training import NumpyTask
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology

@@ -31,7 +31,7 @@ def test_seconds_between(options: dict[str, Any], expected: object) -> None:
         ({"checkpoint_every": "auto", "mtbf": "0"}, "--mtbf is 0."),
         ({"watchdog": "10min"}, "--watchdog is 10min, and --stall-timeout 300 s."),
         ({"mtbf": "12h"}, "--mtbf 12h is given without --checkpoint-every auto."),
-        ({"checkpoint_every": "60", "mtbf": "12h"}, "--mtbf 12h is given without --checkpoint-every auto."),
+        ({"checkpoint_every": "60", "mtbf": "12h"}, "--mtbf 12h is given with --checkpoint-every 60."),
         (
             {"checkpoint_mode": "sync", "checkpoint_overlap": "skip"},
             "--checkpoint-overlap skip is given with --checkpoint-mode sync.",

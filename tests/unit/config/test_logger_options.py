@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from config_samples import parse
+from support.config_samples import parse
 
 from hvdtrain.config.logger_options import LoggerOptions, named_loggers
 from hvdtrain.errors import UsageError

@@ -20,8 +20,8 @@ from hvdtrain.errors import UsageError
         ({"stages": 2, "devices": "cpu"}, "--parallel.devices names 1, and --parallel.stages is 2"),
         ({"stages": 2, "devices": "cpu,cpu,cpu"}, "--parallel.devices names 3"),
         ({"stages": 3, "cuts": "layer2"}, "--parallel.cuts names 1, and --parallel.stages is 3"),
-        ({"devices": "cpu"}, "--parallel.devices is given without --parallel.stages"),
-        ({"micro_batches": 4}, "--parallel.micro-batches is given without --parallel.stages"),
+        ({"devices": "cpu"}, "--parallel.devices cpu is given without --parallel.stages"),
+        ({"micro_batches": 4}, "--parallel.micro-batches 4 is given without --parallel.stages"),
         ({"cuts": "layer2"}, "--parallel.cuts"),
     ],
 )
@@ -34,18 +34,18 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"accumulate_steps": 2}, "--accumulate-steps"),
+        ({"accumulate_steps": 2}, "--accumulate-steps 2"),
         ({"sync_batch_norm": True}, "--sync-batch-norm"),
         ({"compile": True}, "--compile"),
         ({"compression": "powersgd"}, "--compression powersgd"),
         ({"compression": "bf16"}, "--compression bf16"),
         ({"reduce_op": "adasum"}, "--reduce-op adasum"),
-        ({"sync_every": 4}, "--sync-every"),
+        ({"sync_every": 4}, "--sync-every 4"),
         ({"sparse_gradients": "allgather"}, "--sparse-gradients allgather"),
         ({"gradient_sync": "horovod"}, "--gradient-sync horovod"),
         ({"shard": "gradients"}, "--shard gradients"),
         ({"data_parallel": True}, "--data-parallel"),
-        ({"steps_per_call": 3}, "--steps-per-call"),
+        ({"steps_per_call": 3}, "--steps-per-call 3"),
     ],
 )
 def test_what_does_not_go_with_stages_is_named(other: dict[str, Any], words: str) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from config_samples import SAMPLES, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.config_samples import SAMPLES, parse
 
 from hvdtrain.config import option_synonyms
 from hvdtrain.config.train_config import DataConfig, TrainConfig

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from config_samples import parse
+from support.config_samples import parse
 
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.config.schedule_options import ScheduleOptions, schedule_of
@@ -41,11 +41,11 @@ def test_flags_become_a_schedule_in_steps() -> None:
 
 
 ILL = [
-    ({"lr_power": 2.0}, "--lr-power is given with --lr-schedule cosine"),
-    ({"lr_gamma": 0.1}, "--lr-gamma is given with --lr-schedule cosine"),
-    ({"lr_milestones": [3.0]}, "--lr-milestones is given with --lr-schedule cosine"),
-    ({"lr_schedule": "step", "lr_milestones": [3.0], "lr_min": 0.1}, "--lr-min is given with --lr-schedule step"),
-    ({"lr_schedule": "constant", "lr_min": 0.0}, "--lr-min is given with --lr-schedule constant"),
+    ({"lr_power": 2.0}, "--lr-power 2 is given with --lr-schedule cosine"),
+    ({"lr_gamma": 0.1}, "--lr-gamma 0.1 is given with --lr-schedule cosine"),
+    ({"lr_milestones": [3.0]}, "--lr-milestones 3 is given with --lr-schedule cosine"),
+    ({"lr_schedule": "step", "lr_milestones": [3.0], "lr_min": 0.1}, "--lr-min 0.1 is given with --lr-schedule step"),
+    ({"lr_schedule": "constant", "lr_min": 0.0}, "--lr-min 0 is given with --lr-schedule constant"),
     ({"lr_schedule": "step"}, "--lr-schedule step is given without --lr-milestones"),
     ({"lr_schedule": "step", "lr_milestones": []}, "--lr-schedule step is given without --lr-milestones"),
     ({"lr_schedule": "step", "lr_milestones": [3.0, 2.0]}, "--lr-milestones is 3,2"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvdtrain.config.parser import parse_train_config
-from hvdtrain.config.trace_option import MOST, WARM_UP, TraceSteps, require_trained, trace_steps
+from hvdtrain.config.value_syntax import MOST, WARM_UP, TraceSteps, require_trained, trace_steps
 from hvdtrain.errors import UsageError
 
 
@@ -53,7 +53,7 @@ def test_refused(text: str, why: str) -> None:
 
 
 def test_not_with_several_updates_a_call() -> None:
-    with pytest.raises(UsageError, match="--trace and --steps-per-call 8 are both given"):
+    with pytest.raises(UsageError, match="--trace 5:6 is given with --steps-per-call 8"):
         parse_train_config(["--trace", "5:6", "--steps-per-call", "8"])
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from config_samples import COMPANIONS, parse
+from support.config_samples import COMPANIONS, parse
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -65,7 +65,7 @@ def test_a_learning_rate_that_is_not_positive(lr: float) -> None:
 
 
 def test_two_batch_sizes() -> None:
-    with pytest.raises(UsageError, match="Both --batch-size 8 and --global-batch-size 16"):
+    with pytest.raises(UsageError, match="--batch-size 8 is given with --global-batch-size 16"):
         TrainConfig(batch_size=8, global_batch_size=16)
 
 

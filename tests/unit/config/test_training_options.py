@@ -26,12 +26,12 @@ OUT_OF_RANGE: list[tuple[dict[str, Any], str]] = [
     ({"bucket_cap_mb": 0.0}, "--bucket-cap-mb is 0"),
 ]
 NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
-    ({"momentum": 0.9}, "--momentum is given without --optimizer"),
-    ({"weight_decay": 0.1}, "--weight-decay is given without --optimizer"),
-    ({"optimizer": "adam", "momentum": 0.9}, "--momentum is given with --optimizer adam"),
+    ({"momentum": 0.9}, "--momentum 0.9 is given without --optimizer sgd or lars."),
+    ({"weight_decay": 0.1}, "--weight-decay 0.1 is given without --optimizer"),
+    ({"optimizer": "adam", "momentum": 0.9}, "--momentum 0.9 is given with --optimizer adam."),
     ({"optimizer": "lars", "nesterov": True}, "--nesterov is given with --optimizer lars"),
     ({"optimizer": "sgd", "nesterov": True, "momentum": 0.0}, "--nesterov is given with --momentum 0"),
-    ({"optimizer": "sgd", "beta2": 0.9}, "--beta2 is given with --optimizer sgd"),
+    ({"optimizer": "sgd", "beta2": 0.9}, "--beta2 0.9 is given with --optimizer sgd"),
     ({"compression": "fp16", "reduce_op": "adasum"}, "--compression fp16 is given with --reduce-op adasum"),
     ({"powersgd_rank": 2}, "--powersgd-rank 2 is given with --compression none"),
     ({"precision": "fp16", "compression": "powersgd"}, "--compression powersgd is given with --precision fp16"),
@@ -39,14 +39,17 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"sync_every": 4, "reduce_op": "sum"}, "--reduce-op sum is given with --sync-every 4"),
     ({"sync_every": 4, "precision": "fp16"}, "--precision fp16 is given with --sync-every 4"),
     ({"sync_every": 4, "sync_batch_norm": True}, "--sync-batch-norm is given with --sync-every 4"),
-    ({"process_sets": "node"}, "--process-sets is given without --sync-every"),
-    ({"sparse_gradients": "allgather", "compression": "fp16"}, "--sparse-gradients allgather is given with"),
-    ({"steps_per_call": 4, "accumulate_steps": 2}, "--steps-per-call 4 is given with --accumulate-steps"),
-    ({"steps_per_call": 4, "precision": "fp16"}, "--steps-per-call 4 is given with"),
+    ({"process_sets": "node"}, "--process-sets node is given without --sync-every"),
+    (
+        {"sparse_gradients": "allgather", "compression": "fp16"},
+        "--sparse-gradients allgather is given with --compression fp16.",
+    ),
+    ({"steps_per_call": 4, "accumulate_steps": 2}, "--steps-per-call 4 is given with --accumulate-steps 2."),
+    ({"steps_per_call": 4, "precision": "fp16"}, "--steps-per-call 4 is given with --precision fp16."),
     ({"gradient_sync": "horovod", "compression": "fp16"}, "--gradient-sync horovod is given with --compression"),
-    ({"gradient_sync": "horovod", "bucket_cap_mb": 4.0}, "--bucket-cap-mb 4.0 is given with --gradient-sync"),
-    ({"bucket_cap_mb": 4.0, "sync_every": 8}, "--bucket-cap-mb 4.0 is given with --sync-every or"),
-    ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with"),
+    ({"gradient_sync": "horovod", "bucket_cap_mb": 4.0}, "--bucket-cap-mb 4 is given with --gradient-sync horovod."),
+    ({"bucket_cap_mb": 4.0, "sync_every": 8}, "--bucket-cap-mb 4 is given with --sync-every 8."),
+    ({"data_parallel": True, "sync_batch_norm": True}, "--data-parallel is given with --sync-batch-norm."),
 ]
 
 

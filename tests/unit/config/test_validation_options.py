@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from numpy_training import Data, NumpyTask
-from thread_ranks import run_on_ranks
+from support.numpy_training import Data, NumpyTask
+from support.ranks import run_on_ranks
 
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.config.train_config import DataConfig, TrainConfig

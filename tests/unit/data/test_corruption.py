@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy_training import Recorder, Run, Setting, train, write_data
-from thread_ranks import all_well, run_on_ranks
+from support.numpy_training import Recorder, Run, Setting, train, write_data
+from support.ranks import all_well, run_on_ranks
 
 import data_sharding as ds
 from hvdtrain.audit.audit_summary import read_coverage

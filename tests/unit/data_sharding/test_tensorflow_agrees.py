@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Forker
+from support.commands import Forker
 
 import data_sharding as ds
 

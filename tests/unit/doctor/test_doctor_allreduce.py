@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.doctor.allreduce_times import SIZES, RingModel, fit_ring, measure
 from hvdtrain.doctor.measured_allreduce import allreduce_findings
-from hvdtrain.doctor.units import in_seconds
+from hvdtrain.units import in_seconds
 
 
 class Network:

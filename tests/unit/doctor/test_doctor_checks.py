@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
 from hvdtrain.doctor.gpu import gpu_findings
+from hvdtrain.doctor.job_environment import environment_findings, process_findings
 from hvdtrain.doctor.machine import machine_findings
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.software import horovod_findings, mpi_findings, version_findings
-from hvdtrain.doctor.variables import environment_findings, process_findings
 
 Hosts = dict[str, dict[str, Any]]
 Healthy = Callable[..., Hosts]
@@ -235,11 +235,11 @@ def test_the_output_folder_must_be_one(healthy: Healthy) -> None:
     [
         ({}, "ok", "/shared/runs can be made in /shared"),
         ({"path": "/shared"}, "ok", "/shared can be written"),
-        ({"obstacle": "/shared/runs"}, "fail", "/shared/runs is no folder"),
+        ({"obstacle": "/shared/runs"}, "fail", "/shared/runs is not a folder"),
         (
             {"path": "/shared/a/b", "obstacle": "/shared/a"},
             "fail",
-            "/shared/a/b cannot be made: /shared/a is no folder",
+            "/shared/a/b cannot be made: /shared/a is not a folder",
         ),
     ],
 )

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.doctor.allreduce_times import RingModel, bus_bandwidth, fit_ring
-from hvdtrain.doctor.units import in_bytes, in_rate, in_seconds, parse_size
 
 SIZES = [4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26]
 
@@ -48,27 +47,3 @@ def test_rates_as_in_nccl_tests() -> None:
 @given(st.integers(2, 64), st.integers(1, 2**30))
 def test_bus_bandwidth_is_the_links_where_latency_is_nothing(workers: int, size: int) -> None:
     assert bus_bandwidth(workers, size, RingModel(workers, 0.0, 1e9).seconds(size)) == pytest.approx(1e9)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("4", 4), ("4B", 4), ("1KiB", 1024), ("1k", 1024), ("64 MiB", 2**26), ("2G", 2**31), ("1MB", 2**20)],
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "x", "1.5M", "-4", "4TB", "1KiB2"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a size"):
-        parse_size(text)
-
-
-@given(st.integers(0, 3), st.integers(1, 1023))
-def test_sizes_are_written_as_they_are_read(power: int, count: int) -> None:
-    assert parse_size(in_bytes(count * 1024**power)) == count * 1024**power
-
-
-def test_amounts_for_people() -> None:
-    assert [in_seconds(0.0000031), in_seconds(0.0012), in_seconds(12.3)] == ["3.1 µs", "1.2 ms", "12 s"]
-    assert [in_rate(25e6), in_rate(1.2e9), in_rate(3e5)] == ["25 MB/s", "1.2 GB/s", "300 kB/s"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import Data, NumpyAdapter, Setting, train
+from support.numpy_training import Data, NumpyAdapter, Setting, train
 
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_training import WIDTH, Data, NumpyAdapter, NumpyTask, Run, Setting, train, write_data
-from thread_ranks import ThreadCommunicator, run_on_ranks
+from support.numpy_training import WIDTH, Data, NumpyAdapter, NumpyTask, Run, Setting, train, write_data
+from support.ranks import ThreadCommunicator, run_on_ranks
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.errors import MissingDataError

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy_training import Data, NumpyAdapter, Run, Setting, train, write_data
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, NumpyAdapter, Run, Setting, train, write_data
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.engine import events

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter, Sums

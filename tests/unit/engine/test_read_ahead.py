@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import NumpyAdapter, NumpyTask, Setting, train, write_data
+from support.numpy_training import NumpyAdapter, NumpyTask, Setting, train, write_data
 
 from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping

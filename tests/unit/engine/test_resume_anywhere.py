@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Forker
-from numpy_training import Data, NumpyAdapter, Recorder, Run, Setting, train
-from thread_ranks import all_well, run_on_ranks
-from torch_training import TorchRows, open_torch
+from support.commands import Forker
+from support.numpy_training import Data, NumpyAdapter, Recorder, Run, Setting, train
+from support.ranks import all_well, run_on_ranks
+from support.torch_training import TorchRows, open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator
@@ -75,7 +75,7 @@ def test_resume_at_every_step(setting: Setting) -> None:
 
 def test_resume_at_every_step_in_keras(keras_forker: Forker, data: Data, tmp_path: Path) -> None:
     """In a process of its own: TensorFlow shall not meet torch in this one."""
-    script = Path(__file__).parents[1] / "support" / "keras_resume.py"
+    script = Path(__file__).parents[2] / "support" / "scripts" / "keras_resume.py"
     done = keras_forker.run_python([str(script), str(data.folder), str(tmp_path)], tmp_path)
     assert done.code == 0, done.stderr
     steps = [*range(1, LAST + 1)]

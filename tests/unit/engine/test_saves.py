@@ -11,16 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from numpy_training import Data, Run, Setting, train
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, Run, Setting, train
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.checkpoints import store
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint, write_checkpoint
 from hvdtrain.engine import cadence, events
-from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.limits import RunLimits
-from hvdtrain.engine.saves import SavePolicy
+from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.errors import HvdtrainError
 
 BACKGROUND = SavePolicy(in_background=True)

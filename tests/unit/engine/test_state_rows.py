@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Forker
-from numpy_training import Data, Run, Setting, train
-from state_models import MovingMomentum
-from state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED
-from torch_training import open_torch
+from support.commands import Forker
+from support.numpy_training import Data, Run, Setting, train
+from support.state_models import MovingMomentum
+from support.state_rows import REFUSED, REFUSED_AFTER_ONE_STEP, SAVED
+from support.torch_training import open_torch
 
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.comm.communicator import SerialCommunicator
@@ -94,7 +94,7 @@ def test_a_copy_of_unusual_numbers_uses_the_memory_of_an_earlier_one() -> None:
 
 def test_what_a_keras_model_and_its_optimizer_hold(keras_forker: Forker, data: Data, tmp_path: Path) -> None:
     """In a process of its own: TensorFlow shall not meet torch in this one."""
-    script = Path(__file__).parents[1] / "support" / "keras_state_rows.py"
+    script = Path(__file__).parents[2] / "support" / "scripts" / "keras_state_rows.py"
     done = keras_forker.run_python([str(script), str(data.folder), str(tmp_path)], tmp_path)
     assert done.code == 0, done.stderr
     result = json.loads(done.stdout)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from numpy_training import NumpyAdapter, NumpyTask
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import NumpyAdapter, NumpyTask
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.engine import state_sync
 from hvdtrain.engine.state_sync import assert_equal_weights, average_rank_local_state, broadcast_state, weights_hash

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy_training import Data, NumpyAdapter, Run, Setting, train
-from thread_ranks import all_well, run_on_ranks
+from support.numpy_training import Data, NumpyAdapter, Run, Setting, train
+from support.ranks import all_well, run_on_ranks
 
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events

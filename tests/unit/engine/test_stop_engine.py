@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_training import Data, NumpyAdapter, NumpyTask, Run, Setting, train
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
-from torch_training import TorchRows, open_torch
+from support.numpy_training import Data, NumpyAdapter, NumpyTask, Run, Setting, train
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.torch_training import TorchRows, open_torch
 
 from data_sharding import LoadedBatch
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator

@@ -8,7 +8,7 @@ from typing import Any, final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.communicator import Array, Reduction, SerialCommunicator
 from hvdtrain.engine.stop_vote import LONGEST_INTERVAL, VOTE_SECONDS, StopVote, next_interval

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import Data, NumpyAdapter, NumpyTask, Setting, train
-from thread_ranks import ThreadCommunicator, run_on_ranks
+from support.numpy_training import Data, NumpyAdapter, NumpyTask, Setting, train
+from support.ranks import ThreadCommunicator, run_on_ranks
 
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import DataConfig

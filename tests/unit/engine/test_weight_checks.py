@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_training import Data, NumpyAdapter, Run, Setting, train
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, NumpyAdapter, Run, Setting, train
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.engine.limits import RunLimits

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import FakeRun
+from support.run_folders import FakeRun
 
-from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file, heartbeat_of, read_heartbeats
-from hvdtrain.history.listener import Listener
+from hvdtrain.history.heartbeats import Heartbeat, Listener, heartbeat_file, heartbeat_of, read_heartbeats
 
 
 def beat(rank: int, start: str = "b", **changed: Any) -> Heartbeat:

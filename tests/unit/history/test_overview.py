@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from run_folders import FakeRun, logged
+from support.run_folders import FakeRun, logged
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events

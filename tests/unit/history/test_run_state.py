@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from run_folders import FakeRun, logged
+from support.run_folders import FakeRun, logged
 
 from hvdtrain.engine import events
 from hvdtrain.errors import PeerError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.cli.launch.launchers import LAUNCHERS
+from hvdtrain.cli.launch.launchers import BUILT_IN
 
 SECONDS = 60
 
@@ -79,8 +79,8 @@ def test_a_wrong_call_is_refused_in_three_parts(argv: list[str], message: str, t
 def test_help_lists_what_there_is(tmp_path: Path) -> None:
     ended = launch(tmp_path, "--help")
     assert ended.code == 0
-    assert [name in ended.stdout for name in LAUNCHERS] == [True] * len(LAUNCHERS)
-    for name in LAUNCHERS:
+    assert [name in ended.stdout for name in BUILT_IN] == [True] * len(BUILT_IN)
+    for name in BUILT_IN:
         assert launch(tmp_path, name, "--help").code == 0
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.cli.launch.jobs import job_from
-from hvdtrain.cli.launch.launchers import _require_same_mpi
-from hvdtrain.cli.launch.option_groups import _time
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import parse_host_list
 from hvdtrain.launch.hosts.host_files import parse_hostfile
 from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.launcher_api import job_from
+from hvdtrain.launch.mpi_flavor import require_same_mpi
+from hvdtrain.launch.option_groups import _time
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.link import HostLink
 
@@ -64,9 +64,9 @@ def test_another_mpi_is_refused_by_name(tmp_path: Path) -> None:
     program = tmp_path / "mpirun"
     program.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
     program.chmod(0o755)
-    _require_same_mpi("openmpi4", str(program))
+    require_same_mpi("openmpi4", str(program))
     with pytest.raises(UsageError, match="--mpi is mpich, and .*mpirun is of openmpi4"):
-        _require_same_mpi("mpich", str(program))
+        require_same_mpi("mpich", str(program))
 
 
 def test_a_python_that_is_not_there_is_no_matter_of_ssh() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from read_page import Page
+from support.read_page import Page
 
 from hvdtrain.report.markup import Markup, details, is_hidden, join, table, tag
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from read_page import Page
-from report_runs import usual_lines, write_run
+from support.read_page import Page
+from support.report_runs import usual_lines, write_run
 
 from hvdtrain.report.page import FAILED, MARKER, page
 from hvdtrain.report.page_file import read_runs

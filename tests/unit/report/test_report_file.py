@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Forker
-from read_page import Page
-from report_runs import write_run
+from support.commands import Forker
+from support.read_page import Page
+from support.report_runs import write_run
 
 from hvdtrain.cli.main import main
-from hvdtrain.run.closing_table import write_report
+from hvdtrain.run.ending import write_report
 
 
 def test_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

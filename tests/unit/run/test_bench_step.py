@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import Ended, Forker
+from support.commands import Ended, Forker
 
-from hvdtrain.adapters.open import open_adapter
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.bench_step import Protocol, measure
-from hvdtrain.run.fixed_batch import fixed_batch
-from hvdtrain.run.prepare import RunSetup, prepare
+from hvdtrain.run.prepare import RunSetup, fixed_batch, prepare
+from hvdtrain.run.start import open_adapter
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
 

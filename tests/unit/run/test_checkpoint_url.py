@@ -6,7 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from commands import Ended, Forker
+from support.commands import Ended, Forker
 
 
 def test_a_run_goes_on_on_a_new_disk_and_from_a_url(tmp_path: Path, digits_cache: Path, forker: Forker) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from commands import Ended, Forker
+from support.commands import Ended, Forker
 
 TASKS = """
 import random

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run_python
-from event_files import events_of, shown_scalars
-from numpy_training import Data, NumpyTask
-from thread_ranks import run_on_ranks
+from support.commands import run_python
+from support.event_files import events_of, shown_scalars
+from support.numpy_training import Data, NumpyTask
+from support.ranks import run_on_ranks
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -19,7 +19,7 @@ from hvdtrain.run.prepare import prepare
 from hvdtrain.run.sinks import logger_packages
 from hvdtrain.run.sinks.mlflow_logger import key_of
 
-SCRIPT = Path(__file__).parents[1] / "support" / "loggers_here.py"
+SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "loggers_here.py"
 
 
 @pytest.fixture(scope="module")

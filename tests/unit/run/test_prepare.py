@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import Data, NumpyTask, write_data
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, NumpyTask, write_data
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
 from hvdtrain.run.start import with_common_resume
 from hvdtrain.task.task import TaskDefaults
-from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, MOST_SIZE_VARIABLE
-from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
+from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, LAUNCHER_VARIABLE, MOST_SIZE_VARIABLE
 
 DEFAULTS = TaskDefaults(epochs=5, global_batch_size=48, lr=0.002, warmup_epochs=1.5)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from numpy_training import Data, NumpyTask, write_data
-from thread_ranks import ThreadCommunicator, all_well, run_on_ranks
+from support.numpy_training import Data, NumpyTask, write_data
+from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import Catalog
 from data_sharding.pipe.pipe_plan import PipeFile, make_plan

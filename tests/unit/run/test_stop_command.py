@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Ended, Forker
+from support.commands import Ended, Forker
 
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.result import how_to_continue
+from hvdtrain.run.ending import how_to_continue
 
 OWN_TASK = """
 import os, signal, threading

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from event_files import events_of, shown_scalars
 from numpy.typing import NDArray
 from PIL import Image
+from support.event_files import events_of, shown_scalars
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Ended, Forker, tree
-from event_files import shown_scalars
 from filelock import FileLock
 from safetensors.numpy import load_file
+from support.commands import Ended, Forker, tree
+from support.event_files import shown_scalars
 
 from data_sharding.formats.tfrecord import HEADER
 

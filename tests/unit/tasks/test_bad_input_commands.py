@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from commands import Forker
 from picture_files import (
     photo,
     write_cifar10,
@@ -15,6 +14,7 @@ from picture_files import (
     write_photo_tars,
     write_photo_tfrecords,
 )
+from support.commands import Forker
 
 from data_sharding.formats import TarWriter
 

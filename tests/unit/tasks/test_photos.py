@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import Forker
 from filelock import FileLock
 from numpy.typing import NDArray
 from picture_files import photo, write_photo_folders, write_photo_tars, write_photo_tfrecords
 from PIL import Image
+from support.commands import Forker
 
 from data_sharding import Catalog, RecordBatch, RecordReader
 from data_sharding.sample_random import SampleRandom

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import Forker
 from picture_files import write_mnist
+from support.commands import Forker
 
 SHORT = ["--max-steps", "2", "--progress", "none", "--global-batch-size", "8", "--output-dir", "out"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import commands
 import pytest
-from commands import Forker
+from support.commands import Forker
 
-SCRIPT = str(Path(commands.__file__).parent / "imports_of.py")
+SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "imports_of.py")
 FRAMEWORKS = {
     "torch": ({"torch"}, ["tensorflow", "keras"]),
     "tensorflow": ({"tensorflow", "keras"}, ["torch", "torchvision"]),

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import Forker
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.commands import Forker
 
 from data_sharding import Catalog, RecordReader
 from data_sharding.errors import PlanError

@@ -153,7 +153,7 @@ def test_hdf5_cannot_reach_other_files_or_explode(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.weights.h5"
         with h5py.File(path, "w") as file:
             make(file.create_group("layers/dense/vars"))
-        with pytest.raises(UsageError, match="layers/dense/vars/0 is no plain array of numbers in this file"):
+        with pytest.raises(UsageError, match="layers/dense/vars/0 is not a plain array of numbers in this file"):
             read_keras(path)
 
 
@@ -233,6 +233,6 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_training_starts_from_one_thing() -> None:
-    with pytest.raises(UsageError, match="--init-weights a.pt and --resume RUN are both given"):
+    with pytest.raises(UsageError, match="--init-weights a.pt is given with --resume RUN"):
         RunConfig(init_weights="a.pt", resume="RUN")
     assert RunConfig(init_weights="a.pt", resume="never").init_weights == "a.pt"

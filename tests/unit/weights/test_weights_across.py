@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Forker
+from support.commands import Forker
 
 TESTS = Path(__file__).parent / "support" / "weights_across.py"
 

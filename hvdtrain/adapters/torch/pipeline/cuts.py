@@ -2,7 +2,6 @@
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,27 +20,15 @@ from hvdtrain.task.task import Task
 _COPIES_OF_WEIGHTS = 4  # weights, gradients, two of an optimizer such as Adam
 
 
-@dataclass(frozen=True)
-class Cuts:
-    """Where stages begin.
+def chosen_cuts(
+    task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]], micro_batches: int
+) -> tuple[list[int], list[str]]:
+    """The cuts that `options` name, or the best ones by measurement, and a line about each stage, for people.
 
-    Attributes:
-        starts: the first link of each stage but the first one.
-        told: a line about each stage, for people.
-    """
-
-    starts: list[int]
-    told: list[str]
-
-
-def chosen_cuts(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]], micro_batches: int) -> Cuts:
-    """The cuts that `options` name, or the best ones by measurement. The model is built for this, and dropped.
+    The model is built for this, and dropped. A cut is the first link of a stage, for each stage but the first one.
 
     Args:
-        task: whose model is cut.
-        options: how many stages, and the names of layers.
         features: of one micro batch, as `decode` makes them.
-        micro_batches: of each update.
 
     Raises:
         UsageError: the model cannot be cut so.
@@ -69,11 +56,11 @@ def chosen_cuts(task: Task, options: TrainingOptions, features: dict[str, NDArra
     else:
         costs = _costs(link_times(task, chain, options.precision, features, device), parallel, micro_batches)
         most = float("inf") if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory
-        found = balanced_cuts(costs, parallel.stages, most)
-        if found is None:
+        balanced = balanced_cuts(costs, parallel.stages, most)
+        if balanced is None:
             raise _does_not_fit(costs, parallel.stages, most)
-        starts = list(found)
-    return Cuts(starts, _told(chain, starts, costs))
+        starts = list(balanced)
+    return starts, _told(chain, starts, costs)
 
 
 def _costs(links: Sequence[LinkTimes], parallel: ParallelOptions, micro_batches: int) -> list[LinkCost]:
@@ -137,12 +124,15 @@ def _told(chain: Chain, starts: Sequence[int], costs: Sequence[LinkCost] | None)
 
 
 def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]]) -> list[list[float]]:
-    """See `adapters.open.time_layers`."""
+    """Of each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
+
+    One row of ones for a model that cannot be cut.
+    """
     device = own_device()
     model = build_model(task, options, torch.device("cpu"))
     try:
         chain = chain_of(task, model)
-        found = link_times(task, chain, options.precision, features, device)
+        links = link_times(task, chain, options.precision, features, device)
     except UsageError:
         return [[1.0, 1.0, 0.0, 0.0, 0.0]]
-    return [[one.forward, one.backward, one.weights, one.kept, one.leaving] for one in found]
+    return [[link.forward, link.backward, link.weights, link.kept, link.leaving] for link in links]

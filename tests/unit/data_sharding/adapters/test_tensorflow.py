@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from commands import Forker
+from support.commands import Forker
 
 TESTS = Path(__file__).parents[1] / "support" / "tensorflow_cases.py"
 

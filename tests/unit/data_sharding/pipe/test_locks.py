@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipe_feeding import await_fed
+from support.pipe_feeding import await_fed
 
 import data_sharding as ds
 from data_sharding.pipe.pipe_reader import PipeReader

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
-from pipe_feeding import await_fed
+from support.pipe_feeding import await_fed
 
 import data_sharding as ds
 from data_sharding.pipe.fifo import PassName, await_fifo

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pipe_feeding import await_fed
+from support.pipe_feeding import await_fed
 
 import data_sharding as ds
 from data_sharding.pipe.fifo import PassName, await_fifo

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import fsspec
 import numpy as np
 import pytest
-from s3_server import Store, serving, use
+from support.s3_server import Store, serving, use
 
 import data_sharding as ds
 from data_sharding.catalog.cache import open_catalog

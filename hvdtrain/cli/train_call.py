@@ -1,0 +1,88 @@
+"""A training as a function call, for notebooks, scripts and sweeps: one process."""
+
+import inspect
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hvdtrain.cli.train import train_once, with_deadline
+from hvdtrain.config.parser import train_config_of
+from hvdtrain.config.yaml_file import read_yaml
+from hvdtrain.errors import UsageError
+from hvdtrain.run.job import load_task_class
+from hvdtrain.run.run_folder import close_logs
+from hvdtrain.stop_requests import StopSignals
+from hvdtrain.task.task import Task
+from hvdtrain.topology import Topology, detect_topology
+
+
+def train(*, task: str | type[Task] | None = None, config: str | Path | None = None, **keys: Any) -> dict[str, Any]:
+    """Train in this process, as `hvdtrain train` does; returns what result.json holds, and "run_folder".
+
+    An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns.
+
+    Args:
+        task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined (default:
+            what `config` says, otherwise digits).
+        config: a YAML file; `keys` override it.
+        keys: the keys of a config file: lr=0.01, data={"dir": "DIR"}, task_args={"width": 64}.
+
+    Returns:
+        result.json's content; {"status": "checked"} with dry_run=True.
+
+    Raises:
+        UsageError: an unknown key or wrong value, data or a task that cannot be used, or this is a worker of a job.
+        HvdtrainError: training failed.
+    """
+    begin = time.perf_counter()
+    task_class = task if inspect.isclass(task) else None
+    named = {} if task is None else {"task": _name_of(task)}
+    parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
+    _require_alone(detect_topology(os.environ))
+    try:
+        with StopSignals("hvdtrain", answers=True) as signals:
+            asked = with_deadline(signals.asked, parsed, begin)
+            end = train_once(parsed, load_task_class(parsed, task_class), begin, asked)
+    finally:
+        close_logs()
+    if end.folder is None:
+        return {"status": "checked"}
+    return {**json.loads((end.folder / "result.json").read_text()), "run_folder": str(end.folder)}
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`above`, and of `below` what it does not name, at any depth."""
+    both = {key for key in below.keys() & above.keys() if isinstance(below[key], dict) and isinstance(above[key], dict)}
+    return {**below, **above, **{key: _over(below[key], above[key]) for key in both}}
+
+
+def _name_of(task: str | type[Task]) -> str:
+    if isinstance(task, str):
+        return task
+    if not inspect.isclass(task):
+        raise UsageError(
+            f"hvdtrain.train() was given task={task!r}.",
+            "A task is a name or a class.",
+            "give the name of a built-in task, 'module:Class', or a class derived from hvdtrain.Task.",
+        )
+    return f"{task.__module__}:{task.__qualname__}"
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths as text, at any depth."""
+    return {
+        key: _plain(value) if isinstance(value, Mapping) else str(value) if isinstance(value, Path) else value
+        for key, value in values.items()
+    }
+
+
+def _require_alone(topology: Topology) -> None:
+    if topology.is_distributed:
+        raise UsageError(
+            f"hvdtrain.train() is called by rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
+            "It trains in one process, and an error in it would leave the other workers waiting.",
+            "start the command in the workers: python -m hvdtrain --task module:Class ...",
+        )

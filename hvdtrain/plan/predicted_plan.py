@@ -1,0 +1,94 @@
+"""A plan: what was measured, what follows from it for each number of workers, and what is recommended."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from hvdtrain.errors import UsageError
+from hvdtrain.plan.candidates import Candidate, candidates, recommended
+from hvdtrain.plan.check_predictions import Verified
+from hvdtrain.plan.cluster_simulation import Disturbances, Simulated, simulated
+from hvdtrain.plan.cost_model import Cluster, Layout, Workload
+
+_SIMULATED_SECONDS: Final = 7 * 86_400.0
+_MOST_STEPS: Final = 2_000_000  # so that a plan takes no time
+
+
+@dataclass(frozen=True)
+class Plan:
+    """See the module."""
+
+    work: Workload  # what is trained
+    cluster: Cluster  # where
+    ways: dict[int, list[Candidate]]  # for each number of workers all ways to train
+    recommended: dict[int, Candidate | None]  # for each number of workers the name of one of these; None: none fits
+    # for each number of workers, a job of the recommended way with slow workers and failures
+    simulated: dict[int, Simulated]
+    # predictions against measurements, on as many workers as this job has
+    verified: list[Verified] = field(default_factory=list)
+    in_parts: bool = False  # see `Measured`
+
+    @property
+    def fits(self) -> bool:
+        """Whether some way fits into the memory, for some number of workers."""
+        return any(one is not None for one in self.recommended.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is saved."""
+        return {
+            "workload": asdict(self.work),
+            "measured_in_parts": self.in_parts,
+            "cluster": asdict(self.cluster),
+            "ways": {str(workers): [_row(one) for one in ways] for workers, ways in self.ways.items()},
+            "recommended": {str(workers): one and one.name for workers, one in self.recommended.items()},
+            "simulated": {
+                str(workers): {**asdict(one), "goodput": one.goodput} for workers, one in self.simulated.items()
+            },
+            "verified": [{**asdict(one), "median": one.median, "error": one.error} for one in self.verified],
+        }
+
+
+def _row(one: Candidate) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "layout": asdict(one.layout),
+        **asdict(one.prediction),
+        "records_per_second": one.records,
+        "worker_seconds_per_record": one.cost,
+        "fits": one.fits,
+        "options": one.options,
+    }
+
+
+def predicted_plan(
+    work: Workload,
+    cluster: Cluster,
+    counts: Sequence[int],
+    ratios: Sequence[float],
+    what: Disturbances,
+    grows: bool,
+    may_run: Callable[[Layout], bool] = lambda _: True,
+) -> Plan:
+    """Predict for each number of workers.
+
+    Args:
+        may_run: whether the other options of the training go with a layout.
+        grows: the global batch grows with the number of workers: `work.batch` is that of one worker.
+    """
+    ways, best, jobs = {}, {}, {}
+    for count in counts:
+        local_work = replace(work, batch=work.batch * count) if grows else work
+        if not (candidates_here := candidates(local_work, cluster, count, ratios, may_run)):
+            continue  # more workers than records
+        ways[count], best[count] = candidates_here, recommended(candidates_here)
+        if (one := best[count]) is not None:
+            took = one.prediction
+            steps = min(_MOST_STEPS, max(1, int(_SIMULATED_SECONDS / took.seconds)))
+            jobs[count] = simulated(took.compute, took.seconds - took.compute, count, steps, what)
+    if not ways:
+        raise UsageError(
+            f"The global batch holds {work.batch:g} records for {min(counts):,} workers or more.",
+            "Some workers would have nothing to do in any step.",
+            "give a larger --global-batch-size, or fewer --workers.",
+        )
+    return Plan(work, cluster, ways, best, jobs)

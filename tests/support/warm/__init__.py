@@ -1,0 +1,1 @@
+"""Interpreters that have imported a framework and run programs in forks: importing one takes seconds."""
