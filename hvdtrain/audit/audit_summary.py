@@ -57,11 +57,8 @@ class CoverageReport:
 
 
 def read_coverage(run: Path) -> CoverageReport:
-    """Replay a run folder's audit.
-
-    Raises:
-        UsageError: there is no audit, or a file of it is missing, damaged or contradicts the others.
-    """
+    """Replay a run folder's audit. Raises UsageError: there is no audit, or a file of it is missing, damaged or
+    contradicts the others."""
     folder = run / "audit"
     if (folder / PIPE_NOTE).exists():
         raise UsageError(
@@ -160,10 +157,8 @@ def replay(ledger: Path) -> tuple[Line, list[Line]]:
     """The last start, and the segments that led to the current position, in the order of steps.
 
     A start at step s resumes from the checkpoint of step s, and keeps the segments up to the newest that ends there;
-    what was trained beyond is another line of training, to which a later start may return.
-
-    Raises:
-        UsageError: the ledger does not begin with a start, or has an unreadable line.
+    what was trained beyond is another line of training, to which a later start may return. Raises UsageError: the
+    ledger does not begin with a start, or has an unreadable line.
     """
     started: Line | None = None
     newest: dict[int, _Link] = {}

@@ -66,11 +66,8 @@ class CoverageLedger:
         self._reset()
 
     def start(self, step: int) -> None:
-        """Write down that training starts or resumes after `step` updates. Collective.
-
-        Raises:
-            HvdtrainError: on all ranks, where rank 0 could not write.
-        """
+        """Write down that training starts or resumes after `step` updates. Collective. Raises HvdtrainError: on all
+        ranks, where rank 0 could not write."""
         self._first = step
         topology, catalog = self.comm.topology, self.records.catalog
         line = {"event": "started", "step": step, "steps_per_epoch": self.steps_per_epoch}
@@ -98,9 +95,8 @@ class CoverageLedger:
     def end_segment(self, step: int) -> Callable[[], None]:
         """End the segment of steps since the last one after update `step`. Collective.
 
-        Returns:
-            What writes it, on rank 0, before the checkpoint of `step` is written. It may be called in another thread,
-            and raises OSError; then the next one writes both segments.
+        Returns what writes it, on rank 0, before the checkpoint of `step` is written. It may be called in another
+        thread, and raises OSError; then the next one writes both segments.
         """
         if step != self._first:
             self._count()
@@ -231,20 +227,14 @@ Where the pipe plan knew how many records reach each worker, the count was check
 @dataclass(eq=False)
 class NoLedger:
     """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes, in `folder`, is
-    that.
-
-    Every record came once where the reader could compare counts at the end of each FIFO.
-    """
+    that. Every record came once where the reader could compare counts at the end of each FIFO."""
 
     comm: Communicator
     folder: Path
 
     def start(self, step: int) -> None:  # noqa: ARG002
-        """Say so, once, in a file of the folder. Collective.
-
-        Raises:
-            UsageError: on all ranks, where rank 0 could not write.
-        """
+        """Say so, once, in a file of the folder. Collective. Raises UsageError: on all ranks, where rank 0 could not
+        write."""
         agree(self.comm, self._write_note, "hvdtrain.pipe.note")
 
     def add(self, batch: LoadedBatch) -> None:

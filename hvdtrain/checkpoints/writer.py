@@ -115,11 +115,8 @@ class CheckpointWriter:
             _all_writes.add(self._writes[-1])
 
     def collect(self) -> Saved:
-        """What became of the oldest checkpoint under way, once it is written. Collective.
-
-        Raises:
-            HvdtrainError: on all ranks; this failure is fatal. Older checkpoints are intact.
-        """
+        """What became of the oldest checkpoint under way, once it is written. Collective. Raises HvdtrainError: on all
+        ranks; this failure is fatal. Older checkpoints are intact."""
         write = self._writes.popleft() if self._writes else None
         saved = self._wait_for(lambda: write.result() if write else None)
         position, best = self._begun.popleft()
@@ -131,11 +128,8 @@ class CheckpointWriter:
         return self._told_to_all(saved)
 
     def save_history(self, position: Position, best: Best | None = None) -> Saved:
-        """Write the validation history of `position` into its checkpoint, which is the newest. Collective.
-
-        Raises:
-            HvdtrainError: on all ranks; it could not be written.
-        """
+        """Write the validation history of `position` into its checkpoint, which is the newest. Collective. Raises
+        HvdtrainError: on all ranks; it could not be written."""
         write = partial(write_position, position=position)
         saved = self._told_to_all(self._wait_for(self._on_root(lambda: self._put(position, best, write))))
         if saved.failure is not None:

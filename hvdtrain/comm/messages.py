@@ -110,10 +110,8 @@ def _tell_others(comm: Communicator, name: str, limit: float, stopping: threadin
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Start `work` in a thread; what is returned waits for it, and holds what it returned or raised.
-
-    The thread is a daemon: a collective that never ends must not keep a process whose main thread has ended.
-    """
+    """Start `work` in a thread; what is returned waits for it, and holds what it returned or raised. The thread is a
+    daemon: a collective that never ends must not keep a process whose main thread has ended."""
     future: Future[T] = Future()
 
     def run() -> None:

@@ -133,22 +133,15 @@ class Saves:
             self._collect_one()
 
     def require_last(self) -> None:
-        """As `finish`, after training, when no further checkpoint makes up for one that failed.
-
-        Raises:
-            HvdtrainError: on all ranks; the last one that was begun was not written.
-        """
+        """As `finish`, after training, when no further checkpoint makes up for one that failed. Raises HvdtrainError:
+        on all ranks; the last one that was begun was not written."""
         self.finish()
         if self._last_failure is not None:
             raise failure_of(self._last_failure)
 
     def _collect_one(self) -> None:
-        """Tell what became of the oldest one.
-
-        Raises:
-            HvdtrainError: on all ranks; it was not written, and training must not go on, as always where weights
-                differ.
-        """
+        """Tell what became of the oldest one. Raises HvdtrainError: on all ranks; it was not written, and training must
+        not go on, as always where weights differ."""
         activity.now.begin("checkpoint", activity.now.step)
         with self.watch.span("checkpoint") as span:
             saved = self.writer.collect()

@@ -66,7 +66,5 @@ class Ledger(Protocol):
         """This rank was trained on `batch`."""
 
     def end_segment(self, step: int) -> Callable[[], None]:
-        """The segment of steps that ends after update `step` is complete. Collective.
-
-        What it returns writes it on rank 0, before the checkpoint of `step`, and raises OSError.
-        """
+        """The segment of steps that ends after update `step` is complete. Collective. What it returns writes it on rank
+        0, before the checkpoint of `step`, and raises OSError."""

@@ -64,14 +64,8 @@ class RunSetup:
 
 
 def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: DataOpening | None = None) -> RunSetup:
-    """Open the task's data and cut it for this rank.
-
-    Args:
-        opening: of this data, which may have begun.
-
-    Raises:
-        UsageError: on every rank, whichever of them could not.
-    """
+    """Open the task's data and cut it for this rank. `opening`: of this data, which may have begun. Raises UsageError:
+    on every rank, whichever of them could not."""
     agree(comm, lambda: require_stages(config, kind, comm.topology), "hvdtrain.prepare.stages")
     grid = Grid(comm.topology, config.parallel.stages_of_workers)
     config = with_defaults(config, kind.defaults, grid.replicas)
@@ -88,10 +82,8 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: 
 
 
 def fixed_batch(setup: RunSetup) -> LoadedBatch:
-    """This rank's slice of the first global batch, for measurements, which train on it again and again.
-
-    Every slot counts, also those that a small data set fills twice.
-    """
+    """This rank's slice of the first global batch, for measurements, which train on it again and again. Every slot
+    counts, also those that a small data set fills twice."""
     with setup.train.loader(0, 0) as loader:
         batch: LoadedBatch = next(iter(loader))
     if setup.config.global_batch_size is None:

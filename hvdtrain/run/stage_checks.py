@@ -53,11 +53,8 @@ def _not_divisible(given: str, size: int, stages: int) -> UsageError:
 
 
 def micro_batch_count(parallel: ParallelOptions, records: int) -> int:
-    """Parts into which a replica's batch is cut; 1 where the model is not in stages.
-
-    Args:
-        records: of a replica in each full step, or fewer if a model needs several in each part.
-    """
+    """Parts into which a replica's batch is cut; 1 where the model is not in stages. `records`: of a replica in each
+    full step, or fewer if a model needs several in each part."""
     if parallel.stages == 1:
         return 1
     if isinstance(parallel.micro_batches, int):

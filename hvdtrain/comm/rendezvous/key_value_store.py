@@ -72,10 +72,8 @@ class RendezvousStore:
         return waiting | self.connected
 
     def must_wait(self, scope: str, key: str) -> bool:
-        """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet.
-
-        Otherwise Horovod fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank.
-        """
+        """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet. Otherwise Horovod
+        fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank."""
         number = _NUMBERED.fullmatch(key)
         if scope != GLOBAL_SCOPE or not number or int(number[2]) >= self._size:
             return False
@@ -102,9 +100,8 @@ class RefusedError(Exception):
 async def read_request(first: bytes, reader: asyncio.StreamReader, token: str) -> Request:
     """The request that begins with the line `first`.
 
-    Raises:
-        RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
-        asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
+    Raises RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
+    asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
     """
     match = _REQUEST.fullmatch(first)
     if match is None:

@@ -54,11 +54,8 @@ def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[Lan
 
 
 def write_trace(file: Path, parts: Iterable[bytes], about: Mapping[str, Any]) -> None:
-    """Put together what `lines_of` has made. Args: `about`: for people who look into the file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Put together what `lines_of` has made. Args: `about`: for people who look into the file. Raises OSError: it
+    cannot be written."""
     with atomic_file(file) as whole, gzip.open(whole, "wb", _LEVEL) as stream:
         stream.write(b'{"displayTimeUnit": "ms", "traceEvents": [\n')
         for part in parts:

@@ -37,10 +37,8 @@ class Report:
 
 
 def explain(reports: Mapping[int, Report], size: int) -> str:
-    """One sentence for each group of ranks, those that keep the others waiting first.
-
-    A rank that has no report is frozen, or gone.
-    """
+    """One sentence for each group of ranks, those that keep the others waiting first. A rank that has no report is
+    frozen, or gone."""
     silent = [rank for rank in range(size) if rank not in reports]
     busy = [report for _, report in sorted(reports.items()) if report.waits_in is None]
     waiting = [report for _, report in sorted(reports.items()) if report.waits_in is not None]
@@ -107,11 +105,7 @@ class StallReports:
     size: int
 
     def write(self, report: Report) -> None:
-        """This rank's report, and the stacks of its threads.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """This rank's report, and the stacks of its threads. Raises OSError: it cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / f"rank_{report.rank}.stacks.txt", stacks().encode())
         write_json(self._report(report.rank), asdict(report))
