@@ -31,7 +31,7 @@ class CheckpointStore:
 
     folder: Path  # made when the first checkpoint is saved
     keep: int  # how many of the newest stay, besides the best
-    copy: Callable[[Path], None] | None = None  # of a folder that is on disk, with the pointers. Raises OSError
+    copy: Callable[[Path], None] | None = None  # copies a checkpoint that is on disk. Raises OSError
 
     def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
         """Write a checkpoint; see `put`."""

@@ -55,14 +55,10 @@ def open_job(
     config: TrainConfig,
     task_class: type[Task],
     topology: Topology,
-    parallel: ParallelOptions | None = None,
-    choose: Choose | None = None,
+    parallel: ParallelOptions | None = None,  # for whose stages process sets are formed; None: those of `config`
+    choose: Choose | None = None,  # replaces `config` by one that says how the model is divided
 ) -> Iterator[tuple[RunSetup, Communicator]]:
     """Connect this rank with the others and prepare the task; at the end of the block all ranks end together.
-
-    Args:
-        parallel: for whose stages process sets are formed; None: those of `config`.
-        choose: replaces `config` by one that says how the model is divided.
 
     Raises:
         SystemExit: all ranks have the same error, which rank 0 has printed; its exit code.

@@ -86,25 +86,15 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
 
 
 def open_adapter(
-    task: Task,
-    topology: Topology,
-    seed: int,
-    lr: float,
-    options: TrainingOptions,
-    cuts: Sequence[int] = (),
-    waiting: float = 300.0,
+    task: Task,  # the user's task
+    topology: Topology,  # this process among the others
+    seed: int,  # of initial weights and of all random numbers in the model (dropout)
+    lr: float,  # the schedule's peak, with which the task's optimizer is built
+    options: TrainingOptions,  # how weights are updated
+    cuts: Sequence[int] = (),  # the first link of each stage but the first one, of a model in stages
+    waiting: float = 300.0,  # seconds that one stage waits for another at most
 ) -> TunableAdapter:
-    """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now.
-
-    Args:
-        task: the user's task.
-        topology: this process among the others.
-        seed: of initial weights and of all random numbers in the model (dropout).
-        lr: the schedule's peak, with which the task's optimizer is built.
-        options: how weights are updated.
-        cuts: the first link of each stage but the first one, of a model in stages.
-        waiting: seconds that one stage waits for another at most.
-    """
+    """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now."""
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter
 

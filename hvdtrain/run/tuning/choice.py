@@ -86,21 +86,14 @@ _NOT_TUNED: Final = (
 
 def tune(
     setup: RunSetup,
-    adapter: TunableAdapter,
+    adapter: TunableAdapter,  # after its start, before its first step; it keeps its state
     comm: Communicator,
-    step: int,
-    written: Mapping[str, Any],
-    most_seconds: float = MOST_SECONDS,
-    tell: Callable[[str], None] = print,
+    step: int,  # how many updates the model has seen
+    written: Mapping[str, Any],  # on rank 0 what the checkpoint says that is resumed from, else empty
+    most_seconds: float = MOST_SECONDS,  # that a measurement may take
+    tell: Callable[[str], None] = print,  # receives rank 0's line for people
 ) -> dict[str, Any] | None:
     """Choose, tell the adapter and the user; None where what is usual is not questioned. Collective.
-
-    Args:
-        adapter: after its start, before its first step; it keeps its state.
-        step: how many updates the model has seen.
-        written: on rank 0 what the checkpoint says that is resumed from, else empty.
-        most_seconds: that a measurement may take.
-        tell: receives rank 0's line for people.
 
     Returns:
         What `Tuned.to_json` makes.
