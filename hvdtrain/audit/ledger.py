@@ -215,8 +215,7 @@ def audit_of(resume: str) -> Path | None:
     return next((p / "audit" for p in (path, path.parent, path.parent.parent) if (p / "audit").is_dir()), None)
 
 
-PIPE_NOTE: Final = "pipe.txt"
-"""In RUN/audit: this run trained from pipes, so it has no ids of records."""
+PIPE_NOTE: Final = "pipe.txt"  # in RUN/audit: this run trained from pipes, so it has no ids of records
 
 _NOTE: Final = """\
 This run was trained from pipes, whose records have no ids that outlive a pass: there is no account of which were used.

@@ -60,8 +60,7 @@ class Position:
         return Position(self.step + 1, self.samples_seen + int(global_weight), self.history)
 
 
-WriteFiles = Callable[[Path, State], dict[str, str]]
-"""Writes a state into a folder; returns file → SHA-256."""
+WriteFiles = Callable[[Path, State], dict[str, str]]  # writes a state into a folder; returns file → SHA-256
 
 
 class DamagedCheckpointError(Exception):

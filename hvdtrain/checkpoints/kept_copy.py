@@ -40,5 +40,4 @@ class KeptCopy:
         self.keep({}, NO_STATE)
 
 
-kept_copy: Final = KeptCopy()
-"""Of this process."""
+kept_copy: Final = KeptCopy()  # of this process

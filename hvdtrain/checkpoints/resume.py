@@ -8,8 +8,7 @@ from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 
-POINTERS = ("latest", "best")
-"""Files beside checkpoints that name one of them."""
+POINTERS = ("latest", "best")  # files beside checkpoints that name one of them
 
 
 def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:

@@ -38,11 +38,9 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
 from hvdtrain.named_arrays import NO_STATE, State, weights_digest
 
-COPIES: Final = 2
-"""Of the state, at most: one that is written, and one that waits."""
+COPIES: Final = 2  # of the state, at most: one that is written, and one that waits
 
-CopyState = Callable[[Mapping[str, NDArray[Any]]], State]
-"""As `Adapter.state`."""
+CopyState = Callable[[Mapping[str, NDArray[Any]]], State]  # as `Adapter.state`
 
 _all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
 
@@ -65,8 +63,7 @@ class CheckpointWriter:
         self._begun: deque[tuple[Position, Best | None]] = deque()
         self._writes: deque[Future[Saved]] = deque()  # on ranks that write, of these
         self._free: list[Mapping[str, NDArray[Any]]] = []
-        self.collected = 0
-        """How many checkpoints were collected. The same on all ranks."""
+        self.collected = 0  # how many checkpoints were collected. The same on all ranks
 
     @property
     def under_way(self) -> int:

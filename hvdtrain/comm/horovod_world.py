@@ -9,8 +9,7 @@ from typing import Any, Final
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
-_FABRICS: Final = ("infiniband", "cxi")
-"""Linux' classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot."""
+_FABRICS: Final = ("infiniband", "cxi")  # Linux's classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot
 
 _RING_RULES: Final = Path(__file__).with_name("ring_rules.conf")
 

@@ -81,8 +81,7 @@ class Saves:
     _last_failure: Saved | None = None  # of the checkpoint that was collected last
 
     def __post_init__(self) -> None:
-        self.checks = WeightChecks(self.writer.comm, self.adapter, self.finish)
-        """Compares the weights that are saved."""
+        self.checks = WeightChecks(self.writer.comm, self.adapter, self.finish)  # compares the weights that are saved
 
     def report(self) -> tuple[bool, int]:
         """Whether the clock asks for a checkpoint, and how many have ended: what this rank knows, for the vote."""

@@ -27,8 +27,7 @@ from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.run.tuning.choice import tune
 from hvdtrain.version import versions
 
-FORMAT = 1
-"""Version of the report; keys are only ever added."""
+FORMAT = 1  # version of the report; keys are only ever added
 
 _EPOCHS_OF_A_LONG_RUN = 10**6
 

@@ -24,8 +24,7 @@ from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.terminal import table_columns
 
 _SHORTEST_SECONDS: Final = 10.0
-_MOST_BYTES: Final = 2**28
-"""Of metrics.jsonl: to read it takes seconds, in which the other workers wait."""
+_MOST_BYTES: Final = 2**28  # of metrics.jsonl: to read it takes seconds, in which the other workers wait
 
 _log = logging.getLogger("hvdtrain.run")
 

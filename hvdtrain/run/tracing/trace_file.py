@@ -17,8 +17,7 @@ from data_sharding.atomic import atomic_file
 from hvdtrain.comm.communicator import Communicator
 
 _LEVEL: Final = 6  # of compression
-_MOST: Final = 500_000
-"""Events of a process. What follows is left out: a viewer could not show it."""
+_MOST: Final = 500_000  # events of a process. What follows is left out: a viewer could not show it
 _MOST_OF_ALL: Final = 4_000_000
 """Events of all ranks: for a moment each rank holds the lines of all, some 15 bytes an event."""
 

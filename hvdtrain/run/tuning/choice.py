@@ -23,8 +23,7 @@ from hvdtrain.run.prepare import RunSetup, fixed_batch
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 from hvdtrain.units import seconds_of
 
-Times = dict[int, list[float]]
-"""A setting → seconds of a step in each look at it, on the slowest rank."""
+Times = dict[int, list[float]]  # A setting → seconds of a step in each look at it, on the slowest rank
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class StepTimer:
 
 _log = logging.getLogger("hvdtrain.tuning")
 
-_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))
-"""The default, then the most promising first."""
+_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))  # the default, then the most promising first
 
 _NOT_TUNED: Final = (
     "not tuned: Horovod reads its cycle time and hierarchical allreduce (which needs NCCL) when it starts; "
