@@ -19,7 +19,7 @@ from hvdtrain import activity
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, write_failure
 from hvdtrain.topology import Topology
-from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
+from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
 # importing TensorFlow; torch raises HorovodInternalError. Both contain Horovod's texts.

@@ -14,12 +14,13 @@ from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import write_json
 from hvdtrain.history.goodput import goodput
-from hvdtrain.history.json_lines import JsonLines, size_of
+from hvdtrain.history.lines import JsonLines, size_of
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_state import state_at_end
+from hvdtrain.measured import STEP
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.result import PARTS, Totals, result, shown_path
+from hvdtrain.run.result import Totals, result, shown_path
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.terminal import table_columns
 
@@ -160,12 +161,12 @@ def _restarts(goodput: dict[str, Any]) -> str:
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:
-    total = sum(seconds[part] for part in PARTS[:3])
+    total = sum(seconds[part] for part in STEP)
     if not total:
         return "no step was trained"
     inner = [f"{name} {seconds[name] / total:.0%}" for name in ("forward", "backward", "optimizer") if name in seconds]
     compute = f" ({', '.join(inner)})" if inner else ""
-    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in PARTS[:3]]
+    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in STEP]
     return ", ".join(shares)
 
 

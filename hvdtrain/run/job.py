@@ -23,7 +23,7 @@ from hvdtrain.topology import Topology
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 Choose = Callable[[TrainConfig, type[Task], Communicator], TrainConfig]
-"""What decides, once the ranks are connected, how the model is divided: `hvdtrain.plan.choose.chosen`."""
+"""What decides, once the ranks are connected, how the model is divided: `hvdtrain.plan.make.chosen`."""
 
 
 def load_task_class(config: TrainConfig, task_class: type[Task] | None = None) -> type[Task]:

@@ -27,8 +27,8 @@ from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.task import Task, TaskDefaults
 from hvdtrain.topology import Topology
-from hvdtrain.topology.asked_size import asked_size
 from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.launcher_variables import asked_size
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes

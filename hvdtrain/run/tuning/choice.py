@@ -14,7 +14,7 @@ import numpy as np
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import TunableAdapter
-from hvdtrain.adapters.sync_state import BUCKET_BYTES
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.algorithms.tuning import COST, FIRST_STEPS, MOST_SECONDS, SHORTEST_RUN, Looks, affordable, fastest
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
