@@ -151,14 +151,12 @@ class Saves:
             self.checks.refuse(saved.step)
         if saved.failure is None:
             self.checks.saved(saved.step)
-            self._tell(saved, waited)
+            if self.policy.cadence is not None:
+                self.policy.cadence.ended(waited, saved.write_seconds)
+            size, seconds = saved.size, saved.write_seconds
+            self.emit(events.CheckpointDurable(saved.step, Path(saved.path), waited, seconds, size))
         elif self.policy.goes_on:
             _log.warning("%s Training goes on without it.", saved.failure[0])
             self.emit(events.CheckpointFailed(saved.step, saved.failure[0]))
         else:
             raise failure_of(saved)
-
-    def _tell(self, saved: Saved, waited: float) -> None:
-        if self.policy.cadence is not None:
-            self.policy.cadence.ended(waited, saved.write_seconds)
-        self.emit(events.CheckpointDurable(saved.step, Path(saved.path), waited, saved.write_seconds, saved.size))

@@ -14,12 +14,10 @@ class Epoch(Protocol):
     """What the loop must know of a plan; the same in all epochs, over all ranks."""
 
     @property
-    def steps(self) -> int:
-        """Of updates."""
+    def steps(self) -> int: ...
 
     @property
-    def num_records(self) -> int:
-        """Of all ranks."""
+    def num_records(self) -> int: ...
 
 
 class Loader(AbstractContextManager["Loader"], Protocol):

@@ -71,13 +71,11 @@ def _busy(report: Report) -> str:
         "end": f"has been ending the run after step {report.step} {since}",
     }[report.phase]
     reads = f", {report.reads}" if report.reads else ""
-    computes = "" if report.phase not in ("step", "validation step") else _computes(report.computes)
+    computes = ""
+    if report.phase in ("step", "validation step"):
+        computes = ", and computes" if report.computes else ", and uses no CPU: it is blocked"
     last = f" The last collective that it entered is {report.last_collective}." if report.last_collective else ""
     return f"{who} {doing}{reads}{computes}.{last}".replace("rank", "Rank", 1)
-
-
-def _computes(computes: bool) -> str:
-    return ", and computes" if computes else ", and uses no CPU: it is blocked"
 
 
 def _waiting(reports: Sequence[Report], alone: bool) -> str:
