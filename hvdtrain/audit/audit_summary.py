@@ -17,6 +17,9 @@ from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 
+Line = dict[str, Any]
+_KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
+
 
 @dataclass(frozen=True)
 class EpochCoverage:
@@ -139,11 +142,6 @@ def _gaps(first: int, end: int, segments: list[dict[str, Any]]) -> Iterator[tupl
         at = segment["end"]
     if at < end:
         yield at, end
-
-
-Line = dict[str, Any]
-
-_KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
 
 
 class _Link(NamedTuple):

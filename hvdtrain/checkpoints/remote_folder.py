@@ -24,6 +24,9 @@ from hvdtrain.errors import UsageError
 T = TypeVar("T")
 
 _SLOWEST: Final = 1e6  # bytes a second: a transfer may take so long, and a request's time besides
+MANIFEST: Final = "manifest.json"
+LATEST: Final = "checkpoints/latest"
+_log = logging.getLogger(__name__)
 
 
 class RemoteError(OSError):
@@ -152,12 +155,6 @@ class RemoteFolder:
             what = "another job has written to it meanwhile"
         where = posixpath.join(self.url, name)
         raise RemoteError(f"{where}: {without_secrets(what, self._raw).rstrip('.')}") from error
-
-
-MANIFEST: Final = "manifest.json"
-LATEST: Final = "checkpoints/latest"
-
-_log = logging.getLogger(__name__)
 
 
 class RemoteRun:

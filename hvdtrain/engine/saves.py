@@ -19,6 +19,8 @@ from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.weight_checks import WeightChecks
 from hvdtrain.stopwatch import Stopwatch
 
+_log = logging.getLogger("hvdtrain.run")
+
 
 @dataclass(eq=False)
 class Cadence:
@@ -52,9 +54,6 @@ class Cadence:
     def ended(self, cost: float, write_seconds: float) -> None:
         """It is written: training waited for it for `cost` seconds, and writing took `write_seconds`."""
         self._cost, self._write_seconds = cost, write_seconds
-
-
-_log = logging.getLogger("hvdtrain.run")
 
 
 @dataclass(frozen=True)

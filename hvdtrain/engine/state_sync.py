@@ -32,6 +32,7 @@ from hvdtrain.named_arrays import (
 )
 
 _log = logging.getLogger("hvdtrain.run")
+_PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
 
 def has_mean(array: NDArray[Any]) -> bool:
@@ -103,9 +104,6 @@ def _different_layout(comm: Communicator, stage: int, arrays: State) -> Divergen
                 "let its size not depend on a rank's samples, or register it with persistent=False.",
             ).on_all_ranks()
     raise ValueError("the layouts are equal")
-
-
-_PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
 
 def broadcast_state(comm: Communicator, state: State | None) -> State:

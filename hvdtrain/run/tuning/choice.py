@@ -24,6 +24,12 @@ from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 from hvdtrain.units import seconds_of
 
 Times = dict[int, list[float]]  # A setting → seconds of a step in each look at it, on the slowest rank
+_log = logging.getLogger("hvdtrain.tuning")
+_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))  # the default, then the most promising first
+_NOT_TUNED: Final = (
+    "not tuned: Horovod reads its cycle time and hierarchical allreduce (which needs NCCL) when it starts; "
+    "binding, and threads that were chosen, are the launcher's"
+)
 
 
 @dataclass(frozen=True)
@@ -70,16 +76,6 @@ class StepTimer:
             self.adapter.train_step(self.batch, self.number, 0.0)
         self.adapter.read_sums()  # waits for the device, and forgets the sums
         return (time.perf_counter() - begin) / steps
-
-
-_log = logging.getLogger("hvdtrain.tuning")
-
-_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))  # the default, then the most promising first
-
-_NOT_TUNED: Final = (
-    "not tuned: Horovod reads its cycle time and hierarchical allreduce (which needs NCCL) when it starts; "
-    "binding, and threads that were chosen, are the launcher's"
-)
 
 
 def tune(
