@@ -19,15 +19,9 @@ def run_subcommand(
 ) -> int:
     """Run what `argv` names among the commands of `hvdtrain GROUP`, or print what there is; returns its exit code.
 
-    Args:
-        group: the command whose subcommands these are.
-        kind: what one of them is called, e.g. "measurement".
-        commands: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported.
-        argv: the name, and the arguments of its own.
-        note: added to the help.
-
-    Raises:
-        UsageError: there is no such command.
+    `commands`: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported. `kind`
+    is what one of them is called, e.g. "measurement"; `note` is added to the help. Raises UsageError: there is no such
+    command.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
@@ -55,7 +49,7 @@ def number(name: str, least: int) -> Callable[[str], int]:
 
 
 def positive(name: str) -> Callable[[str], float]:
-    """The `type` of an option for a time in seconds, which raises `UsageError` where it is none."""
+    """The `type` of an option for a time in seconds, which raises `UsageError` where the text is not a time."""
 
     def seconds(text: str) -> float:
         value = float(text)
@@ -97,11 +91,8 @@ _asks_for_parser: ContextVar[bool] = ContextVar("_asks_for_parser", default=Fals
 
 
 def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ()) -> "CommandParser | None":
-    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens.
-
-    Args:
-        argv: for commands that choose their parser by a first word.
-    """
+    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens. `argv`: for
+    commands that choose their parser by a first word."""
     token = _asks_for_parser.set(True)
     try:
         command(argv)
@@ -115,12 +106,8 @@ def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ())
 class CommandParser(argparse.ArgumentParser):
     """Answers a wrong call with a `UsageError` that names the nearest option; every command takes `--debug`.
 
-    Args:
-        prog: the command as users write it.
-        outcome: one sentence, what a wrong call leads to.
-        hint: what to do where no option is near; default: see `--help`.
-        synonyms: options of other programs, and what they are here.
-        settings: further arguments of `ArgumentParser`.
+    `outcome` says in one sentence what a wrong call leads to, `hint` what to do where no option is near (default: see
+    `--help`); `synonyms` maps options of other programs to ours.
     """
 
     def __init__(
@@ -138,7 +125,6 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
 
     def option(self, name: str, default: Any, text: str, **settings: Any) -> None:
-        """Add an option with a default, which its help tells."""
         self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
@@ -161,11 +147,13 @@ class CommandParser(argparse.ArgumentParser):
             raise _ParserAsked(self)
 
     def error(self, message: str) -> NoReturn:
-        own = [option for action in self._actions for option in action.option_strings]
+        options = [option for action in self._actions for option in action.option_strings]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()
         name = wrong[0].partition("=")[0] if wrong and wrong[0].startswith("-") else ""
         meant = self._synonyms.get(name)
-        near = [meant] if meant in own else difflib.get_close_matches(name, [f for f in own if f[:2] == "--"], 1)
+        near = (
+            [meant] if meant in options else difflib.get_close_matches(name, [f for f in options if f[:2] == "--"], 1)
+        )
         # Of an option that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(

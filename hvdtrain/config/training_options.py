@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName, Settings
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, Settings, optimizer_named
 from hvdtrain.config.conflicts import SETTINGS_OF_OPTIMIZERS, flag_of
 from hvdtrain.config.option import (
     AT_LEAST_ONE,
@@ -32,8 +32,9 @@ Shard = Literal["none", "optimizer", "gradients"]
 class TrainingOptions(Options):
     """How weights are updated."""
 
-    optimizer: OptimizerName | None = option(None, Group.OPTIMIZER).help(
-        "which optimizer (default: the task's own, with its own settings)."
+    optimizer: str | None = option(None, Group.OPTIMIZER, metavar=f"{{{','.join(OPTIMIZERS)},NAME}}").help(
+        "which optimizer, or the name of one that an installed package adds (default: the task's own, with its own "
+        "settings)."
     )
     momentum: float | None = option(None, Group.OPTIMIZER, must=SHARE, example="0.9").help(
         "momentum of sgd and lars (default: 0.9)."
@@ -133,7 +134,7 @@ class TrainingOptions(Options):
         return self.steps_per_call == 1 and self.sparse_gradients != "allgather"
 
 
-if _without_option := sorted(SETTINGS_OF_OPTIMIZERS.keys() - default_values(TrainingOptions).keys()):
+if _without_option := sorted(SETTINGS_OF_OPTIMIZERS - default_values(TrainingOptions).keys()):
     raise TypeError(f"OPTIMIZERS has {_without_option}, which TrainingOptions does not have")
 
 
@@ -149,7 +150,7 @@ def optimizer_settings(options: TrainingOptions) -> Settings:
     name = options.optimizer
     if name is None:
         raise ValueError("no optimizer is chosen, so that the task builds its own")
-    chosen: dict[str, Any] = dict(OPTIMIZERS[name].usual)
+    chosen: dict[str, Any] = dict(optimizer_named(name).usual)
     chosen |= {setting: value for setting in chosen if (value := getattr(options, setting)) is not None}
     return Settings(name, **chosen)
 
@@ -157,7 +158,7 @@ def optimizer_settings(options: TrainingOptions) -> Settings:
 def describe_optimizer(options: TrainingOptions) -> str:
     """The optimizer in words: "adamw (beta1 0.9, beta2 0.999, eps 1e-08, weight decay 0.01)"."""
     settings = optimizer_settings(options)
-    numbers = [setting for setting in OPTIMIZERS[settings.name].usual if setting != "nesterov"]
+    numbers = [setting for setting in optimizer_named(settings.name).usual if setting != "nesterov"]
     words = [f"{setting.replace('_', ' ')} {getattr(settings, setting):g}" for setting in numbers]
     words += ["Nesterov"] if settings.nesterov else []
     words += ["norm and bias too"] if options.decay_norm_and_bias else []

@@ -80,7 +80,7 @@ def measured_averages(request: AveragesRequest, topology: Topology) -> list[Aver
     """The ring first, from which the link follows. Every rank calls it. Raises `UsageError` where there is no MPI."""
     from hvdtrain.adapters.chosen_framework import bind_device_and_threads
     from hvdtrain.comm.open import form_stages, open_communicator
-    from hvdtrain.comm.stage_groups import mpi_world
+    from hvdtrain.comm.process_sets import mpi_world
     from hvdtrain.comm.torch_binding import TorchAllreduce
     from hvdtrain.experiments.server_average import ServerAverage
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.sync_state import BUCKET_BYTES
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json

@@ -1,13 +1,12 @@
-"""What happened in a run besides training: starts, stops, failures and checkpoints, each kept or counted."""
+"""The events of a run besides training: starts, stops, failures and checkpoints, each kept or counted."""
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from hvdtrain.history.json_lines import Line
-from hvdtrain.history.json_values import text
-from hvdtrain.history.values import finite, seconds_in
+from hvdtrain.history.lines import Line
+from hvdtrain.history.reading import number, seconds_in, text
 
 _KINDS: Final = {
     "started": "start",
@@ -23,7 +22,7 @@ _LONGEST: Final = 2000  # characters of a cause
 
 
 @dataclass(frozen=True)
-class Happening:
+class RunEvent:
     """Attributes:
     kind: one of the values of `_KINDS`, or "stop" for an end before all was trained.
     step: updates before it.
@@ -40,42 +39,37 @@ class Happening:
 
 
 @dataclass
-class Happenings:
+class RunEvents:
     """The first and the last ones, in the order of time.
 
     Attributes:
         left_out: how many there are between them.
     """
 
-    first: list[Happening] = field(default_factory=list)
-    last: deque[Happening] = field(default_factory=lambda: deque(maxlen=_MOST))
+    first: list[RunEvent] = field(default_factory=list)
+    last: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_MOST))
     left_out: int = 0
     _is_ended: bool = False
 
     def add(self, line: Line, step: int, at: float | None) -> None:
-        """A line with an "event"; one that tells nothing of this kind is left out."""
+        """A line with an "event"; one of another kind is left out."""
         event = line.get("event")
         kind = _KINDS.get(event) if isinstance(event, str) else None
         if kind is None:
             return
-        told = text(line, _WHY.get(str(event), "cause"))[:_LONGEST]
-        kind = "stop" if kind == "end" and told else kind
-        happening = Happening(kind, step, at, told, kind == "resume" and self._is_ended)
+        cause = text(line, _WHY.get(str(event), "cause"))[:_LONGEST]
+        kind = "stop" if kind == "end" and cause else kind
+        run_event = RunEvent(kind, step, at, cause, kind == "resume" and self._is_ended)
         self._is_ended = kind in ("end", "stop") or (self._is_ended and kind not in ("start", "resume"))
         if len(self.first) < _MOST:
-            self.first.append(happening)
+            self.first.append(run_event)
             return
         self.left_out += len(self.last) == _MOST
-        self.last.append(happening)
+        self.last.append(run_event)
 
-    def __iter__(self) -> Iterator[Happening]:
+    def __iter__(self) -> Iterator[RunEvent]:
         yield from self.first
         yield from self.last
-
-    @property
-    def newest(self) -> Happening | None:
-        """The last one; None where there is none."""
-        return self.last[-1] if self.last else self.first[-1] if self.first else None
 
 
 @dataclass
@@ -87,7 +81,6 @@ class CheckpointTotals:
         seconds: that training has waited for them, and `longest`: for one of them.
         write_seconds: that writing them took, most of it beside training.
         largest: bytes of the largest one.
-        newest: step of the newest one that counts; None without one.
     """
 
     written: int = 0
@@ -97,10 +90,9 @@ class CheckpointTotals:
     longest: float = 0.0
     write_seconds: float = 0.0
     largest: int = 0
-    newest: int | None = None
 
-    def add(self, line: Line, step: int, counts: bool) -> None:
-        """A line with an "event"; one that is of no checkpoint is left out."""
+    def add(self, line: Line) -> None:
+        """A line with an "event"; one that is not of a checkpoint is left out."""
         event = line.get("event")
         self.failed += event == "checkpoint failed"
         self.skipped += event == "checkpoint skipped"
@@ -109,5 +101,4 @@ class CheckpointTotals:
             self.seconds += seconds_in(line)
             self.longest = max(self.longest, seconds_in(line))
             self.write_seconds += seconds_in(line, "write_seconds")
-            self.largest = max(self.largest, int(finite(line.get("bytes")) or 0))
-            self.newest = step if counts else self.newest
+            self.largest = max(self.largest, int(number(line, "bytes") or 0))

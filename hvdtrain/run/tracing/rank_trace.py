@@ -3,29 +3,60 @@
 import logging
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from hvdtrain import activity
+from hvdtrain.activity import WAIT
 from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.profile import Profile, Profiler
 from hvdtrain.comm.timeline import TimelineEvent
-from hvdtrain.run.tracing.recorder import PARTS, PHASES, STEPS, WAITS, Recorder
 from hvdtrain.run.tracing.trace_file import LaneEvent
 
 _log = logging.getLogger("hvdtrain.run")
+
+STEPS, PHASES, PARTS, WAITS = "steps", "phases", "parts of steps", "calls that wait for other ranks"
+
+_MOST: Final = 200_000
+"""Spans of one trace: those of 1,000 steps of many micro batches. What follows is left out."""
 
 LANES: Final = (STEPS, PHASES, PARTS, WAITS)
 """hvdtrain's own, above those of the framework's profiler."""
 
 
-class OwnTrace:
-    """Of this rank.
+class Span(NamedTuple):
+    """Attributes: `begin` and `end` are of `time.perf_counter`, which `time.monotonic` equals on Linux."""
 
-    Args:
-        adapter: tells the parts of its steps.
-        profiler: of the framework.
-        ahead: seconds by which this rank's clock is ahead of rank 0's.
-    """
+    lane: str
+    name: str
+    begin: float
+    end: float
+
+
+class Recorder:
+    """Its methods are called by several threads."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def phase(self, name: str, begin: float, end: float) -> None:
+        """As `Activity.trace` is called."""
+        self._add(WAITS if name.startswith(WAIT) else PHASES, name.removeprefix(WAIT), begin, end)
+
+    def part(self, name: str, begin: float, end: float) -> None:
+        """As an adapter tells the parts of its steps."""
+        self._add(PARTS, name, begin, end)
+
+    def step(self, number: int, begin: float, end: float) -> None:
+        """A whole update, with all that follows it until the next one."""
+        self._add(STEPS, f"update {number}", begin, end)
+
+    def _add(self, lane: str, name: str, begin: float, end: float) -> None:
+        if len(self.spans) < _MOST:
+            self.spans.append(Span(lane, name, begin, end))
+
+
+class RankTrace:
+    """What this rank records; its clock is `ahead` of rank 0's by so many seconds."""
 
     def __init__(self, adapter: Adapter, profiler: Profiler, ahead: float) -> None:
         self._adapter, self._profiler, self._ahead = adapter, profiler, ahead
@@ -80,7 +111,7 @@ class OwnTrace:
 
 
 def horovod_events(timeline: list[TimelineEvent], start: float) -> Iterator[LaneEvent]:
-    """Of Horovod's timeline, in which each tensor has a lane. Args: `start`: as of `OwnTrace.events`; on rank 0."""
+    """Of Horovod's timeline, in which each tensor has a lane. Args: `start`: as of `RankTrace.events`; on rank 0."""
     begin = _unix_of_clock() / 1e3 + 1e6 * start  # microseconds
     for event in timeline:
         yield LaneEvent(event.tensor, event.name, event.begin / 1e3 - begin, event.duration / 1e3)
