@@ -71,7 +71,7 @@ def _prefer_ring_between_hosts(environ: MutableMapping[str, str]) -> None:
     """Let Open MPI add large messages by a ring where they cross hosts, unless the user has set its `tuned` module.
 
     By default it has other ways: for 4 hosts and 4 MiB one that takes up to twice as long as a ring on slow links (see
-    docs/cost-model.md). All ranks must decide alike: on each, the job is larger than its host's part of it.
+    docs/experiments.md). All ranks must decide alike: on each, the job is larger than its host's part of it.
     """
     size, local_size = (environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("SIZE", "LOCAL_SIZE"))
     if size != local_size and not any(name.startswith("OMPI_MCA_coll_tuned_") for name in environ):

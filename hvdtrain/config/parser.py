@@ -1,30 +1,37 @@
-"""Config from YAML and options; every refusal names the key and the nearest valid one."""
+"""Config from YAML and options through jsonargparse; every refusal names the key and the nearest valid one."""
 
-import copy
+import argparse
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, get_args, get_origin
 
-from hvdtrain.config.conflicts import flag_of
-from hvdtrain.config.option_help import PAGES, keys
+from jsonargparse import ArgumentParser
+
+from hvdtrain.config.option_help import PAGES
 from hvdtrain.config.option_synonyms import near_options
-from hvdtrain.config.parallel_options import ParallelOptions
-from hvdtrain.config.train_config import DataConfig, TrainConfig
-from hvdtrain.config.value_types import scalar, typed_value
-from hvdtrain.config.yaml_file import commented_config, read_yaml
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.yaml_file import NUMBER, commented_config, read_yaml
 from hvdtrain.errors import UsageError
 
-_BOOLEANS: Final = {"true", "false", "yes", "no"}
-_ALL_OPTIONS: Final = "`hvdtrain train --help-all` explains all options."
-_FREE_FORM: Final = "task_args"  # its keys are the task's, checked when the task is built
-_ONLY_OPTIONS: Final = ("config", "print_config")
+_BOOLEANS = {"true", "false", "yes", "no"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "list": "a list, e.g. [30, 60]",
+    "NoneType": "null",
+}
+_ALL_OPTIONS = "`hvdtrain train --help-all` explains all options."
+_FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 
 def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     """The config of `hvdtrain train`. `--help`, `--help-all` and `--print-config` print and raise SystemExit(0).
 
-    Options may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`. They override files.
+    Options may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
 
     Raises:
         UsageError: unknown option or key, a value of the wrong type, an unreadable file.
@@ -32,17 +39,19 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     for page in (PAGES[word] for word in argv if word in PAGES):
         print(page(), end="")
         raise SystemExit(0)
-    options = list(_options(argv))
-    values: dict[str, Any] = {}
-    for path in (Path(text) for name, text in options if name == "config"):
-        values |= _flat(read_yaml(path), path)
-    for name, text in options:
-        if name.startswith(f"{_FREE_FORM}."):
-            _set_task_argument(values, name.split(".")[1:], scalar(text))
-        elif name not in _ONLY_OPTIONS:
-            values[name] = _typed(name, text)
-    config = _config_of(values)
-    if any(name == "print_config" for name, _ in options):
+    parser = _train_parser()
+    arguments = _files_first(list(_bracketed(_normalized(argv, _switches(parser)), _lists(parser))))
+    _check_options(arguments, parser)
+    _check_files(arguments, parser)
+    try:
+        parsed = parser.parse_args(arguments)
+    except argparse.ArgumentError as error:
+        raise _refusal(str(error)) from error
+    parsed.pop("config")
+    wants_print = parsed.pop("print_config")
+    _type_option_values(parsed[_FREE_FORM], arguments)
+    config = TrainConfig(**vars(parser.instantiate(parsed)))
+    if wants_print:
         print(commented_config(config), end="")
         raise SystemExit(0)
     return config
@@ -50,110 +59,190 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
 
 def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
     """The config of a mapping such as a YAML file holds; errors as `parse_train_config`."""
-    return _config_of(_flat(values, "the call"))
+    parser = _train_parser()
+    _check_keys(values, _keys(parser), "the call")
+    try:
+        parsed = parser.parse_object(dict(values))
+    except argparse.ArgumentError as error:
+        raise _refusal(str(error)) from error
+    for name in ("config", "print_config"):
+        parsed.pop(name, None)
+    return TrainConfig(**vars(parser.instantiate(parsed)))
 
 
-def _config_of(values: Mapping[str, Any]) -> TrainConfig:
-    def of(prefix: str) -> dict[str, Any]:
-        return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
-
-    groups = {"data": DataConfig(**of("data.")), "parallel": ParallelOptions(**of("parallel."))}
-    return TrainConfig(**{name: value for name, value in values.items() if "." not in name}, **groups)
-
-
-def _typed(name: str, value: Any) -> Any:
-    return typed_value(flag_of(name), value, keys()[name].hint)
-
-
-def _set_task_argument(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    mapping = values.setdefault(_FREE_FORM, {})
-    for name in path[:-1]:
-        if not isinstance(mapping.get(name), dict):
-            mapping[name] = {}
-        mapping = mapping[name]
-    mapping[path[-1]] = value
+@functools.cache
+def _train_parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="hvdtrain train", add_help=False, exit_on_error=False, print_config=None)
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--print_config", action="store_true")
+    # A bare dict: of dict[str, Any], jsonargparse would parse the values again, and make numbers of quoted text.
+    parser.add_argument(f"--{_FREE_FORM}", type=dict, default={})
+    parser.add_class_arguments(TrainConfig, as_group=False, skip={_FREE_FORM})
+    return parser
 
 
-def _options(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The options as they come, each with its text; the names are those of keys."""
-    words, unknown = list(argv), []
-    while words:
-        word = words.pop(0)
-        option, equals, text = word.partition("=")
-        if not option.startswith("--") or word == "--":
-            unknown.append(word)
+def _type_option_values(task_args: dict[str, Any], arguments: Sequence[str]) -> None:
+    """Make values of --task_args.NAME options, which arrive as text, what they would be in YAML."""
+    prefix = f"--{_FREE_FORM}."
+    for option in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
+        *path, last = option.removeprefix(prefix).split(".")
+        mapping = task_args
+        for name in path:
+            mapping = mapping[name]
+        if isinstance(mapping[last], str):
+            mapping[last] = _scalar(mapping[last])
+
+
+def _scalar(text: str) -> bool | int | float | str | None:
+    words = {"true": True, "false": False, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    if NUMBER.fullmatch(text):
+        return float(text) if set(text) & set(".eE") else int(text)
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
+
+
+def _options(parser: ArgumentParser) -> set[str]:
+    options = {option for action in parser._actions for option in action.option_strings}
+    return {option for option in options if not option.endswith("+")} - {"--data", "--parallel", "--print_shtab"}
+
+
+def _keys(parser: ArgumentParser) -> set[str]:
+    options = {option[2:] for option in _options(parser) if option.startswith("--")}
+    return options - {"config", "print_config"}
+
+
+def _switches(parser: ArgumentParser) -> set[str]:
+    return {o for a in parser._actions if getattr(a, "_typehint", None) is bool for o in a.option_strings}
+
+
+def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
+    for token, following in zip(argv, [*argv, ""][1:], strict=True):
+        if not token.startswith("--"):
+            yield token
             continue
-        name = _name_of(option)
-        if name == "print_config" or (name in keys() and keys()[name].hint is bool):
-            if not equals:
-                is_said = name != "print_config" and bool(words) and words[0].lower() in _BOOLEANS
-                text = words.pop(0) if is_said else "true"
-        elif not equals:
-            if not words or not _is_value(words[0]):
-                raise _not_understood(f"{flag_of(name)} has no value", f"write {flag_of(name)} VALUE.")
-            text = words.pop(0)
-        if text.lstrip().startswith("#"):
+        option, equals, value = token.partition("=")
+        if option == "--parallel":  # auto: the group's own value
+            option = "--parallel.choose"
+        # task_args' own names keep their spelling: they are Python identifiers of the task
+        option = "--" + option[2:].replace("-", "_")
+        if option in switches and not equals and following.lower() not in _BOOLEANS:
+            yield f"{option}=true"
+        else:
+            yield option + equals + value
+
+
+def _lists(parser: ArgumentParser) -> set[str]:
+    def takes_list(hint: Any) -> bool:
+        return any(get_origin(kind) is list for kind in (hint, *get_args(hint)))
+
+    return {o for a in parser._actions if takes_list(getattr(a, "_typehint", None)) for o in a.option_strings}
+
+
+def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
+    """Values of options that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
+    option_before = ""
+    for token in arguments:
+        option, equals, value = token.partition("=")
+        if option in lists and equals:
+            yield f"{option}={_as_list(value)}"
+        else:
+            yield _as_list(token) if option_before in lists else token
+        option_before = token
+
+
+def _as_list(text: str) -> str:
+    return text if text.lstrip().startswith(("[", "--")) or text == "null" else f"[{text}]"
+
+
+def _files_first(arguments: list[str]) -> list[str]:
+    """The same with all --config in front: jsonargparse lets the later of two win, and options override files."""
+    files: list[str] = []
+    options: list[str] = []
+    tokens = iter(arguments)
+    for token in tokens:
+        if token == "--config":
+            files += [token, *([value] if (value := next(tokens, "")) else [])]
+        else:
+            (files if token.startswith("--config=") else options).append(token)
+    return files + options
+
+
+def _check_options(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    valid = _options(parser)
+    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        option, equals, value = token.partition("=")
+        if option.startswith("--") and (value if equals else following).lstrip().startswith("#"):
             raise UsageError(
-                f"{option.replace('_', '-')} is given as {text!r}.",
+                f"{option.replace('_', '-')} is given as {value if equals else following!r}.",
                 "What follows a # is a comment in YAML, so that the value would count as null.",
                 "choose a value that does not begin with #.",
             )
-        yield name, text
-    if unknown:
-        near = near_options(unknown[0], map(flag_of, keys())) if unknown[0].startswith("-") else ""
-        how = "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."
-        raise _not_understood(f"unrecognized arguments: {' '.join(unknown)}", near or how)
-
-
-def _name_of(option: str) -> str:
-    """Of the key that an option sets: "--batch-size" → "batch_size". Raises UsageError for one that is not there."""
-    name = option[2:].replace("-", "_")
-    if name == "parallel":  # auto: the group's own value
-        return "parallel.choose"
-    if name not in keys() and name not in _ONLY_OPTIONS and not name.startswith(f"{_FREE_FORM}."):
-        shown = option.replace("_", "-")
-        raise UsageError(
-            f"There is no option {shown}.",
-            "A run with an option that does nothing would not be the run you asked for.",
-            _nearest(shown, map(flag_of, [*keys(), *_ONLY_OPTIONS])),
-        )
-    return name
-
-
-def _is_value(word: str) -> bool:
-    """Whether a word after an option is its value, and not another option."""
-    return not word.startswith("-") or word == "-" or re.fullmatch(r"-[\d.].*", word) is not None
-
-
-def _not_understood(what: str, hint: str) -> UsageError:
-    return UsageError(
-        f"The command line cannot be understood: {what}.", "Nothing was started.", f"{hint} {_ALL_OPTIONS}"
-    )
+        known = option in valid or option.startswith(f"--{_FREE_FORM}.")
+        if option.startswith("--") and option != "--" and not known:
+            shown = option.replace("_", "-")
+            raise UsageError(
+                f"There is no option {shown}.",
+                "A run with an option that does nothing would not be the run you asked for.",
+                _nearest(shown, valid),
+            )
 
 
 def _nearest(wrong: str, valid: Iterable[str]) -> str:
     """The end of a HINT: at most three options, and where the others are explained."""
-    return f"{near_options(wrong, valid)} {_ALL_OPTIONS}".lstrip()
+    near = near_options(wrong, [option.replace("_", "-") for option in valid if option.startswith("--")])
+    return f"{near} {_ALL_OPTIONS}".lstrip()
 
 
-def _flat(content: Mapping[str, Any], path: Path | str, prefix: str = "") -> dict[str, Any]:
-    """The values of a file or call, of the types that their keys have; "data.dir" for a key of a group."""
-    values: dict[str, Any] = {}
+def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
+    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        option, equals, value = token.partition("=")
+        if option == "--config" and (equals or following):
+            path = Path(value if equals else following)
+            _check_keys(read_yaml(path), _keys(parser), path)
+
+
+def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, prefix: str = "") -> None:
     for key, value in content.items():
         name = f"{prefix}{key}"
-        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in keys()):
-            values |= _flat(value, path, f"{name}.")
-        elif name in keys():
-            values[name] = _typed(name, copy.deepcopy(value))
-        else:
-            _refuse_key(name, path)
-    return values
+        if name == _FREE_FORM:
+            continue
+        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in valid):
+            _check_keys(value, valid, path, f"{name}.")
+        elif name not in valid:
+            as_options = [f"--{key}" for key in valid]
+            raise UsageError(
+                f"There is no key {name!r} in a config, but {path} has it.",
+                "A run with a key that does nothing would not be the run you asked for.",
+                re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_options)),
+            )
 
 
-def _refuse_key(name: str, path: Path | str) -> NoReturn:
-    hint = _nearest(name, [f"--{key}" for key in keys()])
-    raise UsageError(
-        f"There is no key {name!r} in a config, but {path} has it.",
-        "A run with a key that does nothing would not be the run you asked for.",
-        re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), hint),
+def _refusal(message: str) -> UsageError:
+    """jsonargparse's message in our three parts."""
+    key = re.search(r'(?:Parser key "|argument --?)([\w.]+)', message)
+    given = re.search(r"(?:Given value|Got value): (.*)", message)
+    if key and given:
+        wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
+        kinds = " or ".join(_KINDS.get(kind, kind) or other.replace("'", "") for kind, other in wanted)
+        name = "--" + key[1].replace("_", "-")
+        return UsageError(
+            f"{name} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {name}."
+        )
+    return UsageError(
+        f"The command line cannot be understood: {' '.join(message.split())}.",
+        "Nothing was started.",
+        f"{_how_written(message)} {_ALL_OPTIONS}",
     )
+
+
+def _how_written(message: str) -> str:
+    """What jsonargparse's message calls for."""
+    lacking = re.search(r"argument (?:-\w/)?(--[\w.]+): expected", message)
+    if lacking:
+        return f"write {lacking[1].replace('_', '-')} VALUE."
+    words = message.rpartition("arguments: ")[2].split()
+    known = [f"--{key}" for key in _keys(_train_parser())]
+    near = near_options(words[0], known) if words and words[0][0] == "-" else ""
+    return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

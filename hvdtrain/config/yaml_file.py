@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import yaml
 
@@ -14,36 +14,15 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 
 NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-"""What is read as a number, which is more than PyYAML does (1e3)."""
+"""What jsonargparse reads as a number, which is more than PyYAML does (1e3)."""
 
 _WIDTH: Final = 100
-
-
-class _Loader(yaml.SafeLoader):
-    """Plain values only. 1e3 is a number, as in YAML 1.2, and 2020-01-01 is text."""
-
-    yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-
-_FLOAT: Final = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?$|[-+]?\d+[eE][-+]?\d+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+.0123456789"])
-
-
-def yaml_value(text: str) -> Any:
-    """What the text means in YAML; the text itself where it is not plain YAML."""
-    try:
-        return yaml.load(text, _Loader)
-    except (yaml.YAMLError, ValueError):
-        return text
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """The keys of a config file. Raises `UsageError` where it cannot be read, or is not a mapping of plain YAML."""
     try:
-        content = yaml.load(path.read_text(), _Loader)
+        content = yaml.safe_load(path.read_text())
     except OSError as error:
         raise UsageError(
             f"The config file {path} cannot be read: {error.strerror}.", "It was given as --config.", "check the path."

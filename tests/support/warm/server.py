@@ -33,7 +33,7 @@ FRAMEWORK_MODULES = {
     "torch": ["torch.utils.checkpoint", "horovod.torch"],
     "tensorflow": ["keras", "horovod.tensorflow"],
 }
-SHARED_MODULES = ["PIL.Image", "rich.console", "safetensors.numpy", "sklearn.datasets", "yaml"]
+SHARED_MODULES = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "sklearn.datasets", "yaml"]
 FOREIGN = {"torch": "tensorflow|keras", "tensorflow": "torch"}
 NOT_FOR_TRAINING = "doctor|horovod_wheel|launch|weights|grain|__main__"
 

@@ -38,7 +38,7 @@ def test_a_script_trains_its_own_class_several_times(
 
 def test_importing_hvdtrain_loads_nothing(tmp_path: Path) -> None:
     ended = run_python(["-c", "import hvdtrain, sys; print(*sys.modules)"], tmp_path)
-    loaded = {"hvdtrain", "numpy", "torch", "tensorflow", "keras", "yaml"} & set(ended.stdout.split())
+    loaded = {"hvdtrain", "numpy", "torch", "tensorflow", "keras", "jsonargparse"} & set(ended.stdout.split())
     assert loaded == {"hvdtrain"}, ended
 
 

@@ -14,10 +14,8 @@ from support.config_samples import COMPANIONS, SAMPLES, parse
 
 from hvdtrain.config.option_help import keys
 from hvdtrain.config.parallel_options import ParallelOptions
-from hvdtrain.config.parser import train_config_of
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.yaml_file import dump_config
-from hvdtrain.errors import UsageError
 
 DEFAULT = TrainConfig()
 
@@ -278,39 +276,3 @@ def test_print_config_explains_each_key_in_a_comment(capsys: pytest.CaptureFixtu
     assert len(keys) == len(SAMPLES)
     assert [lines[place] for place in keys if not lines[place - 1].lstrip().startswith("# ")] == []
     assert "# ---- Learning rate ----" in lines
-
-
-@pytest.mark.parametrize(
-    ("argv", "arguments_"),
-    [
-        (["--task-args.a", "1", "--task-args.a.b", "2"], {"a": {"b": 2}}),
-        (["--task-args.a.b", "2", "--task-args.a", "1"], {"a": 1}),
-        (["--task-args.a", "x", "--task-args", "{b: 1}"], {"b": 1}),
-        (["--task-args", "{b: 1}", "--task-args.a", "-x"], None),
-    ],
-)
-def test_of_task_arguments_that_exclude_each_other_the_later_wins(
-    argv: list[str], arguments_: dict[str, Any] | None
-) -> None:
-    if arguments_ is None:
-        with pytest.raises(UsageError, match="--task-args.a has no value"):
-            parse(*argv)
-    else:
-        assert parse(*argv).task_args == arguments_
-
-
-def test_values_of_a_call_are_read_as_those_of_a_file() -> None:
-    given = {"lr": "0.1", "lr_schedule": "step", "lr_milestones": (1, 2.5), "data": {"threads": 2}, "data.dir": "x"}
-    config = train_config_of(given)
-    assert (config.lr, config.lr_milestones, config.data.threads, config.data.dir) == (0.1, [1.0, 2.5], 2, "x")
-    arguments_: dict[str, Any] = {"a": {"b": 1}}
-    config = train_config_of({"task_args": arguments_})
-    assert config.task_args == arguments_
-    assert config.task_args["a"] is not arguments_["a"]
-
-
-@pytest.mark.parametrize(("text", "lr"), [("+.5", 0.5), ("5.", 5.0), ("1e-3", 0.001), ("1_0.5", 10.5), (" 2", 2.0)])
-def test_numbers_in_many_ways(text: str, lr: float) -> None:
-    assert parse("--lr", text).lr == lr
-    with pytest.raises(UsageError, match=r"--lr is -0\.5"):
-        parse("--lr", "-.5")

@@ -116,12 +116,6 @@ def test_an_unknown_key_names_the_file_and_the_nearest(text: str, file: Path) ->
     assert len(error.hint) < 120
 
 
-@pytest.mark.parametrize("text", ["seed: null", "compression: null", "resume: null", "task_args: null", "data: null"])
-def test_null_is_refused_where_an_option_has_a_value_in_any_case(text: str, file: Path) -> None:
-    file.write_text(text)
-    assert text.partition(":")[0] in refusal("--config", str(file)).fact.replace("-", "_")
-
-
 WRONG = {
     "epochs": ("1.5", "x", "true"),
     "lr": ("x", "[1]"),

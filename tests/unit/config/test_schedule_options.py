@@ -95,7 +95,7 @@ def test_a_list_without_numbers_is_refused(argv: list[str]) -> None:
 
 
 def test_there_is_no_second_way_to_write_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    """To append by --lr-milestones+ would be one more thing to know."""
+    """jsonargparse offers to append by --lr-milestones+, which would be one more thing to know."""
     with pytest.raises(UsageError, match=r"There is no option --lr-milestones\+"):
         parse("--lr-schedule", "step", "--lr-milestones+", "3")
     with pytest.raises(SystemExit):

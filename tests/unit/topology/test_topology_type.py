@@ -80,6 +80,6 @@ def test_importing_is_light() -> None:
     for _ in range(5):
         done = subprocess.run([sys.executable, "-c", _MEASURE], capture_output=True, text=True, timeout=60, check=True)
         runs.append(json.loads(done.stdout))
-    heavy = {"torch", "tensorflow", "keras", "horovod", "numpy", "rich", "yaml", "data_sharding"}
+    heavy = {"torch", "tensorflow", "keras", "horovod", "numpy", "rich", "jsonargparse", "data_sharding"}
     assert not heavy & set(runs[0]["modules"])
     assert min(run["cpu"] for run in runs) < 0.050  # 0.016 on an idle core
