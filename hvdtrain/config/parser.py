@@ -86,10 +86,10 @@ def _type_option_values(task_args: dict[str, Any], arguments: Sequence[str]) -> 
     prefix = f"--{_FREE_FORM}."
     for option in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
         *path, last = option.removeprefix(prefix).split(".")
-        mapping = task_args
+        mapping: Any = task_args
         for name in path:
-            mapping = mapping[name]
-        if isinstance(mapping[last], str):
+            mapping = mapping.get(name) if isinstance(mapping, dict) else None
+        if isinstance(mapping, dict) and isinstance(mapping.get(last), str):  # else a later option has replaced it
             mapping[last] = _scalar(mapping[last])
 
 
