@@ -1,6 +1,5 @@
 """`hvdtrain chaos`: train while workers are killed, stopped and slowed down, and prove that nothing was lost."""
 
-import argparse
 import math
 import os
 import shlex
@@ -65,12 +64,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(
-        "hvdtrain chaos",
-        "Nothing was started.",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("hvdtrain chaos", "Nothing was started.", description=_DESCRIPTION)
     parser.option("-np", 2, "workers", type=number("-np", 1))
     parser.option("--faults", "kill,stop,slow,term", "kinds of faults, separated by commas")
     parser.option("--every", "10s", "mean time between two faults", metavar="TIME")

@@ -118,6 +118,8 @@ class CommandParser(argparse.ArgumentParser):
         synonyms: Mapping[str, str] = MappingProxyType({}),
         **settings: Any,
     ) -> None:
+        if "\n  " in settings.get("description", ""):  # it has examples, whose lines stay as they are
+            settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(prog=prog, allow_abbrev=False, **settings)
         self._outcome = outcome
         self._synonyms = synonyms

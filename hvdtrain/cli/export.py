@@ -46,12 +46,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     formats = "".join(f"  {name:13} {chosen.about}\n" for name, chosen in FORMATS.items())
-    parser = CommandParser(
-        "hvdtrain export",
-        "Nothing was exported.",
-        description=_DESCRIPTION + formats,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("hvdtrain export", "Nothing was exported.", description=_DESCRIPTION + formats)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run or checkpoint folder, or a file of weights")
     parser.add_argument(
         "--format",
