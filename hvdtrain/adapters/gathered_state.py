@@ -128,7 +128,6 @@ class ShardedState(ABC):
         self.drifting_buffers, self.load_rank_local_state = whole.drifting_buffers, whole.load_rank_local_state
 
     def gather(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> None:
-        """Collect what `read_state` will return; `keeps`: whether this rank will call it. Collective."""
         self._gathered = self._joined(comm, model, optimizer, keeps)
 
     def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
@@ -137,7 +136,6 @@ class ShardedState(ABC):
         return self._whole.read_state(model, self._bare(optimizer), earlier) | gathered
 
     def view_state(self, model: Any, optimizer: Any) -> State:
-        """Without the optimizer's."""
         return self._whole.view_state(model, self._bare(optimizer))
 
     def view_weights(self, model: Any, optimizer: Any) -> State:
@@ -175,7 +173,6 @@ class StageState:
         return self._grid.is_last
 
     def gather(self, comm: Communicator, local: State, keeps: bool) -> None:
-        """Collect the arrays of all stages, for `take`, on ranks that keep them. Collective."""
         sent = local if self._grid.topology.rank < self._grid.stages else {}
         shapes: dict[str, list[int]] = {}
         for of_rank in gather_json(comm, {name: array.shape for name, array in sent.items()}, "hvdtrain.stages.shapes"):

@@ -42,11 +42,9 @@ class Laps:
         """Receives each part of a step, where a trace is being recorded."""
 
     def begin(self) -> None:
-        """A part begins; what was before belongs to none."""
         self._at = time.perf_counter()
 
     def end(self, part: int) -> None:
-        """The part ends, and the next one begins."""
         now = time.perf_counter()
         self._own[part] += now - self._at
         if self.tell is not None:
@@ -66,7 +64,6 @@ class Laps:
         self.end(ALLREDUCE)
 
     def end_step(self) -> None:
-        """The step ends."""
         self._steps.append(self._own)
         self._own = [0.0] * len(PARTS)
         self._untold += 1

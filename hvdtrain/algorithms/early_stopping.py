@@ -44,7 +44,6 @@ class ValidationHistory:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ValidationHistory":
-        """What `dataclasses.asdict` made of one."""
         best = fields["best"]
         return cls(**{**fields, "best": Best(**best) if best is not None else None})
 
@@ -92,7 +91,6 @@ class EarlyStopping:
         return ValidationHistory(best, history.mark, history.waited + 1, step, self.compares)
 
     def should_stop(self, history: ValidationHistory) -> bool:
-        """Whether training is to end early."""
         return self.patience is not None and history.waited >= self.patience
 
     def _improves(self, value: float, on: float | None, by: float = 0.0) -> bool:

@@ -113,7 +113,6 @@ class NoAverage:
         """Nothing to do."""
 
     def swapped(self) -> AbstractContextManager[None]:
-        """The model as it is."""
         return nullcontext()
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:  # noqa: ARG002

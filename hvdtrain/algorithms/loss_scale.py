@@ -102,10 +102,8 @@ class ScaledUpdate:
         return 1.0 if self._loss_scale is None else self._loss_scale.scale
 
     def state(self) -> State:
-        """What a resumed run needs."""
         return {} if self._loss_scale is None else self._loss_scale.state()
 
     def load_state(self, state: State) -> None:
-        """Put back what `state` returned."""
         if self._loss_scale is not None:
             self._loss_scale.load_state(state)

@@ -104,7 +104,6 @@ class Round:
         """P, each [n, r], the same on all workers. Known after `second_message`."""
 
     def first_message(self) -> list[Any]:
-        """Arrays of shape [n, r] to be averaged over workers."""
         return [matrix @ factor for matrix, factor in zip(self._matrices, self.factors, strict=True)]
 
     def second_message(self, means: Sequence[Any]) -> list[Any]:

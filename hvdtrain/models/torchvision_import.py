@@ -58,7 +58,6 @@ class DecodeElsewhere:
 
     @property
     def __wrapped__(self) -> Callable[[Any], dict[str, Any]]:
-        """What messages name."""
         return self.decode
 
     def __call__(self, records: Any) -> dict[str, Any]:
@@ -110,7 +109,6 @@ class _Later(ModuleType):
     """A module that is imported when it is used."""
 
     def is_compile_supported(self, device_type: str) -> bool:
-        """As torch._dynamo.utils has it."""
         return bool(self._imported().is_compile_supported(device_type))
 
     def __getattr__(self, name: str) -> Any:

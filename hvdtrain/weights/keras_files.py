@@ -74,7 +74,6 @@ def datasets(file: Any, path: Path) -> dict[str, Any]:
 
 
 def is_of_keras_3(file: Any) -> bool:
-    """Whether `file` has the layout of Keras 3."""
     return "layer_names" not in file.attrs and "model_weights" not in file
 
 

@@ -64,7 +64,6 @@ def weights_of(model: keras.Model) -> dict[str, Any]:
 
 
 def give_weights(model: keras.Model, weights: NamedWeights) -> None:
-    """Put `weights` into `model`. Errors as `fitted`."""
     variables = weights_of(model)
     wanted: Mapping[str, NDArray[Any]] = {path: np.array(v.value.numpy()) for path, v in variables.items()}
     for path, array in fitted(weights, wanted, "tensorflow").items():

@@ -98,7 +98,6 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Updates that the weights have seen."""
         return self.checkpoint.position.step
 
     def weights(self, averaged: bool = False) -> NamedWeights:

@@ -62,7 +62,6 @@ def _segments(model: Any, graph: Any, plan: Sequence["Cut"]) -> list["_Segment"]
 def _call(
     whole: Any, segments: Sequence["_Segment"], inputs: Any, training: bool = False, mask: Any = None, **options: Any
 ) -> Any:
-    """Replaces the model's own call()."""
     if not training or mask is not None or options:
         return whole(inputs, training=training, mask=mask, **options)
     for segment in segments:
@@ -71,8 +70,6 @@ def _call(
 
 
 class _Segment:
-    """Part of a model, in training."""
-
     def __init__(self, model: Any, part: keras.Model, repeated: bool) -> None:
         self._model, self._part = model, part
         self._repeated = repeated
@@ -198,7 +195,6 @@ def _kept_bytes(plan: Sequence[Cut]) -> int:
 
 
 def _segment_bytes(plan: Sequence[Cut]) -> list[int]:
-    """Bytes inside each."""
     starts = [0, *(cut.before for cut in plan[:-1])]
     return [cut.before - start for cut, start in zip(plan, starts, strict=True)]
 

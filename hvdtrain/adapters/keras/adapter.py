@@ -246,7 +246,6 @@ class KerasAdapter(AdapterState):
             self._sums[name] = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
 
     def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any]:
-        """Features and weights."""
         return {name: tf.constant(array) for name, array in batch.features.items()}, tf.constant(batch.weights)
 
     def read_sums(self) -> Sums:

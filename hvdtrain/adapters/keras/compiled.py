@@ -100,7 +100,6 @@ class SeveralSteps:
         self._run = CompiledStep(self._loop, any_length=True)
 
     def __call__(self, layout: object, batches: Sequence[LoadedBatch], numbers: Sequence[NDArray[np.float64]]) -> Any:
-        """Train each batch; returns the norms, float32 [batches]."""
         features = {
             name: tf.constant(np.stack([batch.features[name] for batch in batches])) for name in batches[0].features
         }

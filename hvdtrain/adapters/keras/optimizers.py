@@ -45,7 +45,6 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         self._exempt = frozenset(self._var_key(variable) for variable in exempt)
 
     def build(self, variables: list[Any]) -> None:
-        """Make the rule's slots for each variable."""
         if self.built:
             return
         super().build(variables)
@@ -53,7 +52,6 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         self._slots = {name: [self.add_variable_from_reference(v, name) for v in variables] for name in names}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One update of one variable."""
         settings = self._settings.for_exempt() if self._var_key(variable) in self._exempt else self._settings
         place = self._get_variable_index(variable)
         variables = {name: of_all[place] for name, of_all in self._slots.items()}

@@ -109,12 +109,8 @@ def _remember(matrices: Sequence[_Matrix], update: powersgd_rule.Round, right: S
         matrix.factor.assign(factor)
 
 
-def _orthonormal(matrix: Any) -> Any:
-    return tf.linalg.qr(matrix).q
-
-
-def _revived(factor: Any, first: Any) -> Any:
-    return tf.where(tf.reduce_all(factor == 0, axis=0), first, factor)
-
-
-_OPERATIONS = powersgd_rule.Operations(transposed=tf.transpose, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(
+    transposed=tf.transpose,
+    orthonormal=lambda matrix: tf.linalg.qr(matrix).q,
+    revived=lambda factor, first: tf.where(tf.reduce_all(factor == 0, axis=0), first, factor),
+)

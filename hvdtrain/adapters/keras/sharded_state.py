@@ -17,8 +17,6 @@ _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`."""
-
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)
         self._sync = sync

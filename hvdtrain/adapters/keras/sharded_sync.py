@@ -171,7 +171,6 @@ class ShardedSync(GradientSync):
             piece.weights.assign(tf.reshape(piece.variable.value, [-1])[piece.start : piece.end])
 
     def _build(self, optimizer: Any) -> None:
-        """With this rank's pieces, noting which of its variables are for which piece."""
         by_weights = {id(piece.weights): piece for piece in self.pieces}
         for name in ("_exempt", "_exclude_from_weight_decay"):  # ours, and Keras': keys of variables
             exempt, key = getattr(optimizer, name, None), optimizer._var_key

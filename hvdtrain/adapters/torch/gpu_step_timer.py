@@ -55,7 +55,6 @@ class GpuLaps(Laps):
             self._read_oldest()
 
     def take(self) -> list[float]:
-        """See `Laps`. It waits for the device."""
         self._read_all()
         return super().take()
 

@@ -58,7 +58,6 @@ class GradientSync(SyncState, ABC):
         """These parameters are trained from now on, the same on all ranks. Between steps, unless `fixed_by` is set."""
 
     def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """What this rank's optimizer trains of them."""
         return parameters
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -169,7 +168,6 @@ class SummedGradients(GradientSync):
         return hook
 
     def _on_full(self, bucket: Bucket) -> None:
-        """All gradients of the bucket are there."""
         self.sending()
         bucket.start()
 

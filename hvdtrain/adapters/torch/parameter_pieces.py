@@ -64,7 +64,6 @@ class Shard:
                 piece.weights.grad.add_(part)
 
     def clear_gradients(self) -> None:
-        """Forget them."""
         for piece in self.pieces:
             piece.weights.grad = None
 

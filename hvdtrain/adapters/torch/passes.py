@@ -63,7 +63,6 @@ class _MeasureSums:
                 self._total(name)
 
     def read(self) -> MeasureTotals:
-        """The sums since the last reading."""
         for name in [name for name, values in self._values.items() if values]:
             self._total(name)
         totals, self._totals = self._totals, {}
@@ -138,8 +137,6 @@ class Rows:
 
 
 class Measurement:
-    """Asks a task for its measures, checks them, and adds them up."""
-
     def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
         self._task, self._precision, self._device = task, precision, device
         self._sums = _MeasureSums()
@@ -150,7 +147,6 @@ class Measurement:
         return Rows.of(part.weights, self._place)
 
     def placed(self, features: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
-        """Arrays of `decode` on the device."""
         return {name: self._place(array) for name, array in features.items()}
 
     def measure(self, model: Any, features: Mapping[str, torch.Tensor], rows: Rows, samples: int) -> torch.Tensor:

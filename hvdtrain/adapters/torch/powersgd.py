@@ -111,13 +111,8 @@ def _as_matrix(view: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     return view.as_strided(shape, (shape[1], 1))
 
 
-def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    columns: torch.Tensor = torch.linalg.qr(matrix).Q
-    return columns
-
-
-def _revived(factor: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    return torch.where((factor == 0).all(dim=0), first, factor)
-
-
-_OPERATIONS = powersgd_rule.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(
+    transposed=torch.t,
+    orthonormal=lambda matrix: torch.linalg.qr(matrix).Q,
+    revived=lambda factor, first: torch.where((factor == 0).all(dim=0), first, factor),
+)

@@ -71,7 +71,6 @@ def _weights(model: torch.nn.Module, to_host: ToHost) -> State:
 
 
 def _extra_text(name: str, value: object) -> NDArray[Any]:
-    """Of what a module's get_extra_state() returned."""
     try:
         return to_text(value, view_of_tensor)
     except NotPlainError as error:
@@ -145,7 +144,6 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
-    """Put back what `drifting_buffers` returned; other arrays are ignored."""
     known = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
     for name, array in buffers.items():
         if name in known:

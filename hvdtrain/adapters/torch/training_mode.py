@@ -21,11 +21,9 @@ class TrainingMode:
         self._flags: list[bool] = []
 
     def begin_epoch(self) -> None:
-        """All layers are to train."""
         self._set_all(True)
 
     def set(self, training: bool) -> None:
-        """The next pass trains, or measures."""
         if training != self._mode or self._read() != self._flags:
             self._set_all(training)
 

@@ -36,7 +36,6 @@ class Update(ScaledUpdate):
         self._change: Callable[[], None] = self._first_change
 
     def include(self, parameters: Sequence[torch.Tensor]) -> None:
-        """These are trained too, from now on."""
         self._parameters += parameters
 
     def step(self) -> bool:

@@ -157,7 +157,6 @@ class _Block(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """GPT-2's: normal of 0.02, biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):

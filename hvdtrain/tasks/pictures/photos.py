@@ -94,7 +94,6 @@ class CropDraws(NamedTuple):
 
     @classmethod
     def of(cls, random: SampleRandom) -> "CropDraws":
-        """The draws of some records."""
         return cls(
             random.uniform("crop area", *_AREA, (_ATTEMPTS,)),
             random.uniform("crop ratio", math.log(_RATIO[0]), math.log(_RATIO[1]), (_ATTEMPTS,)),

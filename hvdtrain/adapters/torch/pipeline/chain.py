@@ -41,7 +41,6 @@ class Chain(ABC):
         """Links `first` to `end` - 1 as one module of the model's own layers, from a tensor to a tensor."""
 
     def trained(self, link: int) -> list[nn.Parameter]:
-        """The weights of a link that are trained."""
         tensors = self.tensors[link]
         return [p for p in self.model.parameters() if p.requires_grad and id(p) in tensors]
 

@@ -30,8 +30,6 @@ class Link(Protocol):
 
 
 class LocalLink:
-    """Two stages in one process."""
-
     def __init__(self, device: torch.device, sent: deque[torch.Tensor], received: deque[torch.Tensor]) -> None:
         self._device, self._sent, self._received = device, sent, received
 
@@ -160,8 +158,6 @@ def _buffer(message: torch.Tensor) -> Any:
 
 
 class HorovodLink(Neighbours):
-    """By Horovod."""
-
     def __init__(self, hvd: Any, process_set: Any, rank: int, other: int, device: torch.device) -> None:
         super().__init__(rank, other, device)
         self._hvd, self._process_set = hvd, process_set
