@@ -25,7 +25,7 @@ class Sums:
         grad_norm: mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping
             or loss scaling computed it anyway; with local SGD that of this rank's own gradients.
         grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
-        parts: seconds of the parts of steps, by their names in `laps.PARTS`; those that can be told apart.
+        parts: seconds of the parts of steps, by their names in `step_timer.PARTS`; those that can be told apart.
         device_memory: bytes that arrays on this rank's GPU took at most since the start; None on a CPU.
         device_use: share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on
             a CPU, or where NVML cannot be asked.

@@ -4,7 +4,7 @@ So a checkpoint is that of a run without shards or stages, for any number of wor
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -49,6 +49,17 @@ def join_slices(
         parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
         joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
+
+
+def join_in_shapes(
+    comm: Communicator, local: State, shapes: Mapping[str, Sequence[int]], keeps: bool, name: str
+) -> State:
+    """As `join_slices`, in the shapes that ranks know: each of some arrays, the same where several do. Collective."""
+    all_shapes: dict[str, Sequence[int]] = {}
+    for of_rank in gather_json(comm, dict(shapes), name):
+        all_shapes |= of_rank
+    joined = join_slices(comm, local, keeps)
+    return {name: np.asarray(array).reshape(all_shapes.get(name, ())) for name, array in joined.items()}
 
 
 def _joined(
@@ -174,12 +185,9 @@ class StageState:
 
     def gather(self, comm: Communicator, local: State, keeps: bool) -> None:
         sent = local if self._grid.topology.rank < self._grid.stages else {}
-        shapes: dict[str, list[int]] = {}
-        for of_rank in gather_json(comm, {name: array.shape for name, array in sent.items()}, "hvdtrain.stages.shapes"):
-            shapes |= of_rank
+        shapes = {name: array.shape for name, array in sent.items()}
         flat = {name: array if array.ndim == 0 else np.asarray(array).reshape(-1) for name, array in sent.items()}
-        joined = join_slices(comm, flat, keeps)
-        whole = {name: np.asarray(array).reshape(shapes[name]) for name, array in joined.items()}
+        whole = join_in_shapes(comm, flat, shapes, keeps, "hvdtrain.stages.shapes")
         self._gathered = whole if keeps else None
 
     def take(self) -> State | None:

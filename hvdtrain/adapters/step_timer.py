@@ -1,7 +1,7 @@
 """The parts of a training step in an adapter that runs them one after the other, timed step by step.
 
 One reading of the clock ends a part and begins the next one: 0.1 µs a part. Nothing waits for a device here; where the
-work runs on a GPU, `adapters.torch.gpu_laps` lets the device itself take the times.
+work runs on a GPU, `adapters.torch.gpu_step_timer` lets the device itself take the times.
 """
 
 import time
@@ -28,7 +28,7 @@ SpanSink = Callable[[str, float, float], object]
 """Receives a name, a beginning and an end, of `time.perf_counter`."""
 
 
-class Laps:
+class StepTimer:
     """Times steps on the host."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _IN_GRAPH: Final = ("forward", "backward", "allreduce", "optimizer", "allreduce_
 _FOLDED: Final = 512  # steps: bounds the memory that their times take
 
 
-class GraphLaps:
+class GraphStepTimer:
     """Times steps; `begin`, `mark` and `end` are called while a step is traced, the others between steps.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from hvdtrain.adapters.step_timer import ALLREDUCE, ALLREDUCE_HIDDEN, Laps
+from hvdtrain.adapters.step_timer import ALLREDUCE, ALLREDUCE_HIDDEN, StepTimer
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 
 _PENDING: Final = 64  # steps whose times are not read yet; their events are used again
@@ -18,8 +18,8 @@ Mark = tuple[int, Any]
 """What ends at an event: a part, nothing (`_BEGIN`), or nothing because a message begins (`_SENDING`)."""
 
 
-class GpuLaps(Laps):
-    """As `Laps`, by events in the stream in which the step runs.
+class GpuStepTimer(StepTimer):
+    """As `StepTimer`, by events in the stream in which the step runs.
 
     Args:
         new_event: makes an event that the device can give a time; None: CUDA's.

@@ -11,7 +11,7 @@ from torch.autograd.graph import _engine_run_backward
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.forward_pass import batch_mask
-from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
+from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.training_mode import TrainingMode
@@ -205,7 +205,7 @@ class WholeModelPasses:
     measurement: Measurement
     gradient_sync: GradientSync
     update: Update
-    laps: Laps
+    timer: StepTimer
 
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, self.accumulate_steps)
@@ -215,18 +215,18 @@ class WholeModelPasses:
             self._add(part, number + 1 == len(parts))
 
     def _add(self, part: LoadedBatch, last: bool) -> None:
-        laps, measurement = self.laps, self.measurement
-        laps.begin()
+        timer, measurement = self.timer, self.measurement
+        timer.begin()
         rows, features = measurement.rows(part), measurement.placed(part.features)
-        laps.end(HOST_TO_DEVICE)
+        timer.end(HOST_TO_DEVICE)
         self.gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
             losses = measurement.measure(self.forward, features, rows, len(part.ids)).float()
             share = self.gradient_sync.loss_multiplier * self.update.scale / max(part.global_weight, 1.0)
             require_gradients(losses)
-            laps.end(FORWARD)
+            timer.end(FORWARD)
             backward(losses, measurement.shares(rows, losses, share))
-            laps.end(BACKWARD)
+            timer.end(BACKWARD)
 
     def evaluate(self, batch: LoadedBatch) -> None:
         measurement = self.measurement
