@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hvdtrain.algorithms.powersgd_rule import DEFAULT_RANK
-from hvdtrain.comm.horovod_world import own_process_set
+from hvdtrain.comm.process_sets import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology

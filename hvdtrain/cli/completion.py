@@ -93,11 +93,11 @@ def _add_parser(commands: Any, name: str, line: str, parser: CommandParser | Non
 
 def _add_train_options(parser: argparse.ArgumentParser) -> None:
     """From the texts of the help: the parser of train itself takes half a second to import."""
-    for key, told in keys().items():
+    for key, option in keys().items():
         if key == "task_args":
             continue  # its names are the task's
-        settings: dict[str, Any] = {"action": "store_true"} if not told.metavar else _value_of(told.metavar)
-        parser.add_argument(option_of(key), help=told.about.replace("%", "%%"), **settings)
+        settings: dict[str, Any] = {"action": "store_true"} if not option.metavar else _value_of(option.metavar)
+        parser.add_argument(option_of(key), help=option.about.replace("%", "%%"), **settings)
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of these options")
     parser.add_argument("--help-all", action="store_true", help="show all options")
     parser.add_argument("--print-config", action="store_true", help="print all options as YAML")

@@ -118,17 +118,11 @@ SETTINGS_OF_OPTIMIZERS: Final = frozenset(
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that is true of an option's value: see the module.
+    """Something that is true of an option's value: see the module."""
 
-    Attributes:
-        name: the option.
-        sign: "=" or "!=", or "" where any value but the default counts.
-        values: as they are written.
-    """
-
-    name: str
-    sign: str = ""
-    values: tuple[str, ...] = ()
+    name: str  # the option
+    sign: str = ""  # "=" or "!=", or "" where any value but the default counts
+    values: tuple[str, ...] = ()  # as they are written
 
     def holds(self, values: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
         """Whether the options have such a value; `usual` are the defaults. False for options that are not there."""
@@ -144,19 +138,13 @@ class Condition:
 
 @dataclass(frozen=True)
 class Row:
-    """One option, and another one that it excludes or needs.
-
-    Attributes:
-        excludes: whether it excludes the other one.
-        why: one sentence; of a need, for where the other option is not given.
-        hint: what to do.
-    """
+    """One option, and another one that it excludes or needs."""
 
     option: Condition
     other: Condition
-    excludes: bool
-    why: str
-    hint: str
+    excludes: bool  # whether it excludes the other one
+    why: str  # one sentence; of a need, for where the other option is not given
+    hint: str  # what to do
 
     def refusal(self, values: Mapping[str, Any], usual: Mapping[str, Any]) -> UsageError | None:
         """Raised for these options; None where the row does not apply."""

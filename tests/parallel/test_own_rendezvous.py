@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hvdtrain.horovod_wheel.site_files import write_start_up
+from hvdtrain.horovod_wheel.environment import write_start_up
 
 DEADLINE_S = 180.0
 SHORT = ["--max-steps", "3", "--warmup-epochs", "0"]

@@ -19,11 +19,8 @@ _SYNONYMS: Final = {
 
 
 def run(argv: Sequence[str]) -> int:
-    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return.
-
-    Raises:
-        UsageError: a launcher, option, host or job that cannot be, or a launcher's program that is not there.
-    """
+    """Start what `argv` says; returns the exit code, or becomes the launcher and does not return. Raises UsageError: a
+    launcher, option, host or job that cannot be, or a launcher's program that is not there."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         return _print_help()
     launcher = load_launcher(argv[0])
@@ -56,10 +53,8 @@ def _parser(name: str, launcher: Launcher) -> CommandParser:
 
 
 def _require_options(command: tuple[str, ...]) -> None:
-    """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse.
-
-    A config file belongs to the workers and need not be here.
-    """
+    """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse. A config file belongs to the
+    workers and need not be here."""
     names = {word.partition("=")[0] for word in command}
     if command[0] != "train" or names & {"--config", "-h", "--help", "--help-all", "--print-config", "--print_config"}:
         return

@@ -27,8 +27,8 @@ _ARGUMENTS = {
     "AlgorithmSpecification.TrainingImage": "image (--image)",
     "AlgorithmSpecification.MetricDefinitions": "metric_definitions (--metric)",
     "AlgorithmSpecification.ContainerEntrypoint": "container_entrypoint",
-    "HyperParameters": "hyperparameters (what follows --)",
-    "InputDataConfig": "the channels (--channel)",
+    "HyperParameters": "hyperparameters (what follows --): what is long, or more than 93, goes into a --config file",
+    "InputDataConfig": "the channels (--channel); in mode Pipe each worker of a machine needs one, in File they share",
     "OutputDataConfig.S3OutputPath": "output_path (--output-path)",
     "ResourceConfig.VolumeSizeInGB": "volume_size_gb (--volume-size-gb)",
     "ResourceConfig.KeepAlivePeriodInSeconds": "keep_alive_period_s (--keep-alive-period-s)",
@@ -42,14 +42,9 @@ _ARGUMENTS = {
 
 
 def require_valid_request(request: dict[str, Any]) -> str | None:
-    """Refuse a request that SageMaker's API would refuse.
-
-    Returns:
-        What it was compared with, such as "botocore 1.43.117"; None without botocore, so that nothing was compared.
-
-    Raises:
-        UsageError: naming the first field that cannot be.
-    """
+    """Refuse a request that SageMaker's API would refuse. Returns what it was compared with, such as "botocore
+    1.43.117"; None without botocore, so that nothing was compared. Raises UsageError: naming the first field that
+    cannot be."""
     try:
         import botocore
         from botocore.validate import ParamValidator
@@ -79,10 +74,8 @@ def _request_shape() -> Any:
 
 
 def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`.
-
-    `value` is the part of a request at `path`; its types are right.
-    """
+    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`;
+    `value`, whose types are right, is the part of a request at `path`."""
     yield from _size(value, shape, path)
     if shape.type_name == "structure":
         for name, member in value.items():
@@ -122,8 +115,8 @@ def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
 def _change(path: str) -> str:
     """A hint that names the argument and option that a field comes from."""
     field = path.removeprefix("a key of ")
-    found = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
-    return f"change {found}."
+    argument_name = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
+    return f"change {argument_name}."
 
 
 def _nearest(value: str, choices: list[str]) -> str:

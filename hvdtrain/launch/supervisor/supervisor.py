@@ -12,8 +12,7 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.deadlines import Deadlines, after, is_due
-from hvdtrain.launch.supervisor.departures import KILLED_SECONDS
+from hvdtrain.launch.supervisor.deadlines import KILLED_SECONDS, Deadlines, after, is_due
 from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, start_timed_out
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers

@@ -27,7 +27,7 @@ from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, in_slots
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.comm.stage_groups import mpi_world, process_set_of
+from hvdtrain.comm.process_sets import mpi_world, process_set_of
 from hvdtrain.comm.torch_binding import TorchBinding
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
