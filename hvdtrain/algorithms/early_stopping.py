@@ -26,21 +26,14 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class ValidationHistory:
-    """How validations have gone so far.
+    """How validations have gone so far."""
 
-    Attributes:
-        best: the best one; None before the first, or while all values were NaN or infinite.
-        mark: the value that the next one must improve on to be worth waiting for; None: there is none yet.
-        waited: validations since `mark` was set.
-        step: updates before the last validation that was counted; 0: none was.
-        compared: by what, e.g. "min loss".
-    """
-
-    best: Best | None = None
+    best: Best | None = None  # the best one; None before the first, or while all values were NaN or infinite
+    # the value that the next one must improve on to be worth waiting for; None: there is none yet
     mark: float | None = None
-    waited: int = 0
-    step: int = 0
-    compared: str = ""
+    waited: int = 0  # validations since `mark` was set
+    step: int = 0  # updates before the last validation that was counted; 0: none was
+    compared: str = ""  # by what, e.g. "min loss".
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ValidationHistory":
@@ -50,18 +43,12 @@ class ValidationHistory:
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Compares validations.
+    """Compares validations."""
 
-    Attributes:
-        metric: one of the task's measures.
-        mode: whether the smallest or the largest value is the best.
-        patience: validations without improvement after which waiting ends; None: never.
-        min_delta: an improvement by no more than this is none for `patience`. The best one is the best by any margin.
-    """
-
-    metric: str = "loss"
-    mode: Literal["min", "max"] = "min"
-    patience: int | None = None
+    metric: str = "loss"  # one of the task's measures
+    mode: Literal["min", "max"] = "min"  # whether the smallest or the largest value is the best
+    patience: int | None = None  # validations without improvement after which waiting ends; None: never
+    # an improvement by no more than this is none for `patience`. The best one is the best by any margin.
     min_delta: float = 0.0
 
     @property

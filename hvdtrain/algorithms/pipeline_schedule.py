@@ -14,14 +14,10 @@ ScheduleName = Literal["1f1b", "gpipe"]
 
 
 class Pass(NamedTuple):
-    """What a stage does with one micro batch.
-
-    Attributes:
-        micro_batch: its number in the update, from 0.
-    """
+    """What a stage does with one micro batch."""
 
     is_forward: bool
-    micro_batch: int
+    micro_batch: int  # its number in the update, from 0
 
 
 Schedule = Callable[[int, int, int], list[Pass]]

@@ -22,19 +22,12 @@ from hvdtrain.weights.weight_files import Run, kind_of, read_run, read_weights
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        suffix: of the file's name.
-        framework: that writes it; None: the run's own.
-        whole: whether it holds the model itself, and not its weights alone.
-        about: one line of help.
-    """
-
-    suffix: str
-    framework: Framework | None
-    whole: bool
-    about: str
+    suffix: str  # of the file's name
+    framework: Framework | None  # that writes it; None: the run's own
+    whole: bool  # whether it holds the model itself, and not its weights alone
+    about: str  # one line of help
 
 
 FORMATS: Final[Mapping[str, Format]] = {

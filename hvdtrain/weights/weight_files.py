@@ -82,14 +82,10 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
 
 @dataclass(frozen=True)
 class Run:
-    """The checkpoint of a run that is used.
-
-    Attributes:
-        checkpoint: its newest sound one, or the one that was named.
-    """
+    """The checkpoint of a run that is used."""
 
     path: Path
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # its newest sound one, or the one that was named
 
     @property
     def about(self) -> Mapping[str, Any]:

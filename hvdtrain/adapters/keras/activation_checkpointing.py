@@ -146,19 +146,12 @@ def _cannot(model: Any, conflict: str) -> UsageError:
 
 @dataclass(frozen=True)
 class Cut:
-    """A place through which one tensor only leads.
+    """A place through which one tensor only leads."""
 
-    Attributes:
-        tensor: the KerasTensor.
-        nbytes: of one sample of it.
-        before: bytes of one sample of all activations up to and with it.
-        nodes: layers and operations up to it.
-    """
-
-    tensor: Any
-    nbytes: int
-    before: int
-    nodes: int
+    tensor: Any  # the KerasTensor
+    nbytes: int  # of one sample of it
+    before: int  # bytes of one sample of all activations up to and with it
+    nodes: int  # layers and operations up to it
 
 
 def possible_cuts(model: Any) -> list[Cut]:

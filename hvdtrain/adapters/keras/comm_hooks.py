@@ -26,17 +26,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class GradBucket:
-    """Gradients that are reduced together.
+    """Gradients that are reduced together."""
 
-    Attributes:
-        name: of its collective, or the beginning of their names.
-        dtype: as which they are sent.
-        gradients: of that dtype or of others that are sent as it.
-    """
-
-    name: str
-    dtype: tf.DType
-    gradients: list[Gradient]
+    name: str  # of its collective, or the beginning of their names
+    dtype: tf.DType  # as which they are sent
+    gradients: list[Gradient]  # of that dtype or of others that are sent as it
 
 
 class CommHook(HookState, ABC):

@@ -16,20 +16,13 @@ Summed = Callable[[Any, str], Any]
 
 @dataclass(frozen=True)
 class _Matrix:
-    """One variable that is sent as factors.
-
-    Attributes:
-        shape: (n, m) of it as a matrix.
-        error: of the variable's shape.
-        factor: [m, r].
-        first_factor: the same shape, constant.
-    """
+    """One variable that is sent as factors."""
 
     path: str
-    shape: tuple[int, int]
-    error: tf.Variable
-    factor: tf.Variable
-    first_factor: Any
+    shape: tuple[int, int]  # (n, m) of it as a matrix
+    error: tf.Variable  # of the variable's shape
+    factor: tf.Variable  # [m, r]
+    first_factor: Any  # the same shape, constant
 
 
 class PowerSgd(powersgd_rule.Memory, CommHook):

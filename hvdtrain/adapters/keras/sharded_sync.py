@@ -30,19 +30,12 @@ _BY_NUMBER = tuple(
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The part of a variable that this rank updates.
+    """The part of a variable that this rank updates."""
 
-    Attributes:
-        variable: as the model has it.
-        weights: [end - start], a copy of that part.
-        start: its first number.
-        end: behind its last one.
-    """
-
-    variable: Any
-    weights: Any
-    start: int
-    end: int
+    variable: Any  # as the model has it
+    weights: Any  # [end - start], a copy of that part
+    start: int  # its first number
+    end: int  # behind its last one
 
 
 class _Shard:

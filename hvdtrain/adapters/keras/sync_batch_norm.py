@@ -105,18 +105,12 @@ class _Calls:
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What a forward pass finds, and a repetition of it takes as it is.
+    """What a forward pass finds, and a repetition of it takes as it is."""
 
-    Attributes:
-        mean, variance: [C], in the inputs' dtype.
-        share: [1], of one value in the mean; 0 where the running statistics are used instead.
-        chosen: which of the inputs' values are real, bool, of the inputs' first axes; None: all.
-    """
-
-    mean: Any
+    mean: Any  # mean, variance: [C], in the inputs' dtype
     variance: Any
-    share: Any
-    chosen: Any
+    share: Any  # [1], of one value in the mean; 0 where the running statistics are used instead
+    chosen: Any  # which of the inputs' values are real, bool, of the inputs' first axes; None: all
     name: str
 
 

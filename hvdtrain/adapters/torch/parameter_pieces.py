@@ -15,20 +15,13 @@ Members = Sequence[tuple[str, nn.Parameter]]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The part of a parameter that a rank updates.
-
-    Attributes:
-        parameter: as the model has it.
-        weights: [end - start] in the parameter's own memory; its gradient is this rank's part of the sum.
-        start: its first number, in the order of the parameter's memory.
-        end: behind its last one.
-    """
+    """The part of a parameter that a rank updates."""
 
     name: str
-    parameter: nn.Parameter
-    weights: nn.Parameter
-    start: int
-    end: int
+    parameter: nn.Parameter  # as the model has it
+    weights: nn.Parameter  # [end - start] in the parameter's own memory; its gradient is this rank's part of the sum
+    start: int  # its first number, in the order of the parameter's memory
+    end: int  # behind its last one
 
 
 class Shard:

@@ -90,15 +90,11 @@ class Passes(Protocol):
 
 @dataclass(frozen=True)
 class Draws:
-    """Random numbers as a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
-
-    Attributes:
-        generators: those that a model on its device may draw from.
-    """
+    """Random numbers as a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones."""
 
     seed: int
     rank: int
-    generators: Sequence[torch.Generator]
+    generators: Sequence[torch.Generator]  # those that a model on its device may draw from
 
     @classmethod
     def on(cls, device: torch.device, seed: int, rank: int) -> "Draws":
@@ -116,15 +112,10 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which rows of a micro batch count.
+    """Which rows of a micro batch count."""
 
-    Attributes:
-        weights: float32[n], 0 or 1; None where all n rows count, which spares the device some work.
-        real: bool[n], those that count; None where all do.
-    """
-
-    weights: torch.Tensor | None
-    real: torch.Tensor | None
+    weights: torch.Tensor | None  # float32[n], 0 or 1; None where all n rows count, which spares the device some work
+    real: torch.Tensor | None  # bool[n], those that count; None where all do
     count: int
 
     @classmethod
@@ -189,22 +180,15 @@ def backward(losses: torch.Tensor, shares: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class WholeModelPasses:
-    """Implements `Passes` for a model on one device.
+    """Implements `Passes` for a model on one device."""
 
-    Attributes:
-        forward: what the task's measure() calls.
-        mode: of the model; measure() may change it, so that it is set again for each pass.
-        accumulate_steps: micro batches of each update.
-        update: whose scale the losses are multiplied by.
-    """
-
-    forward: Any
-    mode: TrainingMode
-    accumulate_steps: int
+    forward: Any  # what the task's measure() calls
+    mode: TrainingMode  # of the model; measure() may change it, so that it is set again for each pass
+    accumulate_steps: int  # micro batches of each update
     draws: Draws
     measurement: Measurement
     gradient_sync: GradientSync
-    update: Update
+    update: Update  # whose scale the losses are multiplied by
     timer: StepTimer
 
     def train(self, batch: LoadedBatch, step: int) -> None:

@@ -13,18 +13,13 @@ from hvdtrain.algorithms import powersgd_rule
 
 @dataclass
 class _Matrix:
-    """One parameter that is sent as factors.
+    """One parameter that is sent as factors."""
 
-    Attributes:
-        gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket.
-        shape: (n, m) of both as matrices.
-        factor, first_factor: [m, r].
-    """
-
+    # gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket
     gradient: torch.Tensor
     error: torch.Tensor
-    shape: tuple[int, int]
-    factor: torch.Tensor
+    shape: tuple[int, int]  # (n, m) of both as matrices
+    factor: torch.Tensor  # factor, first_factor: [m, r]
     first_factor: torch.Tensor
 
 

@@ -23,18 +23,12 @@ Tensors = dict[int, str]
 
 
 class Chain(ABC):
-    """A model's links, in their order.
+    """A model's links, in their order."""
 
-    Attributes:
-        names: of the links: the name of the first layer in each.
-        tensors: which weights and buffers each link uses.
-        is_listed: whether the task says which links there are.
-    """
-
-    is_listed: bool = False
+    is_listed: bool = False  # whether the task says which links there are
     model: nn.Module
-    names: Sequence[str]
-    tensors: Sequence[Tensors]
+    names: Sequence[str]  # of the links: the name of the first layer in each
+    tensors: Sequence[Tensors]  # which weights and buffers each link uses
 
     @abstractmethod
     def part(self, first: int, end: int) -> nn.Module:

@@ -40,19 +40,13 @@ BuildOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Stages:
-    """A model in stages, the optimizer of those that are here, and how gradients are exchanged.
-
-    Attributes:
-        optimizer: of this process's weights.
-        gradient_sync: with the ranks that have the same stage.
-        state: what other ranks have of the model; None: nothing.
-    """
+    """A model in stages, the optimizer of those that are here, and how gradients are exchanged."""
 
     grid: Grid
     staged: StagedModel
-    optimizer: torch.optim.Optimizer
-    gradient_sync: GradientSync
-    state: StageState | None
+    optimizer: torch.optim.Optimizer  # of this process's weights
+    gradient_sync: GradientSync  # with the ranks that have the same stage
+    state: StageState | None  # what other ranks have of the model; None: nothing
 
     def passes(
         self, task: Task, options: TrainingOptions, seed: int, update: Update, timer: StepTimer, waiting: float

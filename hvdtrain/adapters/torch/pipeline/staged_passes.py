@@ -33,25 +33,17 @@ class _Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage on this process.
+    """A stage on this process."""
 
-    Attributes:
-        task: whose measure() begins the first stage and ends the last one.
-        draws: random numbers of this stage's layers.
-        measuring: random numbers of the task's measure(), the same in the first stage as in the last one.
-        before: leads to the stage before; None: this is the first one.
-        after: leads to the next stage; None: this is the last one.
-    """
-
-    task: Task
+    task: Task  # whose measure() begins the first stage and ends the last one
     module: nn.Module
     device: torch.device
     precision: Precision
-    draws: Draws
-    measuring: Draws
+    draws: Draws  # random numbers of this stage's layers
+    measuring: Draws  # random numbers of the task's measure(), the same in the first stage as in the last one
     measurement: Measurement
-    before: Link | None
-    after: Link | None
+    before: Link | None  # leads to the stage before; None: this is the first one
+    after: Link | None  # leads to the next stage; None: this is the last one
     timer: StepTimer
     _held: dict[int, _Held] = field(default_factory=dict)
 
@@ -117,19 +109,14 @@ Order = Callable[[int], Iterable[tuple[int, Pass]]]
 
 @dataclass(frozen=True)
 class PipelinePasses:
-    """Implements `Passes`.
-
-    Attributes:
-        count: micro batches of each full step.
-        update: whose scale the losses are multiplied by.
-        known_names: of the measures on all ranks, given those on this one; collective. None: they are this process's.
-    """
+    """Implements `Passes`."""
 
     stages: Sequence[Stage]
     order: Order
-    count: int
+    count: int  # micro batches of each full step
     gradient_sync: GradientSync
-    update: Update
+    update: Update  # whose scale the losses are multiplied by
+    # of the measures on all ranks, given those on this one; collective. None: they are this process's.
     known_names: Callable[[Sequence[str]], Sequence[str]] | None = None
     _untold: StepTimer = field(default_factory=StepTimer)  # of evaluations, whose time belongs to no step
 
