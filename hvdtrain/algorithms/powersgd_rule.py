@@ -66,32 +66,23 @@ def first_factor(place: int, columns: int, rank: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Operations:
-    """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not.
-
-    Attributes:
-        orthonormal: of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those
-            depend on each other. Householder's QR does that; the process of Gram and Schmidt does not.
-        revived: of Q and the first Q: Q, with each column of zeros replaced by the first Q's.
-    """
+    """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not."""
 
     transposed: Callable[[Any], Any]
+    # of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those depend on each other.
+    # Householder's QR does that; the process of Gram and Schmidt does not.
     orthonormal: Callable[[Any], Any]
-    revived: Callable[[Any, Any], Any]
+    revived: Callable[[Any, Any], Any]  # of Q and the first Q: Q, with each column of zeros replaced by the first Q's
 
 
 @dataclass(eq=False)
 class Round:
-    """One update's reduction of any number of matrices; call its methods in their order. All lists have one length.
+    """One update's reduction of any number of matrices; call its methods in their order. All lists have one length."""
 
-    Args:
-        gradients: G, each [n, m].
-        errors: E, each [n, m]; changed in place where arrays allow it; then they hold the new errors at the end.
-        factors: Q, each [m, r], the same on all workers.
-    """
-
-    gradients: Sequence[Any]
+    gradients: Sequence[Any]  # G, each [n, m]
+    # E, each [n, m]; changed in place where arrays allow it; then they hold the new errors at the end
     errors: Sequence[Any]
-    factors: Sequence[Any]
+    factors: Sequence[Any]  # Q, each [m, r], the same on all workers
     operations: Operations
 
     def __post_init__(self) -> None:

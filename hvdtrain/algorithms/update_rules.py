@@ -34,17 +34,29 @@ _LARS_EPS = 1e-8  # apex's
 
 @dataclass(frozen=True)
 class Settings:
-    """One optimizer, for one kind of parameter. Settings that the rule of `name` does not know change nothing."""
+    """One optimizer, for one kind of parameter. Settings that the rule of `name` does not know change nothing.
 
-    name: str  # which rule
-    momentum: float = 0.9  # share of the momentum buffer that an update keeps, for sgd and lars
-    nesterov: bool = False  # look ahead by the momentum, for sgd
-    beta1: float = 0.9  # decay of the first moment, for adam, adamw and lamb
-    beta2: float = 0.999  # decay of the second moment
-    eps: float = 1e-8  # added to the root of the second moment, after its correction, as in torch
-    weight_decay: float = 0.0  # added to the gradient (sgd, adam, lars) or to the direction (adamw, lamb)
-    trust_coefficient: float = 0.001  # of lars
-    adapts: bool = True  # whether lars and lamb scale the step by the norm of the weights
+    Attributes:
+        name: which rule.
+        momentum: share of the momentum buffer that an update keeps, for sgd and lars.
+        nesterov: look ahead by the momentum, for sgd.
+        beta1: decay of the first moment, for adam, adamw and lamb.
+        beta2: decay of the second moment.
+        eps: added to the root of the second moment, after its correction, as in torch.
+        weight_decay: added to the gradient (sgd, adam, lars) or to the direction (adamw, lamb).
+        trust_coefficient: of lars.
+        adapts: whether lars and lamb scale the step by the norm of the weights.
+    """
+
+    name: str
+    momentum: float = 0.9
+    nesterov: bool = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    trust_coefficient: float = 0.001
+    adapts: bool = True
 
     def for_exempt(self) -> "Settings":
         """The same for normalization layers and biases: no decay, and no scaling by norms."""
@@ -53,12 +65,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Operations:
-    """What arrays cannot do by operators."""
+    """What arrays cannot do by operators.
 
-    sqrt: Callable[[Any], Any]  # sqrt, sign: the root, and the sign, of each element
+    Attributes:
+        sqrt, sign: the root, and the sign, of each element.
+        norm: the Euclidean norm of a whole array, as a scalar array.
+        where: `where(condition, array, other)` for scalar arrays; `other` may be a number.
+    """
+
+    sqrt: Callable[[Any], Any]
     sign: Callable[[Any], Any]
-    norm: Callable[[Any], Any]  # the Euclidean norm of a whole array, as a scalar array
-    where: Callable[[Any, Any, Any], Any]  # `where(condition, array, other)` for scalar arrays; `other` may be a number
+    norm: Callable[[Any], Any]
+    where: Callable[[Any, Any, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -170,16 +188,22 @@ def _normalized(
 class Optimizer:
     """One optimizer of `--optimizer`: an entry of `OPTIMIZERS`, or what another package adds to hvdtrain.optimizers.
 
+    Attributes:
+        rule: (operations, settings, weight, gradient, slots, corrections) → (direction, slots).
+        slots: the names of what the rule keeps for each parameter.
+        usual: its options in the order in which they are printed, and their values if not given.
+        torch_class: the class in torch.optim with the same arithmetic; None: torch, too, runs the rule.
+        uses_norms: the rule needs whole weights, not some of their numbers.
+
     Raises:
         TypeError: `usual` names what no `Settings` has, or lacks what the slots are computed with.
     """
 
-    # (operations, settings, weight, gradient, slots, corrections) → (direction, slots)
     rule: Callable[..., tuple[Any, Slots]]
-    slots: tuple[str, ...]  # the names of what the rule keeps for each parameter
-    usual: Mapping[str, float]  # its options in the order in which they are printed, and their values if not given
-    torch_class: str | None = None  # the class in torch.optim with the same arithmetic; None: torch, too, runs the rule
-    uses_norms: bool = False  # the rule needs whole weights, not some of their numbers
+    slots: tuple[str, ...]
+    usual: Mapping[str, float]
+    torch_class: str | None = None
+    uses_norms: bool = False
 
     def __post_init__(self) -> None:
         valid = {field.name for field in fields(Settings)} - {"name", "adapts"}

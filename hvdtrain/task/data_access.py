@@ -20,12 +20,19 @@ _LOCK_SECONDS: Final = 120.0
 
 @dataclass(frozen=True)
 class DataAccess:
-    """The user's `--data.dir` and how catalogs of what is in it are made."""
+    """The user's `--data.dir` and how catalogs of what is in it are made.
 
-    dir: str | None  # folder or URL, or None where the user gave none
-    cache_dir: Path  # a folder of this user that survives runs, for what the task makes itself
-    on_corrupt: OnCorrupt = "raise"  # what to do with files that are damaged
-    download: bool = False  # whether the task may fetch its data into `dir`, if they are not there; `dir` then exists
+    Attributes:
+        dir: folder or URL, or None where the user gave none.
+        cache_dir: a folder of this user that survives runs, for what the task makes itself.
+        on_corrupt: what to do with files that are damaged.
+        download: whether the task may fetch its data into `dir`, if they are not there; `dir` then exists.
+    """
+
+    dir: str | None
+    cache_dir: Path
+    on_corrupt: OnCorrupt = "raise"
+    download: bool = False
 
     def catalog(
         self,

@@ -25,20 +25,14 @@ _HINT: Final = "build the model with the --model and --task-args that they were 
 
 @dataclass(frozen=True)
 class NamedWeights:
-    """Weights that were read.
+    """Weights that were read."""
 
-    Attributes:
-        arrays: by the names of `framework`: those of a torch state_dict ("conv1.weight"), or paths of Keras variables
-            ("conv1/kernel"), with axes as that framework keeps them.
-        framework: whose names these are.
-        origin: where they came from, for messages.
-        versions: of torch's modules when the weights were saved; None: those of today.
-    """
-
+    # by the names of `framework`: those of a torch state_dict ("conv1.weight"), or paths of Keras variables
+    # ("conv1/kernel"), with axes as that framework keeps them
     arrays: Arrays
-    framework: Framework
-    origin: str
-    versions: Versions | None = None
+    framework: Framework  # whose names these are
+    origin: str  # where they came from, for messages
+    versions: Versions | None = None  # of torch's modules when the weights were saved; None: those of today
 
 
 class Naming(Protocol):

@@ -107,8 +107,8 @@ class _Calls:
 class _Statistics:
     """What a forward pass finds, and a repetition of it takes as it is."""
 
-    mean: Any  # mean, variance: [C], in the inputs' dtype
-    variance: Any
+    mean: Any  # [C], in the inputs' dtype
+    variance: Any  # the same
     share: Any  # [1], of one value in the mean; 0 where the running statistics are used instead
     chosen: Any  # which of the inputs' values are real, bool, of the inputs' first axes; None: all
     name: str

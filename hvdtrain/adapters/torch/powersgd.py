@@ -19,7 +19,7 @@ class _Matrix:
     gradient: torch.Tensor
     error: torch.Tensor
     shape: tuple[int, int]  # (n, m) of both as matrices
-    factor: torch.Tensor  # factor, first_factor: [m, r]
+    factor: torch.Tensor  # [m, r]
     first_factor: torch.Tensor
 
 

@@ -25,8 +25,8 @@ _REPEATS = 3  # the fastest counts: others were disturbed
 class LinkTimes:
     """Of one micro batch."""
 
-    forward: float  # forward, backward: seconds
-    backward: float
+    forward: float  # seconds
+    backward: float  # seconds
     weights: int  # bytes of the weights that are trained
     kept: int  # bytes that autograd keeps between the two passes
     leaving: int  # bytes that are passed on
