@@ -60,15 +60,13 @@ class Adapter(Protocol):
     def take_changes(self, comm: Communicator) -> None:
         """Called after each EpochStarted: train what user code has unfrozen. Collective.
 
-        Raises:
-            HvdtrainError: on all ranks; user code has changed something that must not change, or not on all ranks.
+        Raises `HvdtrainError`: on all ranks; user code has changed something that must not change, or not on all ranks.
         """
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         """One update with the gradient of the mean loss over the global batch. Collective.
 
-        Args:
-            step: the update's number since the start of training, from 0; random numbers depend on it.
+        Args: `step`: the update's number since the start of training, from 0; random numbers depend on it.
         """
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
@@ -99,8 +97,7 @@ class Adapter(Protocol):
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         """A copy of everything that training changes, in host memory.
 
-        Args:
-            earlier: a copy that nobody needs any more: its memory is used again.
+        Args: `earlier`: a copy that nobody needs any more: its memory is used again.
         """
 
     def view_state(self) -> State:

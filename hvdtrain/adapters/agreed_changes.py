@@ -64,8 +64,7 @@ def listed(names: Sequence[str]) -> str:
 class KeptSettings:
     """Settings of the whole process that decide what a step computes.
 
-    Args:
-        read: for each setting, by its name for people, what reads it. Read now for the first time.
+    Args: `read`: for each setting, by its name for people, what reads it. Read now for the first time.
     """
 
     def __init__(self, read: Mapping[str, Callable[[], object]]) -> None:

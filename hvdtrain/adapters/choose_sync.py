@@ -42,8 +42,7 @@ class ChosenSync:
 def choose_sync(options: TrainingOptions, topology: Topology, process_set: Any = None) -> ChosenSync:
     """What `options` ask for.
 
-    Args:
-        process_set: Horovod's set of the ranks that have the same stage of a model; None: each rank has all of it.
+    Args: `process_set`: Horovod's set of the ranks that have the same stage of a model; None: each rank has all of it.
     """
     kind, hook = _kind(options, topology), _hook(options)
     ranks = topology.size if process_set is None else process_set.size()

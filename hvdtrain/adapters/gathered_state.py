@@ -129,8 +129,7 @@ class Arrays(Protocol):
 class ShardedState(ABC):
     """The state of a sharded optimizer, and of a model without one. Implements `Arrays`.
 
-    Args:
-        whole: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
+    Args: `whole`: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
     """
 
     def __init__(self, whole: Arrays) -> None:
@@ -168,8 +167,7 @@ class ShardedState(ABC):
 class StageState:
     """What other ranks have of the model.
 
-    Args:
-        grid: this rank among the others; the first replica gives the state.
+    Args: `grid`: this rank among the others; the first replica gives the state.
     """
 
     def __init__(self, names: Collection[str], local: Collection[str], grid: Grid) -> None:
@@ -202,8 +200,7 @@ class StageState:
     def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:
         """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
 
-        Args:
-            shapes: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
+        Args: `shapes`: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
         """
         spread = {
             name: zeros if name not in local else self.stages * local[name].astype(zeros.dtype)

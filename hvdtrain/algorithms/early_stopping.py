@@ -64,8 +64,7 @@ class EarlyStopping:
     ) -> ValidationHistory:
         """The history after one more validation. Repeating one, after the same step, changes nothing.
 
-        Raises:
-            UsageError: `values` are the same on all ranks, and have no such metric.
+        Raises `UsageError`: `values` are the same on all ranks, and have no such metric.
         """
         require_metric(self.metric, values)
         if step <= history.step:

@@ -31,8 +31,7 @@ class LossScale:
     def after_step(self, finite: bool) -> None:
         """Args: whether the step's reduced gradients were finite; if not, the step must be skipped.
 
-        Raises:
-            HvdtrainError: they are not finite at any scale; on all ranks alike.
+        Raises `HvdtrainError`: they are not finite at any scale; on all ranks alike.
         """
         if finite:
             self._good_steps += 1

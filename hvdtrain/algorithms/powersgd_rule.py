@@ -58,8 +58,7 @@ def matrix_shape(shape: Sequence[int], outputs: int) -> tuple[int, int]:
 def first_factor(place: int, columns: int, rank: int) -> NDArray[np.float32]:
     """The Q with which training begins, of shape [columns, rank]: Gaussian, the same on every worker.
 
-    Args:
-        place: of the parameter among those that are trained, so that no two begin with the same.
+    Args: `place`: of the parameter among those that are trained, so that no two begin with the same.
     """
     return np.random.default_rng([_SEED, place]).standard_normal((columns, rank), dtype=np.float32)
 
@@ -122,8 +121,7 @@ class Round:
 def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
     """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
 
-    Raises:
-        UsageError: arrays are missing, or have other names or shapes.
+    Raises `UsageError`: arrays are missing, or have other names or shapes.
     """
     saved = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
     if not saved:
@@ -177,8 +175,7 @@ class Memory(ABC):
     def load_state(self, state: State) -> None:
         """Put back what `state` returned; a state without PowerSGD's arrays resets errors and factors.
 
-        Raises:
-            UsageError: arrays are missing, or have other names or shapes.
+        Raises `UsageError`: arrays are missing, or have other names or shapes.
         """
         saved = saved_arrays(state, {name: array.shape for name, array in self.state().items()})
         if saved is None:

@@ -67,8 +67,7 @@ class DecodeElsewhere:
 def import_torchvision() -> ModuleType:
     """`import torchvision` that also works beside a CPU build of PyTorch. May be called any number of times.
 
-    Raises:
-        ModuleNotFoundError: torchvision is not installed.
+    Raises `ModuleNotFoundError`: torchvision is not installed.
     """
     return importlib.import_module("torchvision")
 
@@ -126,8 +125,7 @@ class _Later(ModuleType):
 def extension_loads() -> bool:
     """Whether torchvision's compiled operators can be loaded into this process; True once they are.
 
-    Raises:
-        ModuleNotFoundError: torchvision is not installed.
+    Raises `ModuleNotFoundError`: torchvision is not installed.
     """
     import torch
 

@@ -76,8 +76,7 @@ def _require_known(framework: str) -> None:
 def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
     """`kind`, which messages call `name`.
 
-    Raises:
-        UsageError: it is not a whole task, or not of `framework`, or that is not installed.
+    Raises `UsageError`: it is not a whole task, or not of `framework`, or that is not installed.
     """
     _require_known(framework)
     if not (inspect.isclass(kind) and issubclass(kind, Task)):

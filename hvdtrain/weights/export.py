@@ -183,8 +183,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A symlink stays one: what it leads to is replaced.
 
-    Raises:
-        UsageError: it cannot be written.
+    Raises `UsageError`: it cannot be written.
     """
     path = Path(os.path.realpath(path))
     try:

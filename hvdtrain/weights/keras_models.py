@@ -73,8 +73,7 @@ def give_weights(model: keras.Model, weights: NamedWeights) -> None:
 def write_model(model: keras.Model, format_name: str, path: Path) -> str:
     """Write a built model as "keras", "weights-h5", "savedmodel" or "onnx". Returns what it takes, in words.
 
-    Raises:
-        UsageError: a package for ONNX is not installed.
+    Raises `UsageError`: a package for ONNX is not installed.
     """
     with _quiet():
         if format_name == "weights-h5":

@@ -76,8 +76,7 @@ def _without_prefix(weights: NamedWeights, prefix: str) -> NamedWeights:
 class Exclusion:
     """The weights of a file that a training does not start from, as patterns of names name them.
 
-    Args:
-        text: patterns with commas between; None: nothing is excluded.
+    Args: `text`: patterns with commas between; None: nothing is excluded.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -118,8 +117,7 @@ def fitted(
     BatchNorm's num_batches_tracked, which old state_dicts and Keras lack, stays as it is in `wanted`, and so does what
     `exclusion` names, by its name in either of the two, unless the model has it under another name too.
 
-    Raises:
-        UsageError: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
+    Raises `UsageError`: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
     """
     excluded = exclusion or Exclusion(None)
     if weights.framework == "torch":

@@ -58,8 +58,7 @@ def give_weights(model: nn.Module, weights: NamedWeights) -> None:
 class ModelNaming:
     """Loads arrays into a model to give them its names. Implements `named_weights.Naming`.
 
-    Args:
-        model: its own weights are lost.
+    Args: `model`: its own weights are lost.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -99,8 +99,7 @@ class Run:
     def weights(self, averaged: bool = False) -> NamedWeights:
         """The model's weights; with `averaged`, their exponential moving averages where the run kept them.
 
-        Raises:
-            UsageError: the run kept none.
+        Raises `UsageError`: the run kept none.
         """
         arrays = self._part("model/")
         if averaged:
@@ -124,8 +123,7 @@ class Run:
 def read_run(path: Path, given_as: str = "--init-weights") -> Run:
     """The newest sound checkpoint of a run folder, or the checkpoint that `path` is, or a file in one.
 
-    Raises:
-        UsageError: there is none.
+    Raises `UsageError`: there is none.
     """
     return Run(path, checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as))
 

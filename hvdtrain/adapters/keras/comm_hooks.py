@@ -48,8 +48,7 @@ class CommHook(HookState, ABC):
 class _Reduction(CommHook):
     """Of each bucket by itself.
 
-    Args:
-        average: the result is the mean of the ranks' gradients instead of their sum.
+    Args: `average`: the result is the mean of the ranks' gradients instead of their sum.
     """
 
     def __init__(self, hvd: Any, loss_multiplier: float = 1.0, average: bool = False) -> None:

@@ -81,8 +81,7 @@ class SummedGradients(GradientSync):
 def open_comm_hook(variables: Sequence[Any], chosen: ChosenSync) -> CommHook:
     """The comm hook that was chosen, for all variables that are trained, in the model's order.
 
-    Raises:
-        UsageError: Horovod has no such op here.
+    Raises `UsageError`: Horovod has no such op here.
     """
     if chosen.ranks == 1:
         return _powersgd(lambda flat, _name: flat, variables, chosen)

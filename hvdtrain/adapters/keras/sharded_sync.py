@@ -39,11 +39,7 @@ class Piece:
 
 
 class _Shard:
-    """A bucket, and this rank's part of it.
-
-    Args:
-        variables: in the bucket, one after the other.
-    """
+    """A bucket, and this rank's part of it. Args: `variables`: in the bucket, one after the other."""
 
     def __init__(self, number: int, variables: Sequence[Any], rank: int, size: int) -> None:
         self.variables = variables
@@ -183,11 +179,7 @@ class ShardedSync(GradientSync):
 
 
 def open_sharded_sync(model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> ShardedSync:
-    """What --shard asks for.
-
-    Raises:
-        UsageError: the optimizer, or the model, needs more than a part of a variable.
-    """
+    """What --shard asks for. Raises `UsageError`: the optimizer, or the model, needs more than a part of a variable."""
     import horovod.tensorflow as hvd
 
     refuse_overwritten(model.trainable_variables)

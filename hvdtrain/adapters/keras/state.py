@@ -65,8 +65,7 @@ def to_array(tensor: Any, into: NDArray[Any] | None = None) -> NDArray[Any]:
 def load_state(model: Any, optimizer: Any, state: State) -> None:
     """Put `state` into model and optimizer, the optimizer's first.
 
-    Raises:
-        UsageError: names or shapes are not this model's.
+    Raises `UsageError`: names or shapes are not this model's.
     """
     variables = _variables(model, optimizer)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}

@@ -204,8 +204,7 @@ def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
-    Args:
-        cap: bytes of the largest group of several parameters.
+    Args: `cap`: bytes of the largest group of several parameters.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),

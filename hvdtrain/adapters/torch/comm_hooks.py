@@ -141,8 +141,7 @@ class Float16Sum(CommHook):
     65,504 overflows. Then the sum is infinite, or not a number, on all ranks alike: --precision fp16 skips that update
     and lowers its loss scale, and without it training ends at the loss that follows. Parts below 6e-8 become 0.
 
-    Args:
-        loss_multiplier: see `HookState`; a power of two loses nothing.
+    Args: `loss_multiplier`: see `HookState`; a power of two loses nothing.
     """
 
     def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:

@@ -21,8 +21,7 @@ Mark = tuple[int, Any]
 class GpuStepTimer(StepTimer):
     """As `StepTimer`, by events in the stream in which the step runs.
 
-    Args:
-        new_event: makes an event that the device can give a time; None: CUDA's.
+    Args: `new_event`: makes an event that the device can give a time; None: CUDA's.
     """
 
     def __init__(self, new_event: Callable[[], Any] | None = None) -> None:

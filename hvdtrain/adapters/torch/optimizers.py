@@ -28,8 +28,7 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
 
     Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
 
-    Args:
-        options: `optimizer` must be chosen.
+    Args: `options`: `optimizer` must be chosen.
     """
     settings = optimizer_settings(options)
     groups = _groups(model, settings, options.decay_norm_and_bias)

@@ -27,8 +27,7 @@ class Piece:
 class Shard:
     """A rank's part of a bucket: the numbers that Horovod's reducescatter gives to it.
 
-    Args:
-        members: names and parameters in the bucket, consecutive in it, each in the order of its memory.
+    Args: `members`: names and parameters in the bucket, consecutive in it, each in the order of its memory.
     """
 
     def __init__(self, name: str, members: Members, rank: int, size: int) -> None:
@@ -74,11 +73,7 @@ class Shard:
 
 
 def in_memory_order(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """A parameter's numbers, [numel], where they are.
-
-    Raises:
-        UsageError: there are gaps between them.
-    """
+    """A parameter's numbers, [numel], where they are. Raises `UsageError`: there are gaps between them."""
     last = sum((count - 1) * stride for count, stride in zip(parameter.shape, parameter.stride(), strict=True))
     if parameter.numel() and parameter.numel() != last + 1:
         raise UsageError(

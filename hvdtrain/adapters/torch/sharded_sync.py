@@ -192,11 +192,7 @@ class ShardedSync(SummedGradients):
 def open_sharded_sync(
     model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions, chosen: ChosenSync
 ) -> ShardedSync:
-    """What --shard asks for.
-
-    Raises:
-        UsageError: the optimizer needs more than a part of a parameter.
-    """
+    """What --shard asks for. Raises `UsageError`: the optimizer needs more than a part of a parameter."""
     import horovod.torch as hvd
 
     if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):

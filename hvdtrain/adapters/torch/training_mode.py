@@ -11,8 +11,7 @@ class TrainingMode:
     Before each pass only the flags of whole models are looked at: to ask all layers costs as much as a small layer.
     What user code does to single layers lasts until `begin_epoch`, or until the mode changes.
 
-    Args:
-        modules: the model; with stages its parts on this process too.
+    Args: `modules`: the model; with stages its parts on this process too.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:

@@ -19,8 +19,7 @@ from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
 class Update(ScaledUpdate):
     """Changes the weights; learning rates are set in the optimizer's groups before.
 
-    Args:
-        total_norm: of all gradients together, given those of `parameters`; other ranks may have more of them.
+    Args: `total_norm`: of all gradients together, given those of `parameters`; other ranks may have more of them.
     """
 
     def __init__(

@@ -106,8 +106,7 @@ def model_names() -> tuple[str, ...]:
 def build_model(name: str, classes: int, side: int) -> keras.Model:
     """A new model with fresh weights: float32 [n, side, side, 3] to logits [n, classes].
 
-    Raises:
-        UsageError: the model takes no pictures of this size.
+    Raises `UsageError`: the model takes no pictures of this size.
     """
     if name == SMALL_CNN:
         return small_cnn(side, 3, classes)

@@ -27,8 +27,7 @@ def build_model(name: str, classes: int, side: int) -> nn.Module:
     ResNets for pictures up to `SMALL_SIDE` begin with a 3×3 convolution of stride 1 and no pooling; Inception and
     GoogLeNet come without their auxiliary heads.
 
-    Raises:
-        UsageError: the model takes no pictures of this size, or torchvision is not installed.
+    Raises `UsageError`: the model takes no pictures of this size, or torchvision is not installed.
     """
     if name == SMALL_CNN:
         return small_cnn(side, 3, classes)

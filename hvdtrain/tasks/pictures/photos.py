@@ -127,8 +127,7 @@ def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> ND
 def validation_pixels(content: bytes, side: int) -> NDArray[np.uint8]:
     """uint8 [side, side, 3] of the middle of a photo, whose shorter side is first made 256/224 of `side`.
 
-    Raises:
-        BadPhotoError: it cannot be decoded.
+    Raises `BadPhotoError`: it cannot be decoded.
     """
     photo = _middle(_opened(content))
     (width, height), short = photo.size, round(side * _MARGIN)

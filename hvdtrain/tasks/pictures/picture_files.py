@@ -32,8 +32,7 @@ class Origin:
 def folder_with(data: DataAccess, origin: Origin) -> str:
     """The path or URL of the folder that holds the data set's files. Behind a URL nothing is looked for.
 
-    Raises:
-        UsageError: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
+    Raises `UsageError`: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
     """
     root = data.path("")
     if is_remote(root):

@@ -40,11 +40,7 @@ class Chain(ABC):
 
 
 def chain_of(task: Task, model: nn.Module) -> Chain:
-    """The links of a task's model.
-
-    Raises:
-        UsageError: it cannot be cut.
-    """
+    """The links of a task's model. Raises `UsageError`: it cannot be cut."""
     listed = task.stages(model)
     return _Traced(model) if listed is None else _Listed(model, listed)
 

@@ -58,8 +58,7 @@ _HEADER_BYTES: Final = 8 * _HEADER
 def to_message(tensor: torch.Tensor) -> torch.Tensor:
     """uint8 [n] in host memory: a header, then the tensor's bytes as they are in memory (channels last, say).
 
-    Raises:
-        UsageError: no gradient could come back for such a tensor.
+    Raises `UsageError`: no gradient could come back for such a tensor.
     """
     if tensor.dtype not in _DTYPES:
         raise UsageError(
