@@ -22,8 +22,7 @@ def agree_on_trained(comm: Communicator, look: Callable[[], Sequence[str]], comp
         look: returns the names of the weights that this rank trains from now on.
         compares: whether these are the same on all ranks: stages of a pipeline have different ones.
 
-    Raises:
-        HvdtrainError: on all ranks: `look` has raised it on one of them, or they train different weights.
+    Raises `HvdtrainError`: on all ranks: `look` has raised it on one of them, or they train different weights.
     """
     names: Sequence[str] = ()
     refusal: HvdtrainError | None = None

@@ -76,8 +76,7 @@ def export(
         data_dir: where the run's data are now, for tasks whose model cannot be built or called without.
         overwrite: whether `output` may be there already.
 
-    Raises:
-        UsageError: `source` holds nothing to export, the format cannot hold it, or `output` is taken.
+    Raises `UsageError`: `source` holds nothing to export, the format cannot hold it, or `output` is taken.
     """
     chosen = FORMATS[format_name]
     kind = kind_of(source)

@@ -25,8 +25,7 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
         names: of the model's weights in their order; a second model in one process has others by itself.
         exclusion: what is not read, by name or by place in the file.
 
-    Raises:
-        UsageError: the file is damaged, or another model's; what differs is listed.
+    Raises `UsageError`: the file is damaged, or another model's; what differs is listed.
     """
     exclusion = exclusion or Exclusion(None)
     with opened(path) as file:

@@ -58,8 +58,7 @@ def example_features(task: Task, about: Mapping[str, Any], data_dir: str | None)
         about: the checkpoint's manifest, which says where the data were.
         data_dir: where they are now; None: there still.
 
-    Raises:
-        UsageError: the task has no example, and the data are not there.
+    Raises `UsageError`: the task has no example, and the data are not there.
     """
     features = task.example()
     if features is not None:

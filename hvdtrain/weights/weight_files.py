@@ -56,8 +56,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
         kind: what `kind_of` says of it.
         framework: of the job that asks, which the other framework must not be imported into; None: any may be.
 
-    Raises:
-        UsageError: the file is damaged, holds something else than weights, or needs the other framework.
+    Raises `UsageError`: the file is damaged, holds something else than weights, or needs the other framework.
     """
     if kind == "run":
         return read_run(path).weights()

@@ -37,8 +37,7 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
     Args:
         sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
 
-    Raises:
-        UsageError: there is no BatchNormalization, or one of another class, whose own methods would be lost.
+    Raises `UsageError`: there is no BatchNormalization, or one of another class, whose own methods would be lost.
     """
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, _Layer)]
     if not layers:

@@ -37,8 +37,7 @@ def read_state(
     Args:
         earlier: a copy that nobody needs any more: its memory is used again.
 
-    Raises:
-        UsageError: the optimizer or a module keeps something that cannot be saved.
+    Raises `UsageError`: the optimizer or a module keeps something that cannot be saved.
     """
     warn_of_unsaved(model)
     with host_copies(next(model.parameters(), torch.empty(0)).device) as copy:
@@ -94,8 +93,7 @@ def load_state(
     Args:
         trained: of each parameter by its name what the optimizer trains; None: the parameters.
 
-    Raises:
-        UsageError: names or shapes are not this model's.
+    Raises `UsageError`: names or shapes are not this model's.
     """
     if trained is None:
         trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}

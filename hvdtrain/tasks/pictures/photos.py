@@ -62,8 +62,7 @@ def encoded_picture(records: RecordBatch, row: int, format_name: str) -> Encoded
         format_name: "image_folder", "tar" (members jpg, png … and cls), or "tfrecord" (Examples with image/encoded and
             image/class/label, or image and label, as `hvdtrain shard convert` writes them).
 
-    Raises:
-        BadPhotoError: the record has no such members or features.
+    Raises `BadPhotoError`: the record has no such members or features.
     """
     payload = records[row]
     if records.labels is not None:

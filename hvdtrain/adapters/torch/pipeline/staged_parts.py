@@ -101,8 +101,7 @@ def open_stages(
         cuts: the first link of each stage but the first one.
         build_optimizer: of the whole model, so that a task may treat its layers as it likes.
 
-    Raises:
-        UsageError: there is no such device.
+    Raises `UsageError`: there is no such device.
     """
     parallel = options.parallel
     grid = Grid(topology, parallel.stages_of_workers)
