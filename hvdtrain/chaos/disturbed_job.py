@@ -10,15 +10,14 @@ from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.orphan_reaper import descendants, process_table
-from hvdtrain.launch.supervisor.restarts import given, trains
+from hvdtrain.launch.supervisor.restarts import option_value, trains
 
 
 class Job:
     """Starts the launcher, and again where it has ended with a checkpoint.
 
     Args:
-        size: workers.
-        restarts: how often the launcher may start them again.
+        restarts: how often the launcher may start `size` workers again.
         least: with how few the others go on while one is missing; None: all are started again.
         command: `train …`, with --output-dir.
 
@@ -28,7 +27,7 @@ class Job:
 
     def __init__(self, size: int, restarts: int, command: Sequence[str], least: int | None = None) -> None:
         whole = [sys.executable, "-m", "hvdtrain", *command]
-        folder = given(whole, "output-dir")
+        folder = option_value(whole, "output-dir")
         if not trains(whole) or folder is None:
             raise UsageError(
                 f"The command to disturb is `{' '.join(command)}`.",

@@ -1,7 +1,6 @@
 """The newest checkpoint of this process in its memory: where workers change, rank 0 need not read it from the disk.
 
-It is found by the hashes of its files, as a manifest has them. So another checkpoint, or one that was written by
-another process, is never taken for it.
+It is found by the hashes of its files, as a manifest has them: another checkpoint is never taken for it.
 """
 
 import threading
@@ -22,11 +21,8 @@ class KeptCopy:
         self._state: Mapping[str, NDArray[Any]] = NO_STATE
 
     def keep(self, hashes: Mapping[str, str], state: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Keep `state` in place of what was kept, and return that: its memory may be used again.
-
-        Args:
-            hashes: file → SHA-256 of its checkpoint, which is on the disk.
-        """
+        """Keep `state` in place of what was kept, and return that: its memory may be used again. `hashes`: file →
+        SHA-256 of its checkpoint, which is on the disk."""
         with self._lock:
             before, self._hashes, self._state = self._state, dict(hashes), state
         return before
@@ -44,5 +40,4 @@ class KeptCopy:
         self.keep({}, NO_STATE)
 
 
-kept_copy: Final = KeptCopy()
-"""Of this process."""
+kept_copy: Final = KeptCopy()  # of this process

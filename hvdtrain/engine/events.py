@@ -201,9 +201,8 @@ class StoppedEarly:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Attributes: `stopped_by`: what has asked to stop, and on which ranks; "" where nothing has: if all is not
-    `finished` then, `max_steps` has ended the run.
-    """
+    """`stopped_by` is what has asked to stop, and on which ranks; where it is empty and the run is not `finished`,
+    `max_steps` has ended it."""
 
     step: int
     samples_seen: int

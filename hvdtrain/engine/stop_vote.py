@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 
-StopRequest = Callable[[], str | None]
-"""Why this rank should stop, in a word or two; None while it should not."""
+StopRequest = Callable[[], str | None]  # why this rank should stop, in a word or two; None while it should not
 
-VOTE_SECONDS: Final = 0.4
-"""Between two votes. Training stops at most two intervals and a step after a request."""
+VOTE_SECONDS: Final = 0.4  # between two votes. Training stops at most two intervals and a step after a request
 
 LONGEST_INTERVAL: Final = 32
 """Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
@@ -44,13 +42,7 @@ def no_saves() -> tuple[bool, int]:
 
 @dataclass(eq=False)
 class StopVote:
-    """Whether to stop: the same answer on all ranks after the same step.
-
-    Args:
-        comm: the other ranks.
-        asked: whether this rank should stop.
-        saves: what this rank knows of checkpoints.
-    """
+    """Whether to stop: the same answer on all ranks after the same step."""
 
     comm: Communicator
     asked: StopRequest
@@ -61,12 +53,9 @@ class StopVote:
         self._interval = 1
         self._steps = 0
         self._posted_at = time.perf_counter()
-        self.decided = False
-        """Whether all ranks have agreed to stop. Stays True."""
-        self.save_is_due = False
-        """Whether all ranks are to save after the step that was voted on last."""
-        self.saves_ended = 0
-        """How many checkpoints have ended on all ranks."""
+        self.decided = False  # whether all ranks have agreed to stop. Stays True
+        self.save_is_due = False  # whether all ranks are to save after the step that was voted on last
+        self.saves_ended = 0  # how many checkpoints have ended on all ranks
 
     def open(self) -> bool:
         """Vote now and wait for it: requests may have come while ranks started. Collective."""
@@ -77,11 +66,7 @@ class StopVote:
         return self.decided
 
     def after_step(self, steps: int = 1) -> bool:
-        """To be called after each step, of training or validation; returns `decided`. Collective.
-
-        Args:
-            steps: how many there were since the last call, the same on all ranks: those of one call of the adapter.
-        """
+        """Count a call of the adapter with `steps` updates, or a batch of validation; returns `decided`. Collective."""
         if self.decided:
             return True
         self._steps += steps
@@ -114,8 +99,8 @@ class StopVote:
         step_seconds = (now - self._posted_at) / max(1, self._steps)
         self._posted_at, self._steps = now, 0
         is_due, ended = self.saves()
-        own = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
-        self._pending = self.comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
+        ballot = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
+        self._pending = self.comm.start_allreduce(ballot, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:

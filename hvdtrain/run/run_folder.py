@@ -48,11 +48,7 @@ class RunFolder:
         self._lock = FileLock(path / LOCK_NAME)
 
     def claim(self) -> None:
-        """Hold the folder until this process ends. Rank 0 only.
-
-        Raises:
-            UsageError: another job is running in it.
-        """
+        """Hold the folder until this process ends. Rank 0 only. Raises UsageError: another job is running in it."""
         try:
             self._lock.acquire(timeout=LOOK_SECONDS)
         except Timeout as error:
@@ -67,14 +63,8 @@ class RunFolder:
         self._lock.release()
 
     def open_log(self, rank: int, level: str = "info") -> None:
-        """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
-
-        Args:
-            level: the least one of what the file is given: debug, info, warning or error.
-
-        Raises:
-            UsageError: the folder cannot be written on this rank's host.
-        """
+        """Append this rank's log records from `level` on to logs/rank_N.log; rank 0's warnings go to standard error,
+        too. Raises UsageError: the folder cannot be written on this rank's host."""
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
             handler = _LogFile(self.logs / f"rank_{rank}.log")
@@ -82,23 +72,20 @@ class RunFolder:
             raise unwritable(self.path, error) from error
         handler.setLevel(level.upper())
         handler.setFormatter(LogFormatter())
-        own = logging.getLogger("hvdtrain")
-        own.addHandler(handler)
+        logger = logging.getLogger("hvdtrain")
+        logger.addHandler(handler)
         if rank == 0:
             console = logging.StreamHandler()
             console.setLevel(logging.WARNING)
             console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
-            own.addHandler(console)
-        own.setLevel(min(handler.level, logging.WARNING))
-        own.propagate = False
+            logger.addHandler(console)
+        logger.setLevel(min(handler.level, logging.WARNING))
+        logger.propagate = False
 
 
 def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunFolder:
-    """Rank 0 chooses, makes and claims the folder; every rank opens its log in it. Collective.
-
-    Raises:
-        UsageError: on all ranks, as `choose_folder`, `RunFolder.claim` and `RunFolder.open_log`.
-    """
+    """Rank 0 chooses, makes and claims the folder; every rank opens its log in it. Collective. Raises UsageError: on
+    all ranks, as `choose_folder`, `RunFolder.claim` and `RunFolder.open_log`."""
     is_root = comm.topology.is_root
     chosen = agree(comm, lambda: str(choose_folder(config, framework)) if is_root else None, "hvdtrain.folder")
     folder = RunFolder(Path(broadcast_json(comm, chosen, "hvdtrain.folder.path")), config.keep_checkpoints)
@@ -109,9 +96,9 @@ def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunF
 
 def close_logs() -> None:
     """Close what `RunFolder.open_log` opened, for a process that continues after its run."""
-    own = logging.getLogger("hvdtrain")
-    for handler in list(own.handlers):
-        own.removeHandler(handler)
+    logger = logging.getLogger("hvdtrain")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
         handler.close()
 
 
@@ -124,11 +111,8 @@ class _LogFile(logging.FileHandler):
 
 
 def choose_folder(config: TrainConfig, framework: str) -> Path:
-    """The run folder, made if it is not there. Rank 0 only.
-
-    Raises:
-        UsageError: it cannot be written, or holds a run that is not the one to resume.
-    """
+    """The run folder, made if it is not there. Rank 0 only. Raises UsageError: it cannot be written, or holds a run
+    that is not the one to resume."""
     path = Path(config.output_dir) if config.output_dir else _new_folder(config.task, framework)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -7,11 +7,12 @@ python tests/faults/table.py --on-hosts     the same for emulated hosts, as an e
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from support.runs import read_json
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "faults.md"
@@ -161,9 +162,10 @@ ATTACKS: list[tuple[str, list[str]]] = [
 _HEAD = """\
 # Faults, and how a training ends
 
-Each row is a test that brings the fault about in a real training, or several. The rows with times were measured by
-`make test-faults`, which writes this page: two workers on one machine train the digits, with a checkpoint every 10
-updates. After each of them nothing runs any more, and each finished epoch has used every record once.
+For knowing how a training ends when something breaks. Each row is a test that brings the fault about in a real
+training, or several. The rows with times were measured by `make test-faults`, which writes this page: two workers on
+one machine train the digits, with a checkpoint every 10 updates. After each of them nothing runs any more, and each
+finished epoch has used every record once.
 
 | | fault | said after | exit code | what is said | updates trained again |
 |---:|---|---:|---:|---|---:|
@@ -223,7 +225,7 @@ def _short(message: str, most: int = 160) -> str:
 
 def main(folder: Path) -> None:
     """Write the page."""
-    records = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    records = [read_json(file) for file in sorted(folder.glob("*.json"))]
     if not records:
         sys.exit(f"There is no record in {folder}.")
     PAGE.write_text(page(records))

@@ -25,11 +25,25 @@ def test_the_check_finds_a_circle() -> None:
         graphlib.TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
 
 
-@pytest.mark.parametrize(
-    "page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] + sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("docs", "examples", "launch", "tests")
+    for path in (ROOT / folder).rglob("*.md")
+    if "node_modules" not in path.parts
 )
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_is_there(page: str) -> None:
-    text = (ROOT / page if (ROOT / page).is_file() else ROOT / "docs" / page).read_text()
+    text = (ROOT / page).read_text()
     named = re.findall(rf"`((?:{'|'.join(_PACKAGES)})/[\w/.-]*)`", text)
     missing = [path for path in named if not (ROOT / path).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_to_a_file_leads_to_one(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", text)
+    missing = [link for link in links if not ((ROOT / page).parent / link).exists()]
     assert missing == []

@@ -11,14 +11,14 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.clock import moment
+from hvdtrain.adapters.keras.waiting import moment
 from hvdtrain.adapters.step_timer import PARTS
 from hvdtrain.algorithms.quantile_sketch import FOLDED, QuantileSketch, SketchedSteps
 
 _IN_GRAPH: Final = [name for name in PARTS if name != "host_to_device"]
 
 
-class GraphLaps:
+class GraphStepTimer:
     """Times steps; `begin`, `mark` and `end` are called while a step is traced, the others between steps.
 
     Args:

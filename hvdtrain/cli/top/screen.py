@@ -9,7 +9,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hvdtrain.cli.run_styles import STATE_STYLES
+from hvdtrain.cli.tables import STATE_STYLES
 from hvdtrain.cli.top.rows import COLUMNS, GIVE_WAY, Mood, Row, first_of, rows, size_of
 from hvdtrain.history.heartbeats import Heard
 from hvdtrain.history.metrics_end import MetricsEnd, measures

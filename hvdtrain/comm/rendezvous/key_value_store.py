@@ -6,9 +6,8 @@ before it reads another's, so a reader can be kept waiting until the family is c
 
     GET|PUT|DELETE /TOKEN:PORT/SCOPE/KEY HTTP/1.1     one request a connection; 200, or 404 for a missing key
 
-That is all that Horovod's client uses (horovod/common/gloo/http_store.cc). It takes the address as it is in
-HOROVOD_GLOO_RENDEZVOUS_ADDR and appends `:PORT/SCOPE/KEY`; an address of `HOST:PORT/TOKEN` therefore makes it send a
-token, although it has no such concept.
+That is all that Horovod's client uses (horovod/common/gloo/http_store.cc). It appends `:PORT/SCOPE/KEY` to the address
+in HOROVOD_GLOO_RENDEZVOUS_ADDR; an address of `HOST:PORT/TOKEN` therefore makes it send a token.
 """
 
 import asyncio
@@ -19,8 +18,7 @@ from dataclasses import dataclass
 GLOBAL_SCOPE = "global"
 """Horovod's scope of all ranks (HOROVOD_GLOO_GLOBAL_PREFIX); others are `local_HOST` and `cross_LOCALRANK`."""
 
-MAX_VALUE_BYTES = 2**22
-"""A rank's addresses are some 150 bytes for each other rank: room for more than 20,000 ranks."""
+MAX_VALUE_BYTES = 2**22  # A rank's addresses are some 150 bytes for each other rank: room for more than 20,000 ranks
 
 _MAX_TOTAL_BYTES = 2**28
 _NUMBERED = re.compile(r"(rank_)?(\d{1,7})", re.ASCII)
@@ -45,8 +43,7 @@ class RendezvousStore:
         self._values: dict[tuple[str, str], bytes] = {}
         self._bytes = 0
         self._max_keys = 64 + 16 * size  # three scopes with two keys a rank, and room for process sets
-        self.connected: set[int] = set()
-        """Ranks that are connected to all others."""
+        self.connected: set[int] = set()  # ranks that are connected to all others
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Keep `value`; StoreFullError if the store holds as much as it may."""
@@ -57,7 +54,6 @@ class RendezvousStore:
         self._bytes = grown
 
     def get(self, scope: str, key: str) -> bytes | None:
-        """The value, or None."""
         return self._values.get((scope, key))
 
     def delete(self, scope: str, key: str) -> None:
@@ -70,15 +66,12 @@ class RendezvousStore:
             self.connected.add(int(number[2]))
 
     def arrived(self) -> set[int]:
-        """Ranks that have begun to connect."""
         waiting = {rank for rank in range(self._size) if (GLOBAL_SCOPE, f"rank_{rank}") in self._values}
         return waiting | self.connected
 
     def must_wait(self, scope: str, key: str) -> bool:
-        """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet.
-
-        Otherwise Horovod fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank.
-        """
+        """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet. Otherwise Horovod
+        fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank."""
         number = _NUMBERED.fullmatch(key)
         if scope != GLOBAL_SCOPE or not number or int(number[2]) >= self._size:
             return False
@@ -88,8 +81,6 @@ class RendezvousStore:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request with its body."""
-
     method: str
     scope: str
     key: str
@@ -97,7 +88,7 @@ class Request:
 
 
 class RefusedError(Exception):
-    """A request that is not served; the HTTP status says why."""
+    """A request that is not served; `status` is the HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -107,9 +98,8 @@ class RefusedError(Exception):
 async def read_request(first: bytes, reader: asyncio.StreamReader, token: str) -> Request:
     """The request that begins with the line `first`.
 
-    Raises:
-        RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
-        asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
+    Raises RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
+    asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
     """
     match = _REQUEST.fullmatch(first)
     if match is None:

@@ -32,16 +32,11 @@ def clock_offsets(comm: Communicator) -> list[Offset]:
         comm.barrier("hvdtrain.trace.clock")
         passages.append((entered, time.perf_counter()))
     rows = comm.allgather(np.array([passages], np.float64), "hvdtrain.trace.passages").tolist()
-    return [offset(rows[0], own) for own in rows]
+    return [offset(rows[0], row) for row in rows]
 
 
-def offset(first: Sequence[Sequence[float]], own: Sequence[Sequence[float]]) -> Offset:
-    """Of one clock.
-
-    Args:
-        first: when rank 0 entered and left each of some collectives, by its clock.
-        own: when the other rank did, by the clock that is looked at.
-    """
-    most = min(left - entered for (entered, _), (_, left) in zip(first, own, strict=True))
-    least = max(entered - left for (_, left), (entered, _) in zip(first, own, strict=True))
+def offset(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Offset:
+    """Of the clock of a rank that has entered and left each collective at the times `other`, and rank 0 at `first`."""
+    most = min(left - entered for (entered, _), (_, left) in zip(first, other, strict=True))
+    least = max(entered - left for (_, left), (entered, _) in zip(first, other, strict=True))
     return Offset((least + most) / 2, abs(most - least) / 2)

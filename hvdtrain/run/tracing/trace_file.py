@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 from data_sharding.atomic import atomic_file
 
 _LEVEL: Final = 6  # of compression
-_MOST: Final = 500_000
-"""Events of a process. What follows is left out: a viewer could not show it."""
+_MOST: Final = 500_000  # events of a process. What follows is left out: a viewer could not show it
 _MOST_OF_ALL: Final = 4_000_000
 """Events of all ranks: for a moment each rank holds the lines of all, some 15 bytes an event."""
 
@@ -25,7 +24,7 @@ def most_of_each(ranks: int) -> int:
 
 
 class LaneEvent(NamedTuple):
-    """Attributes: `begin` and `duration` are microseconds, since the trace's begin; no duration is an instant."""
+    """Attributes: `begin`, since the trace's, and `duration` are microseconds; no duration is an instant."""
 
     lane: str
     name: str
@@ -38,10 +37,8 @@ def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[Lan
 
     Args:
         process: its number, and its place among the others.
-        name: of the process.
-        lanes: those that come first, in this order; the others follow in the order of their first event.
-        events: of this process; those before the trace's begin are left out.
-        most: of these events.
+        lanes: those that come first; the others follow in the order of their first event.
+        events: `most` of them; those before the trace's beginning are left out.
     """
     numbers = {lane: number for number, lane in enumerate(lanes)}
     shown = [event for event, _ in zip(events, range(most), strict=False) if event.begin >= 0]
@@ -52,11 +49,8 @@ def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[Lan
 
 
 def write_trace(file: Path, parts: Iterable[bytes], about: Mapping[str, Any]) -> None:
-    """Put together what `lines_of` has made. Args: `about`: for people who look into the file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Put together what `lines_of` has made. Args: `about`: for people who look into the file. Raises OSError: it
+    cannot be written."""
     with atomic_file(file) as whole, gzip.open(whole, "wb", _LEVEL) as stream:
         stream.write(b'{"displayTimeUnit": "ms", "traceEvents": [\n')
         for part in parts:

@@ -18,7 +18,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.measured import Seconds
-from hvdtrain.run.closing_table import print_table
+from hvdtrain.run.ending import print_table
 from hvdtrain.run.result import Totals
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.guarded import Guarded

@@ -1,0 +1,35 @@
+"""The index of the examples has all of them, and its commands are among those that the tests run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INDEX = (ROOT / "examples" / "README.md").read_text()
+ROWS = dict(re.findall(r"^\| [^|]+ \| \[(\S+)\]\(\1\) \| (.+) \|$", INDEX, re.MULTILINE))
+RUN_BY_A_TEST_OF_ITS_OWN = {
+    "photos_torch.py": "tests/parallel/test_train_coverage.py",
+    "cifar10_torch.py": "tests/parallel/test_train_coverage.py",
+    "keras_fit.py": "tests/parallel/test_keras_fit.py",
+}
+"""The data of the first two is made by their test."""
+
+
+def test_the_index_lists_every_script() -> None:
+    assert sorted(ROWS) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+def test_commands_of_a_script_are_run_by_a_test() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "README.md"]
+    text = "\n".join(page.read_text() for page in pages)
+    run = "\n".join(re.findall(r"<!-- tested: [\w ]+ -->\n```bash\n(.*?)```", text, re.DOTALL))
+    untested = [name for name in ROWS if Path(name).stem not in run and name not in RUN_BY_A_TEST_OF_ITS_OWN]
+    assert untested == []
+
+
+@pytest.mark.parametrize("name", sorted(RUN_BY_A_TEST_OF_ITS_OWN))
+def test_the_named_test_runs_the_script(name: str) -> None:
+    assert Path(name).stem in (ROOT / RUN_BY_A_TEST_OF_ITS_OWN[name]).read_text()
