@@ -199,3 +199,10 @@ def known_metrics(event: Any) -> Iterator[tuple[Metric, Any]]:
         value = getattr(event, metric.name)
         if value not in (None, ()) and (value or metric.kind != "count"):
             yield metric, value
+
+
+def mean_seconds(event: Any) -> dict[str, float]:
+    """Part of the time → seconds since the last reading, the mean over ranks; of the parts that were measured."""
+    ranks = [rank.known() for rank in event.rank_seconds]
+    measured = [part.name for part in PARTS if any(part.name in rank for rank in ranks)]
+    return {part: sum(rank.get(part, 0.0) for rank in ranks) / len(ranks) for part in measured}
