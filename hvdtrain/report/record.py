@@ -68,8 +68,8 @@ class RunRecord:
     @property
     def workers(self) -> int | None:
         """How many there were in the last start; None where nothing tells."""
-        told = whole(self.result, "world_size") or whole(mapping(self.facts.environment, "topology"), "size")
-        return told or len(self.metrics.ranks.sums) or None
+        known = whole(self.result, "world_size") or whole(mapping(self.facts.environment, "topology"), "size")
+        return known or len(self.metrics.ranks.sums) or None
 
     @property
     def steps(self) -> int:

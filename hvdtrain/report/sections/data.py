@@ -57,9 +57,9 @@ def _plan(run: RunRecord) -> Iterator[str]:
         f"shuffle {text(data, 'shuffle')}" if text(data, "shuffle") else "",
         f"seed {wording.count(number(run.facts.config, 'seed'))}" if "seed" in run.facts.config else "",
     ]
-    told = [part for part in parts if part]
-    if told:
-        yield f"Plan: {', '.join(told)}. Each update is made from the same records with any number of workers."
+    known = [part for part in parts if part]
+    if known:
+        yield f"Plan: {', '.join(known)}. Each update is made from the same records with any number of workers."
     if run.metrics.masked:
         yield f"{wording.plural(run.metrics.masked, 'damaged record')} were left out of training."
 

@@ -37,10 +37,10 @@ _PARTS_OF_TIME: Final = (
 def section(run: RunRecord) -> Markup:
     """Of one run."""
     figures = [rank_chart(run.metrics.ranks), speed_chart([run]), _whole(run)]
-    found = [figure for figure in figures if figure is not None]
+    drawn = [figure for figure in figures if figure is not None]
     return join(
         bullets(sentences(run), class_="findings"),
-        side_by_side(*found) if found else tag("p", "No line of metrics.jsonl has times."),
+        side_by_side(*drawn) if drawn else tag("p", "No line of metrics.jsonl has times."),
         _steps(run),
     )
 
@@ -53,7 +53,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
         return None
     shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
     bars = [Bar(f"rank {rank}", every[rank]) for rank in shown]
-    label = "Seconds of each rank by part. " + " ".join(_told(rank, every[rank], parts) for rank in shown)
+    label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
     few = (
         f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
     )
@@ -88,9 +88,9 @@ def _is_any(ranks: RankTimes, part: str) -> bool:
     return any(total.get(part) for total in ranks.sums)
 
 
-def _told(rank: int, total: Mapping[str, float], parts: Sequence[str]) -> str:
-    told = ", ".join(f"{name_of(part)} {wording.seconds(total.get(part, 0.0))}" for part in parts)
-    return f"Rank {rank}: {told}."
+def _sentence(rank: int, total: Mapping[str, float], parts: Sequence[str]) -> str:
+    parts_text = ", ".join(f"{name_of(part)} {wording.seconds(total.get(part, 0.0))}" for part in parts)
+    return f"Rank {rank}: {parts_text}."
 
 
 def _row(
@@ -103,10 +103,10 @@ def _row(
 
 def _steps(run: RunRecord) -> Markup | None:
     """How long single steps took, by quantiles, as the result has them."""
-    told = mapping(run.result, "step_seconds")
+    step_seconds = mapping(run.result, "step_seconds")
     rows = [
         [f"rank {rank}: {name_of(part)}", *(wording.seconds(number(times, q)) for q in ("p50", "p90", "p99", "max"))]
-        for rank, parts in islice(told.items(), _MOST_BARS)
+        for rank, parts in islice(step_seconds.items(), _MOST_BARS)
         if isinstance(parts, dict)
         for part, times in islice(parts.items(), len(PARTS))
         if isinstance(times, dict)
@@ -150,7 +150,7 @@ def _updates(run: RunRecord, each: Straggler) -> str:
 
 
 def _stragglers(run: RunRecord) -> Sequence[Straggler]:
-    """As the run told them while it was running, those of its last start as its result has them."""
+    """Those that the run found while it was running, and those of its last start from its result."""
     at_the_end = _at_the_end(run)
     known = {(each.rank, each.since_step) for each in at_the_end}
     earlier = [each for each in _readable(run.metrics.stragglers) if (each.rank, each.since_step) not in known]

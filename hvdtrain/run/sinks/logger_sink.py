@@ -101,7 +101,7 @@ class LoggerSink:
 
 
 class Delivery:
-    """Points on their way to a logger. At most `capacity` of them wait; a warning tells how many are left out.
+    """Points on their way to a logger. At most `capacity` of them wait; a warning says how many are left out.
 
     Where the logger raises, one warning says so, and it receives nothing more.
 
@@ -139,7 +139,7 @@ class Delivery:
         self._left_out += 1
 
     def close(self, outcome: Outcome, seconds: float) -> None:
-        """Deliver the rest and close the logger, for `seconds` at most; what is not delivered then is told."""
+        """Deliver the rest and close the logger, for `seconds` at most; a warning says what is not delivered then."""
         self._outcome = outcome
         self._ending.set()
         self._thread.join(seconds)
