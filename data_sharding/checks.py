@@ -13,7 +13,7 @@ _LARGEST_BATCH: Final = 2**31 - 1
 def whole(name: str, value: Any) -> int:
     """`value` as int; numpy's integers become equal ones, so that they select the same order and fingerprint.
 
-    Raises PlanError (it is no integer, which rounding would hide: 64.5 records, a seed of None).
+    Raises PlanError (it is not an integer, which rounding would hide).
     """
     try:
         if isinstance(value, bool):
@@ -26,7 +26,7 @@ def whole(name: str, value: Any) -> int:
 def at_least(least: int, name: str, value: Any, why: str, hint: str = "") -> int:
     """`value` as int; `why` and `hint` are sentences for the error.
 
-    Raises PlanError (it is no integer, or below `least`).
+    Raises PlanError (it is not an integer, or below `least`).
     """
     number = whole(name, value)
     if number < least:
@@ -37,37 +37,31 @@ def at_least(least: int, name: str, value: Any, why: str, hint: str = "") -> int
 def one_of(name: str, value: object, literal: Any) -> None:
     """Raise `PlanError` unless `value` is one of a `Literal`'s values."""
     if value not in get_args(literal):
-        raise PlanError(
-            f"{name}={value!r} was asked for.",
-            f"It can be {' or '.join(map(str, get_args(literal)))}.",
-            f"choose one of these for {name}.",
-        )
+        fact = f"{name}={value!r} was asked for."
+        conflict = f"It can be {' or '.join(map(str, get_args(literal)))}."
+        raise PlanError(fact, conflict, f"choose one of these for {name}.")
 
 
 def check_step(step: Any, steps: int) -> None:
     """Raise `PlanError` unless `step` is one of an epoch's `steps`."""
     if not 0 <= whole("step", step) < steps:
-        raise PlanError(
-            f"Step {step} was asked for.", f"The epoch has steps 0 to {steps - 1}.", "begin the next epoch."
-        )
+        fact = f"Step {step} was asked for."
+        raise PlanError(fact, f"The epoch has steps 0 to {steps - 1}.", "begin the next epoch.")
 
 
 def check_rank(rank: Any, size: Any) -> None:
     """Raise `PlanError` unless 0 <= rank < size."""
     if not 0 <= whole("rank", rank) < whole("size", size):
-        raise PlanError(
-            f"Rank {rank} of size {size} was asked for.", "Ranks count from 0 to size - 1.", "check the topology."
-        )
+        fact = f"Rank {rank} of size {size} was asked for."
+        raise PlanError(fact, "Ranks count from 0 to size - 1.", "check the topology.")
 
 
 def check_batch_fits(global_batch: Any, size: int) -> None:
     """Raise `PlanError` if a global batch has fewer records than there are ranks."""
     if whole("global_batch", global_batch) < size:
-        raise PlanError(
-            f"The global batch of {global_batch} is smaller than the {size} ranks.",
-            "Some ranks would have no record in any step.",
-            f"set --global-batch-size to {size} or more, or start fewer ranks.",
-        )
+        fact = f"The global batch of {global_batch} is smaller than the {size} ranks."
+        conflict = "Some ranks would have no record in any step."
+        raise PlanError(fact, conflict, f"set --global-batch-size to {size} or more, or start fewer ranks.")
 
 
 def check_numbers(num_records: int, global_batch: int, epoch: int, block_records: int, tail: str) -> None:
@@ -76,11 +70,9 @@ def check_numbers(num_records: int, global_batch: int, epoch: int, block_records
     at_least(0, "epoch", epoch, "Epochs count from 0.")
     at_least(1, "block_records", block_records, "A block needs at least one record.")
     if not 1 <= global_batch <= _LARGEST_BATCH:
-        raise PlanError(
-            f"The global batch size is {global_batch}.",
-            f"A step has 1 to {_LARGEST_BATCH} records.",
-            f"set --global-batch-size to {'1 or more' if global_batch < 1 else 'less'}.",
-        )
+        fact = f"The global batch size is {global_batch}."
+        conflict = f"A step has 1 to {_LARGEST_BATCH} records."
+        raise PlanError(fact, conflict, f"set --global-batch-size to {'1 or more' if global_batch < 1 else 'less'}.")
     if tail == "drop" and num_records < global_batch:
         raise PlanError(
             f"The data set has {num_records} records, fewer than one global batch of {global_batch}.",
@@ -93,11 +85,9 @@ def check_balanced_bytes(lengths: Any, num_records: int, shuffle: str) -> None:
     """Raise `PlanError` unless the bytes of each step can be balanced."""
     if lengths is None or np.shape(lengths) != (num_records,):
         has = "none" if lengths is None else f"lengths of shape {np.shape(lengths)}"
-        raise PlanError(
-            f'balance="bytes" was asked for with {has} for {num_records} records.',
-            "Bytes cannot be balanced without the length of each record.",
-            "make the plan with ShardPlan.for_catalog, or pass lengths.",
-        )
+        fact = f'balance="bytes" was asked for with {has} for {num_records} records.'
+        conflict = "Bytes cannot be balanced without the length of each record."
+        raise PlanError(fact, conflict, "make the plan with ShardPlan.for_catalog, or pass lengths.")
     if shuffle == "block":
         raise PlanError(
             'balance="bytes" was asked for with shuffle="block".',

@@ -9,20 +9,15 @@ from types import FrameType
 from typing import Final
 
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""They end a command that is no job."""
+"""They end a command that is not a job."""
 
 
 @contextmanager
 def exiting_at(signals: Sequence[signal.Signals], then: str = "") -> Iterator[None]:
     """In the main thread, `signals` raise SystemExit(128 + number), so that the block cleans up. Only the first one
-    does, for the clean-up must not be disturbed. Ignored signals stay ignored.
-
-    Args:
-        then: for standard error when the block has cleaned up, after "ended by SIGTERM; ".
-
-    Raises:
-        SystemExit: a signal came, and the block's own clean-up is done.
-    """
+    does, for the clean-up must not be disturbed. Ignored signals stay ignored. `then`: for standard error when the
+    block has cleaned up, after "ended by SIGTERM; ". Raises SystemExit: a signal came, and the block's own clean-up is
+    done."""
     in_main = threading.current_thread() is threading.main_thread()
     wanted = [number for number in signals if in_main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
     received: list[signal.Signals] = []

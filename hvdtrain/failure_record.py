@@ -23,13 +23,8 @@ another rank that has ended, one that has stalled."""
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Why one rank failed.
-
-    Attributes:
-        cause: the error's own text.
-        exit_code: with which it leaves.
-        detail: what its launcher should print, where the rank itself has printed a single line; else empty.
-    """
+    """Why one rank failed: the error's own text, its exit code, and in `detail` what its launcher should print, where
+    the rank itself has printed a single line."""
 
     kind: Kind
     rank: int
@@ -45,10 +40,8 @@ class FailureRecord:
 
 
 class FailureFile:
-    """Where one worker leaves its record: memory of the launcher, which the worker opens by its path in /proc.
-
-    So nothing stays behind, however the launcher ends.
-    """
+    """Where one worker leaves its record: memory of the launcher, which the worker opens by its path in /proc. So
+    nothing stays behind, however the launcher ends."""
 
     def __init__(self) -> None:
         self._file: int | None = os.memfd_create("hvdtrain-failure")
@@ -66,7 +59,6 @@ class FailureFile:
         return None
 
     def close(self) -> None:
-        """Forget the record."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -77,9 +69,7 @@ _claimed: Final[dict[int, str]] = {}  # process → its place; a forked child ha
 
 def claim_failure_file() -> None:
     """From now on only this process writes into its file: a command that it starts is not what the launcher started.
-
-    For the start of a worker, before it starts other processes.
-    """
+    For the start of a worker, before it starts other processes."""
     place = os.environ.pop(FILE_VARIABLE, None)
     if place is not None:
         _claimed[os.getpid()] = place

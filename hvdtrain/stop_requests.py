@@ -39,7 +39,6 @@ class StopRequests:
         self._since: float | None = None
 
     def add(self, number: signal.Signals, now: float) -> Repeat:
-        """Count a signal that came at `now`, in seconds of one clock."""
         if number not in FINAL:
             return Repeat.FIRST
         if self._since is None:
@@ -51,10 +50,8 @@ class StopRequests:
 class StopSignals:
     """Notes REQUESTS between entering and leaving. Outside of the main thread, and for ignored signals, does nothing.
 
-    Args:
-        who: of this process, in messages.
-        answers: whether it tells a terminal's user at once that SIGINT was heard: one process of a job should.
-        at_second: called with the cause and the exit code before a second request ends the process.
+    `answers`: whether it tells a terminal's user at once that SIGINT was heard, as one process of a job should.
+    `at_second` is called with the cause and the exit code before a second request ends the process.
     """
 
     def __init__(self, who: str, answers: bool, at_second: Callable[[str, int], object] | None = None) -> None:

@@ -50,37 +50,28 @@ _MOST_BYTES = 2**22  # of a line
 
 
 class LineReader:
-    """Objects of JSON from bytes as they arrive.
-
-    Raises:
-        ValueError: what has arrived is no such line.
-    """
+    """Objects of JSON from bytes as they arrive. Raises ValueError: what has arrived is not such a line."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The lines that are complete with `data`."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _MOST_BYTES:
             raise ValueError("a line without an end")
         read = [json.loads(line) for line in lines]
         if not all(isinstance(line, dict) for line in read):
-            raise ValueError("a line that is no object")
+            raise ValueError("a line that is not an object")
         return read
 
 
 def line_of(message: Mapping[str, Any]) -> bytes:
-    """The message as it is sent."""
     return json.dumps(message).encode() + b"\n"
 
 
 class WorldChannel:
-    """The worker's end. A thread reads what the launcher says, whatever the worker does.
-
-    Attributes:
-        when_over: called in that thread when the world in which this worker is has lost another one.
-    """
+    """The worker's end. A thread reads what the launcher says, whatever the worker does. `when_over`: called in that
+    thread when the world in which this worker is has lost another one."""
 
     def __init__(self, file: int) -> None:
         self._socket = socket.socket(fileno=file)
@@ -104,18 +95,11 @@ class WorldChannel:
         return CHANGE if self._wanted else None
 
     def tell_fixed(self) -> None:
-        """Tell the launcher that this worker cannot leave its world."""
         self._say({"fixed": True})
 
     def next_world(self) -> int | None:
-        """Wait for the next world, and put its variables into `os.environ`.
-
-        Returns:
-            None, or the exit code with which this worker is to end.
-
-        Raises:
-            HvdtrainError: the launcher is gone.
-        """
+        """Wait for the next world, and put its variables into `os.environ`. Returns None, or the exit code with which
+        this worker is to end. Raises HvdtrainError: the launcher is gone."""
         self._socket.sendall(line_of({"ready": int(os.environ.get(WORLD_VARIABLE, 0))}))
         order = self._orders.get()
         if order is None:

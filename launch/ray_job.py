@@ -65,7 +65,7 @@ def start(slots, options):
     for rank, number in enumerate(ranks):
         host = places[number][:2]
         local = {"RANK": str(rank), "LOCAL_RANK": str(seen[host]), "LOCAL_WORLD_SIZE": str(sizes[host])}
-        # A worker uses the GPU of its local rank, and sees those of its host, so that NCCL finds the links between them.
+        # A worker uses the GPU of its local rank, and sees all of its host, so that NCCL finds the links.
         gpus = ",".join(places[other][2] for other in ranks if places[other][:2] == host)
         seen[host] += 1
         ends.append(slots[number].train.remote({**common, **local, "CUDA_VISIBLE_DEVICES": gpus.strip(",")}, options))

@@ -20,7 +20,7 @@ from support.durations import grown, noted, reference
 
 PYTHON = shlex.quote(sys.executable)
 BINARIES = os.path.dirname(PYTHON)
-SOURCES = "hvdtrain data_sharding launch docker tests benchmarks examples setup.py"
+SOURCES = "hvdtrain data_sharding launch docker docs tests benchmarks examples setup.py"
 PYTEST = f"{PYTHON} -m pytest --durations 15 --dist loadfile"
 
 PARTS = {

@@ -34,12 +34,7 @@ class Damage(NamedTuple):
 
 
 class StoredCatalog(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        columns: the arrays of `COLUMNS` by name, None for one that the format does not have.
-        fingerprint: the one that the catalog was saved with.
-    """
+    """What a file holds; `columns` are the arrays of `COLUMNS` by name, None for one that the format does not have."""
 
     format: RecordFormat
     files: tuple[FileEntry, ...]
@@ -64,12 +59,7 @@ def write(path: str | Path, catalog: StoredCatalog) -> None:
 
 
 def read(path: str | Path) -> StoredCatalog:
-    """Read and check what `write` wrote.
-
-    Raises:
-        MissingDataError: the file cannot be opened.
-        CatalogError: it is damaged, or of another version.
-    """
+    """Read and check what `write` wrote. Raises MissingDataError or CatalogError."""
     try:
         manifest, columns = _load(Path(path))
         if manifest["version"] != VERSION:
@@ -82,9 +72,8 @@ def read(path: str | Path) -> StoredCatalog:
             str(manifest["fingerprint"]),
         )
     except OSError as error:
-        raise MissingDataError(
-            f"The catalog {path} cannot be opened: {error.strerror}.", "Its records are unknown.", "index the data."
-        ) from error
+        fact = f"The catalog {path} cannot be opened: {error.strerror}."
+        raise MissingDataError(fact, "Its records are unknown.", "index the data.") from error
     except Exception as error:
         # A damaged zip, .npy header or JSON surfaces as any of a dozen exception types of three libraries.
         raise unusable(path, f"{type(error).__name__}: {error}") from error
@@ -93,10 +82,8 @@ def read(path: str | Path) -> StoredCatalog:
 
 
 def unusable(path: str | Path, reason: str) -> CatalogError:
-    """The error for a catalog that cannot be used."""
-    return CatalogError(
-        f"The catalog {path} cannot be used: {reason}.", "It names no records reliably.", "index again."
-    )
+    fact = f"The catalog {path} cannot be used: {reason}."
+    return CatalogError(fact, "It names no records reliably.", "index again.")
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
@@ -126,25 +113,18 @@ def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
     if len(rows) != 1 or not rows[0] or file_ids.min() < 0 or file_ids.max() >= len(stored.files):
         raise unusable(path, "it names files that it does not list")
     sizes = np.array([file.size for file in stored.files], np.int64)
-    if (
-        (offsets < stored.format.header_bytes).any()
-        or (lengths < 0).any()
-        or (stored.format.offset_unit == "byte" and (offsets > sizes[file_ids] - lengths).any())
-    ):
+    last = sizes[file_ids] - lengths if stored.format.offset_unit == "byte" else offsets
+    if (offsets < stored.format.header_bytes).any() or (lengths < 0).any() or (offsets > last).any():
         raise unusable(path, "it places records outside their files")
 
 
 def columns_of(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> dict[str, Any]:
-    """The arrays of `COLUMNS` of all files together."""
     entries, indexes = [entry for entry, _ in scanned], [index for _, index in scanned]
     counts = [len(index.offsets) for index in indexes]
     if not any(counts):
         others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
-        raise MissingDataError(
-            f"{redacted(entries[0].path)} holds no record{others}.",
-            "There is nothing to read.",
-            "check the path, and how the files were written.",
-        )
+        fact = f"{redacted(entries[0].path)} holds no record{others}."
+        raise MissingDataError(fact, "There is nothing to read.", "check the path, and how the files were written.")
     _check_alike(scanned)
     by_file = record_format.file_labels([entry.path for entry in entries])
     sound = [index for index in indexes if len(index.offsets)]
@@ -165,11 +145,11 @@ def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
             kinds.setdefault(index.layout | labelled, redacted(entry.path))
     if len(kinds) > 1:
         (first, path), (second, other) = list(kinds.items())[:2]
-        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
-        if not own:
-            path, other, own, others = other, path, others, own
+        mine, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
+        if not mine:
+            path, other, mine, others = other, path, others, mine
         raise PlanError(
-            f"{path} has {own}, and {other} has {others or 'not'}.",
+            f"{path} has {mine}, and {other} has {others or 'not'}.",
             "The records of one data set are alike.",
             "name files that belong together, or choose by the format's options what all of them have.",
         )

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, refuse_gzip
-from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
-from data_sharding.formats.tar_parts import SampleParts
+from data_sharding.formats.tar_members import Member, SampleParts, TarError, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -29,10 +28,7 @@ class TarFormat(RecordFormat):
     patterns = ("*.tar",)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
-        """Only headers are touched; there is no checksum of content that `check_data` could compare.
-
-        Raises ScatteredSampleError (members of one sample are at different places of the archive).
-        """
+        """Only headers are touched. Raises also ScatteredSampleError (members of one sample do not stand together)."""
         index, scattered = scan_archive(path, source)
         if scattered is not None:
             raise scattered
@@ -60,9 +56,7 @@ class _Scan:
     """One pass over the headers of an archive."""
 
     def __init__(self, path: str, source: ByteSource) -> None:
-        self._path = path
-        self._source = source
-        self._end = source.size()
+        self._path, self._source, self._end = path, source, source.size()
         self._begins: list[int] = []
         self._ends: list[int] = []
         self._damage: list[CorruptRecordError] = []
@@ -115,7 +109,6 @@ class _Scan:
         self._ends[-1] = member.data + member.size
 
     def _end_sample(self) -> None:
-        """Note the sample that has come to its end."""
         if self._key in (None, self._cut_by_damage):
             return
         begin = self._begins[-1]
@@ -153,20 +146,16 @@ class _Scan:
         )
 
     def _lost(self, error: TarError) -> CorruptRecordError:
-        """Why nothing can be read from a member on; raised instead where it shows that the file is no tar archive."""
-        head = self._source[0:BLOCK]
+        """Why nothing can be read from a member on; raised instead where the file is not a tar archive."""
         if error.offset == 0:
-            refuse_gzip(self._path, head)
-        if error.offset == 0 and head[257:262] != b"ustar":
+            refuse_gzip(self._path, self._source[0:2])
+        if error.offset == 0 and self._source[257:262] != b"ustar":
             raise CorruptRecordError(
                 f"{self._path} is not a tar archive.",
                 f"The content at byte offset 0 {error.what}.",
                 "check the path, or name the format that the file has.",
                 path=self._path,
             )
-        return CorruptRecordError(
-            f"The member at byte offset {error.offset} of {self._path} {error.what}.",
-            "The rest of the archive cannot be read, nor can the sample before it be known to be whole.",
-            path=self._path,
-            offset=error.offset,
-        )
+        fact = f"The member at byte offset {error.offset} of {self._path} {error.what}."
+        conflict = "The rest of the archive cannot be read, nor can the sample before it be known to be whole."
+        return CorruptRecordError(fact, conflict, path=self._path, offset=error.offset)

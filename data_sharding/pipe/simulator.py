@@ -1,7 +1,7 @@
 """A local agent that feeds FIFOs from files, with the semantics of SageMaker's, so that pipe mode runs without a cloud.
 
 Each channel has a thread of its own and its FIFOs come in sequence: `<channel>_1` appears when `<channel>_0` has been
-read to its end or closed early. A reader that leaves (EPIPE) is no error. FIFOs may come late, streams may break off.
+read to its end or closed early. A reader may leave (EPIPE). FIFOs may come late, streams may break off.
 """
 
 import contextlib
@@ -41,17 +41,11 @@ class ChannelFeed:
     late_s: float = 0.0
     truncate: int | None = None
 
-    def order(self, epoch: int) -> list[str]:
-        """The files in the order of an epoch."""
-        files = list(self.files)
+    def chunks(self, epoch: int) -> Iterator[bytes]:
+        left, files = self.truncate, list(self.files)
         if self.shuffle is not None:
             random.Random(f"{self.shuffle}:{epoch}").shuffle(files)
-        return files
-
-    def chunks(self, epoch: int) -> Iterator[bytes]:
-        """The bytes of an epoch."""
-        left = self.truncate
-        for name in self.order(epoch):
+        for name in files:
             with open(name, "rb") as file:
                 while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
                     yield chunk
@@ -68,17 +62,9 @@ class Delivery:
 
 
 class PipeSimulator:
-    """Feeds channels from a `with` block's beginning to its end, and leaves no FIFO behind.
+    """Feeds channels from a `with` block's beginning to its end, with a FIFO an epoch, and leaves no FIFO behind.
 
-    Args:
-        base: folder for the FIFOs; made if need be.
-        channels: what each delivers, by name.
-        epochs: FIFOs a channel.
-
-    Raises:
-        PlanError: no channel, a name that is not allowed, fewer than one epoch; or, when the block begins, a FIFO of
-            one of the channels is there already, of whatever epoch.
-        MissingDataError: a file does not exist; or, when the block begins, the folder cannot be made.
+    Raises PlanError or MissingDataError.
     """
 
     def __init__(self, base: str | Path, channels: Mapping[str, ChannelFeed], epochs: int) -> None:
@@ -90,9 +76,8 @@ class PipeSimulator:
         try:
             self._base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise MissingDataError(
-                f"The folder {self._base} cannot be made: {error.strerror}.", "It is for the FIFOs.", "choose another."
-            ) from error
+            fact = f"The folder {self._base} cannot be made: {error.strerror}."
+            raise MissingDataError(fact, "It is for the FIFOs.", "choose another.") from error
         for name in self._threads:
             if numbers := numbers_of(self._base, name):
                 raise _exists_already(self._base / f"{name}_{numbers[0]}", len(numbers) - 1)
@@ -112,7 +97,6 @@ class PipeSimulator:
                 thread.end()
 
     def is_feeding(self) -> bool:
-        """Whether some channel has epochs left."""
         return any(thread.is_alive() for thread in self._threads.values())
 
     def deliveries(self) -> dict[str, list[Delivery]]:
@@ -166,11 +150,8 @@ class _ChannelThread(threading.Thread):
         deadline = time.monotonic() + _END_S
         while self.is_alive():
             if time.monotonic() > deadline:
-                raise LoaderTimeoutError(
-                    f"The feed of channel {self._channel} is still busy {_END_S:g} s after it was told to stop.",
-                    "Its files cannot be read.",
-                    "check the storage.",
-                )
+                fact = f"The feed of channel {self._channel} is still busy {_END_S:g} s after it was told to stop."
+                raise LoaderTimeoutError(fact, "Its files cannot be read.", "check the storage.")
             # To be its reader for a moment ends a blocking open for writing.
             with contextlib.suppress(FileNotFoundError):
                 if self._path.is_fifo():
@@ -206,20 +187,15 @@ class _ChannelThread(threading.Thread):
 
 def _exists_already(path: Path, others: int = 0) -> PlanError:
     more = f", and {others} more of its channel" if others else ""
-    return PlanError(
-        f"{path} exists already{more}.",
-        "A FIFO that another agent feeds, or that one left behind, must not get a second writer.",
-        "end that agent, remove what it left, or use another folder.",
-    )
+    fact = f"{path} exists already{more}."
+    conflict = "A FIFO that another agent feeds, or that one left behind, must not get a second writer."
+    return PlanError(fact, conflict, "end that agent, remove what it left, or use another folder.")
 
 
 def _check(channels: Mapping[str, ChannelFeed], epochs: int) -> None:
     if not channels or epochs < 1:
-        raise PlanError(
-            f"{len(channels)} channels were to be fed for {epochs} epochs.",
-            "That would feed nothing.",
-            "give one channel or more, and one epoch or more.",
-        )
+        fact = f"{len(channels)} channels were to be fed for {epochs} epochs."
+        raise PlanError(fact, "That would feed nothing.", "give one channel or more, and one epoch or more.")
     for name, feed in channels.items():
         check_channel_name(name)
         missing = [file for file in feed.files if not Path(file).is_file()]

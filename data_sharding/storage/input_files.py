@@ -37,9 +37,7 @@ def find_files(
     Args:
         listed: receives the files whose entries become known meanwhile, as `describe_file` would give them.
 
-    Raises:
-        MissingDataError: nothing was named, or an argument leads to no file.
-        PlanError: the same file is found twice, or a file in two versions: its records would be read twice.
+    Raises MissingDataError or PlanError.
     """
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     if not named:
@@ -168,8 +166,6 @@ def _visible(subfolders: list[str]) -> list[str]:
 
 
 def _unreadable(error: OSError) -> None:
-    raise MissingDataError(
-        f"Folder {error.filename} cannot be read: {error.strerror}.",
-        "Records in it would be left out.",
-        "allow it to be read, or name the folders that hold the data.",
-    ) from error
+    fact = f"Folder {error.filename} cannot be read: {error.strerror}."
+    conflict = "Records in it would be left out."
+    raise MissingDataError(fact, conflict, "allow it to be read, or name the folders that hold the data.") from error

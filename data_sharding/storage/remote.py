@@ -11,16 +11,7 @@ from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
-from data_sharding.storage.remote_filesystem import (
-    RETRY,
-    Answer,
-    Range,
-    RetryPolicy,
-    call,
-    fetch,
-    is_s3,
-    open_filesystem,
-)
+from data_sharding.storage.remote_filesystem import RETRY, Answer, RetryPolicy, call, fetch, is_s3, open_filesystem
 from data_sharding.storage.remote_listing import entry_of
 
 
@@ -68,13 +59,13 @@ class RemoteSource:
     def _read(self, begin: int, end: int) -> bytes:
         return self._read_all([(begin, end)])[0]
 
-    def _read_all(self, ranges: list[Range]) -> list[bytes]:
+    def _read_all(self, ranges: list[byte_ranges.Range]) -> list[bytes]:
         parts = [byte_ranges.split(begin, end, byte_ranges.LONGEST) for begin, end in ranges]
         content = self._fetch([part for split in parts for part in split])
         return [content[split[0]] if len(split) == 1 else b"".join(map(content.__getitem__, split)) for split in parts]
 
-    def _fetch(self, ranges: list[Range]) -> dict[Range, bytes]:
-        content: dict[Range, bytes] = {}
+    def _fetch(self, ranges: list[byte_ranges.Range]) -> dict[byte_ranges.Range, bytes]:
+        content: dict[byte_ranges.Range, bytes] = {}
 
         def ask(limit_s: float) -> None:
             wanted = [part for part in ranges if part not in content]
@@ -96,7 +87,7 @@ class RemoteSource:
                 raise self._entry.changed("has gone since it was indexed") from error
         return content
 
-    def _checked(self, part: Range, answer: Answer | Exception) -> bytes:
+    def _checked(self, part: byte_ranges.Range, answer: Answer | Exception) -> bytes:
         if isinstance(answer, Exception):
             if trouble_of(answer) is Trouble.OUT_OF_RANGE:
                 self.verify()
@@ -106,11 +97,9 @@ class RemoteSource:
             raise self._entry.changed("was modified after it was indexed")
         asked, came = part[1] - part[0], len(answer.data)
         if came > asked:
-            raise MissingDataError(
-                f"{redacted(self._entry.path)} cannot be read at random.",
-                f"Asked for {asked} bytes, its server sent {came}: it ignores ranges.",
-                "copy the data to where ranges can be read.",
-            )
+            fact = f"{redacted(self._entry.path)} cannot be read at random."
+            conflict = f"Asked for {asked} bytes, its server sent {came}: it ignores ranges."
+            raise MissingDataError(fact, conflict, "copy the data to where ranges can be read.")
         if came < asked:
             self.verify()
             raise ShortAnswerError(f"{came} of {asked} bytes came")
@@ -156,11 +145,8 @@ def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
 
     about = retry.call(url, ask)
     if about["type"] != "file":
-        raise MissingDataError(
-            f"{redacted(url)} is not a file but a {about['type']}.",
-            "Only files can be read at random.",
-            "name files, or the folder as a path.",
-        )
+        fact = f"{redacted(url)} is not a file but a {about['type']}."
+        raise MissingDataError(fact, "Only files can be read at random.", "name files, or the folder as a path.")
     if about["size"] is None:
         raise MissingDataError(
             f"The server of {redacted(url)} does not say its size.",

@@ -8,17 +8,11 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class LinkCost:
-    """What one link of the chain needs.
+    """What one link of the chain needs."""
 
-    Attributes:
-        seconds: of its forward and backward pass.
-        nbytes: of memory in training: weights, gradients, optimizer state, activations.
-        is_trained: whether it has weights that are trained.
-    """
-
-    seconds: float
-    nbytes: int = 0
-    is_trained: bool = True
+    seconds: float  # of its forward and backward pass
+    nbytes: int = 0  # of memory in training: weights, gradients, optimizer state, activations
+    is_trained: bool = True  # whether it has weights that are trained
 
 
 def balanced_cuts(links: Sequence[LinkCost], stages: int, most_bytes: float = float("inf")) -> tuple[int, ...] | None:
@@ -40,13 +34,13 @@ def balanced_cuts(links: Sequence[LinkCost], stages: int, most_bytes: float = fl
         """(slowest stage, sum of squares, cuts) of the links before `end` in `count` stages."""
         if count == 1:
             return (seconds[end], seconds[end] ** 2, ()) if is_stage(0, end) else None
-        found = []
+        candidates = []
         for start in range(count - 1, end):
             before = best(start, count - 1)
             if before is not None and is_stage(start, end):
-                own = seconds[end] - seconds[start]
-                found.append((max(before[0], own), before[1] + own**2, (*before[2], start)))
-        return min(found, default=None)
+                taken = seconds[end] - seconds[start]
+                candidates.append((max(before[0], taken), before[1] + taken**2, (*before[2], start)))
+        return min(candidates, default=None)
 
     for end in range(1, len(links)):  # from the front, so that no recursion is deep
         for count in range(1, min(stages, end + 1)):

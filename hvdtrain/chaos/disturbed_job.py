@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.orphan_reaper import descendants, process_table
-from hvdtrain.launch.supervisor.restarts import given, trains
+from hvdtrain.launch.supervisor.restarts import option_value, trains
 
 
 class Job:
@@ -27,7 +27,7 @@ class Job:
 
     def __init__(self, size: int, restarts: int, command: Sequence[str], least: int | None = None) -> None:
         whole = [sys.executable, "-m", "hvdtrain", *command]
-        folder = given(whole, "output-dir")
+        folder = option_value(whole, "output-dir")
         if not trains(whole) or folder is None:
             raise UsageError(
                 f"The command to disturb is `{' '.join(command)}`.",

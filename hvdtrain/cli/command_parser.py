@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from hvdtrain.errors import UsageError, did_you_mean
+
+Number = TypeVar("Number", int, float)
 
 
 def run_subcommand(
@@ -17,19 +19,14 @@ def run_subcommand(
 ) -> int:
     """Run what `argv` names among the commands of `hvdtrain GROUP`, or print what there is; returns its exit code.
 
-    Args:
-        group: the command whose subcommands these are.
-        kind: what one of them is called, e.g. "measurement".
-        commands: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported.
-        argv: the name, and the arguments of its own.
-        note: added to the help.
-
-    Raises:
-        UsageError: there is no such command.
+    `commands`: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported. `kind`
+    is what one of them is called, e.g. "measurement"; `note` is added to the help. Raises UsageError: there is no such
+    command.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
-        print("\n".join(f"  {name:10} {line}" for name, (_, line) in commands.items()))
+        width = max(10, *map(len, commands))
+        print("\n".join(f"  {name:{width}} {line}" for name, (_, line) in commands.items()))
         print(f"\n`hvdtrain {group} {kind.upper()} --help` explains each.{note}")
         return 0
     if argv[0] not in commands:
@@ -52,7 +49,7 @@ def number(name: str, least: int) -> Callable[[str], int]:
 
 
 def positive(name: str) -> Callable[[str], float]:
-    """The `type` of an option for a time in seconds, which raises `UsageError` where it is none."""
+    """The `type` of an option for a time in seconds, which raises `UsageError` where the text is not a time."""
 
     def seconds(text: str) -> float:
         value = float(text)
@@ -64,14 +61,21 @@ def positive(name: str) -> Callable[[str], float]:
     return seconds
 
 
-def number_list(text: str, option: str, kind: Callable[[str], float], example: str) -> list[float]:
-    """Positive numbers separated by commas. Raises `UsageError` for anything else; `example` is one for its HINT."""
-    try:
-        numbers = [kind(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(0 < one < math.inf for one in numbers):
-        raise UsageError(f"{option} is {text}.", "It is a list of positive numbers.", f"try {option} {example}.")
+def number_list(option: str, kind: Callable[[str], Number], example: str) -> Callable[[str], tuple[Number, ...]]:
+    """The `type` of an option for positive numbers, separated by commas: each once, in rising order.
+
+    It raises `UsageError` for anything else; `example` is one for its HINT.
+    """
+
+    def numbers(text: str) -> tuple[Number, ...]:
+        try:
+            values = {kind(part) for part in text.split(",")}
+        except ValueError:
+            values = set()
+        if not values or not all(0 < value < math.inf for value in values):
+            raise UsageError(f"{option} is {text}.", "It is a list of positive numbers.", f"try {option} {example}.")
+        return tuple(sorted(values))
+
     return numbers
 
 
@@ -87,11 +91,8 @@ _asks_for_parser: ContextVar[bool] = ContextVar("_asks_for_parser", default=Fals
 
 
 def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ()) -> "CommandParser | None":
-    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens.
-
-    Args:
-        argv: for commands that choose their parser by a first word.
-    """
+    """The parser with which `command` reads its arguments, which it does first; nothing else of it happens. `argv`: for
+    commands that choose their parser by a first word."""
     token = _asks_for_parser.set(True)
     try:
         command(argv)
@@ -105,12 +106,8 @@ def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ())
 class CommandParser(argparse.ArgumentParser):
     """Answers a wrong call with a `UsageError` that names the nearest option; every command takes `--debug`.
 
-    Args:
-        prog: the command as users write it.
-        outcome: one sentence, what a wrong call leads to.
-        hint: what to do where no option is near; default: see `--help`.
-        synonyms: options of other programs, and what they are here.
-        settings: further arguments of `ArgumentParser`.
+    `outcome` says in one sentence what a wrong call leads to, `hint` what to do where no option is near (default: see
+    `--help`); `synonyms` maps options of other programs to ours.
     """
 
     def __init__(
@@ -121,6 +118,8 @@ class CommandParser(argparse.ArgumentParser):
         synonyms: Mapping[str, str] = MappingProxyType({}),
         **settings: Any,
     ) -> None:
+        if "\n  " in settings.get("description", ""):  # it has examples, whose lines stay as they are
+            settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(prog=prog, allow_abbrev=False, **settings)
         self._outcome = outcome
         self._synonyms = synonyms
@@ -128,7 +127,6 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--debug", action="store_true", help="show tracebacks of errors")
 
     def option(self, name: str, default: Any, text: str, **settings: Any) -> None:
-        """Add an option with a default, which its help tells."""
         self.add_argument(name, default=default, help=f"{text} (default: {default})", **settings)
 
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
@@ -141,16 +139,23 @@ class CommandParser(argparse.ArgumentParser):
         self._show_if_asked()
         return self.parse_known_args([_with_dashes(argument) for argument in argv])
 
+    def parse_with_train(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """As `parse_own`, where what is left is for `hvdtrain train`, which has --debug too."""
+        options, rest = self.parse_own(argv)
+        return options, [*rest, *(["--debug"] if options.debug else [])]
+
     def _show_if_asked(self) -> None:
         if _asks_for_parser.get():
             raise _ParserAsked(self)
 
     def error(self, message: str) -> NoReturn:
-        own = [option for action in self._actions for option in action.option_strings]
+        options = [option for action in self._actions for option in action.option_strings]
         wrong = message.rpartition("unrecognized arguments: ")[2].split()
         name = wrong[0].partition("=")[0] if wrong and wrong[0].startswith("-") else ""
         meant = self._synonyms.get(name)
-        near = [meant] if meant in own else difflib.get_close_matches(name, [f for f in own if f[:2] == "--"], 1)
+        near = (
+            [meant] if meant in options else difflib.get_close_matches(name, [f for f in options if f[:2] == "--"], 1)
+        )
         # Of an option that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(

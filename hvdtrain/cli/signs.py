@@ -1,11 +1,10 @@
-"""What a terminal is given of texts that others wrote, or that it cannot show."""
+"""Texts for a terminal: those that others wrote, and signs that it cannot show."""
 
 import codecs
 from collections.abc import Mapping
 from typing import Final
 
-PLAIN: Final = "hvdtrain.plain"
-"""The name of the way to encode signs that a stream's encoding lacks: by those of ASCII."""
+PLAIN: Final = "hvdtrain.plain"  # The name of the way to encode signs that a stream's encoding lacks: by those of ASCII
 
 _IN_ASCII: Final[Mapping[str, str]] = {
     **{"−": "-", "–": "-", "—": "-", "×": "x", "…": "...", "→": "->", "±": "+-", "µ": "u", "≥": ">=", "≤": "<="},

@@ -73,7 +73,7 @@ def train_once(config: TrainConfig, task_class: type[Task], begin: float, asked:
     """
     topology = detect_topology(os.environ)
     if config.parallel.choose == "auto":
-        from hvdtrain.plan.choose import chosen, timed_parallel
+        from hvdtrain.plan.make import chosen, timed_parallel
 
         job = open_job(config, task_class, topology, timed_parallel(task_class.framework, topology.size), chosen)
     else:

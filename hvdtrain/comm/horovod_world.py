@@ -9,8 +9,7 @@ from typing import Any, Final
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
-_FABRICS: Final = ("infiniband", "cxi")
-"""Linux' classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot."""
+_FABRICS: Final = ("infiniband", "cxi")  # Linux's classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot
 
 _RING_RULES: Final = Path(__file__).with_name("ring_rules.conf")
 
@@ -25,11 +24,8 @@ def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> boo
 
 
 def confirmed(topology: Topology, hvd: Any) -> Topology:
-    """`topology`, confirmed by Horovod, which has been initialized.
-
-    Raises:
-        UsageError: Horovod sees another world than the launcher's variables say.
-    """
+    """`topology`, confirmed by Horovod, which has been initialized. Raises UsageError: Horovod sees another world than
+    the launcher's variables say."""
     if hvd.size() == 1 and topology.is_distributed:
         raise UsageError(
             f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
@@ -71,7 +67,7 @@ def _prefer_ring_between_hosts(environ: MutableMapping[str, str]) -> None:
     """Let Open MPI add large messages by a ring where they cross hosts, unless the user has set its `tuned` module.
 
     By default it has other ways: for 4 hosts and 4 MiB one that takes up to twice as long as a ring on slow links (see
-    docs/cost-model.md). All ranks must decide alike: on each, the job is larger than its host's part of it.
+    docs/experiments.md). All ranks must decide alike: on each, the job is larger than its host's part of it.
     """
     size, local_size = (environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("SIZE", "LOCAL_SIZE"))
     if size != local_size and not any(name.startswith("OMPI_MCA_coll_tuned_") for name in environ):
@@ -81,8 +77,7 @@ def _prefer_ring_between_hosts(environ: MutableMapping[str, str]) -> None:
 
 def sum_in_order(environ: MutableMapping[str, str]) -> None:
     """Keep Horovod from fusing what happens to be ready into one message: where a ring cuts it decides in which order
-    three or more ranks' values are added, and so their last bits.
-    """
+    three or more ranks' values are added, and so their last bits."""
     environ["HOROVOD_FUSION_THRESHOLD"] = "0"
 
 
@@ -103,10 +98,7 @@ def node_name() -> str:
 
 def allow_timeline(environ: MutableMapping[str, str]) -> None:
     """Let `comm.timeline` begin to record after Horovod's start. On all ranks, or their messages differ in length.
-
-    Raises:
-        UsageError: Horovod is to record a timeline of its own, which would end there.
-    """
+    Raises UsageError: Horovod is to record a timeline of its own, which would end there."""
     if environ.setdefault(_TIMELINE, "DYNAMIC") != "DYNAMIC":
         raise UsageError(
             f"{_TIMELINE} is {environ[_TIMELINE]}, and --trace is given.",

@@ -16,8 +16,7 @@ from hvdtrain.errors import UsageError
 _PREFIX: Final = "hvdlink"
 _NETWORK: Final = "10.213.7"
 _SECONDS: Final = 30
-_LEAST_BURST: Final = 3_200
-"""Bytes: two Ethernet frames."""
+_LEAST_BURST: Final = 3_200  # Bytes: two Ethernet frames
 _AGENT: Final = """#!/bin/sh
 # What mpirun starts instead of ssh: the first word is a host's address, the others are the command there.
 host=PREFIX-${1##*.}
@@ -28,13 +27,9 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host && $*"
 
 @dataclass(frozen=True)
 class EmulatedLinks:
-    """Hosts, while `emulated_links` is open.
+    """Hosts, while `emulated_links` is open."""
 
-    Attributes:
-        names: of the network namespaces.
-    """
-
-    names: Sequence[str]
+    names: Sequence[str]  # of the network namespaces
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -99,7 +94,7 @@ def _namespace(name: str, opened: ExitStack) -> None:
 def _require_rights() -> None:
     missing = [program for program in ("ip", "tc", "unshare") if shutil.which(program) is None]
     if sys.platform != "linux" or os.geteuid() != 0 or missing:
-        lack = f"it lacks {' and '.join(missing)}" if missing else "it is no Linux, or you are not root"
+        lack = f"it lacks {' and '.join(missing)}" if missing else "it does not run Linux, or you are not root"
         raise UsageError(
             f"Links cannot be emulated on this machine: {lack}.",
             "They are network namespaces of Linux whose devices have a limited rate.",

@@ -36,9 +36,7 @@ _CMAKE_MESSAGE_LINES = 40
 
 def first_error(log: str, context: int = 3) -> str | None:
     """The first line of `log` that is an error, and the `context` lines after it without empty ones; None if none is.
-
-    Where CMake reports an error of the compiler, the compiler's own line is taken.
-    """
+    Where CMake reports an error of the compiler, the compiler's own line is taken."""
     lines = [line for line in log.splitlines() if line.strip()]
     start = _first(_ERROR, lines, 0, len(lines))
     if start is None:
@@ -75,7 +73,6 @@ class Progress:
         self._shown = -1
 
     def feed(self, line: str) -> None:
-        """Takes one line of the build's output."""
         percent = percent_of(line)
         if percent is None:
             return
@@ -85,7 +82,6 @@ class Progress:
             self._show(shown)
 
     def close(self) -> None:
-        """Ends the line on a terminal."""
         if self._terminal and self._shown >= 0:
             print(file=self._out, flush=True)
 

@@ -9,16 +9,14 @@ from pathlib import Path
 
 from hvdtrain.end_signals import exiting_at
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up
+from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up, write_start_up
 from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.pip_packages import write_pins
 from hvdtrain.horovod_wheel.recipe import find_recipe
-from hvdtrain.horovod_wheel.site_files import write_start_up
 from hvdtrain.horovod_wheel.toolchain import find_mpi
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of `python -m hvdtrain.horovod_wheel`."""
     about = "Set up an environment for hvdtrain, or build Horovod alone: setup, install, start-up, recipe, pin."
     top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=about)
     commands = top.add_subparsers(dest="command", required=True)

@@ -4,9 +4,11 @@ import hashlib
 import importlib.util
 import os
 import platform
+import py_compile
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -24,23 +26,16 @@ EXTRAS = "hvdtrain-extras"
 _FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 _VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 _LOCK_SECONDS = 7200.0
+_START_UP = "hvdtrain_start_up"
 
 
 def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
-    """Makes `venv` hold this project (editable), its extras and Horovod.
+    """Makes `venv` hold the project in `root` (editable), its extras and Horovod. Extras are comma-separated names:
+    `asked`, or where that is None those of the last call, and `added`.
 
-    The stamp that says so is removed first and written last, so whatever ends this in between makes the next
-    call do the work again. The extras are remembered before anything is installed.
-
-    Args:
-        root: the folder of pyproject.toml and constraints.txt.
-        venv: the virtual environment to make or bring up to date.
-        asked: comma-separated names from pyproject.toml's optional dependencies; None for those of the last call.
-        added: names that come to these.
-
-    Raises:
-        UsageError: an extra that does not exist, or a part of the system is missing.
-        HvdtrainError: pip or the compiler failed.
+    The stamp that says so is removed first and written last, so whatever ends this in between makes the next call do
+    the work again. Raises UsageError: an extra that does not exist, or a part of the system is missing; HvdtrainError:
+    pip or the compiler failed.
     """
     require_ensurepip()
     extras = chosen_extras(root, venv, asked, added)
@@ -130,13 +125,8 @@ def _run_to_its_end(command: list[str]) -> None:
 
 
 def chosen_extras(root: Path, venv: Path, asked: str | None, added: str) -> str:
-    """The extras to install: `asked` (where that is None, what `venv` remembers, at first the default) and `added`.
-
-    Says so in a line where `added` brings new ones.
-
-    Raises:
-        UsageError: pyproject.toml in `root` has no such extra.
-    """
+    """The extras to install: `asked` (where that is None, what `venv` remembers, at first the default) and `added`,
+    which is told in a line where it brings new ones. Raises UsageError: pyproject.toml in `root` has no such extra."""
     chosen = _names(asked if asked is not None else read_line(venv / EXTRAS) or DEFAULT_EXTRAS)
     known = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for name in chosen:
@@ -163,3 +153,13 @@ def write_line(file: Path, text: str) -> None:
 
 def _names(extras: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in extras.split(",") if name.strip()))
+
+
+def write_start_up(folder: Path | None = None) -> None:
+    """Write the module and the .pth file that imports it. `folder`: of packages; None: that of the environment in which
+    this runs."""
+    folder = folder or Path(sysconfig.get_path("purelib"))
+    module = folder / f"{_START_UP}.py"
+    module.write_text(Path(__file__).with_name("start_up.py").read_text(encoding="utf-8"), encoding="utf-8")
+    py_compile.compile(str(module), doraise=True)  # else each start compiles it, where the folder cannot be written
+    (folder / f"{_START_UP}.pth").write_text(f"import {_START_UP}\n", encoding="utf-8")

@@ -19,15 +19,9 @@ _QUESTION = "import horovod.{name} as hvd; raise SystemExit(0 if hvd.mpi_built()
 
 
 def install(constraints: Path | None, copy_to: Path | None = None) -> None:
-    """Installs Horovod for the frameworks, MPI and CUDA that are here: from the cache, or built first.
-
-    Args:
-        constraints: the file that pins versions, given to pip; None to let pip choose.
-        copy_to: a folder, made if missing, that gets a copy of the wheel: for an image without a compiler.
-
-    Raises:
-        HvdtrainError: see its message; UsageError where something has to be installed by the user first.
-    """
+    """Installs Horovod for the frameworks, MPI and CUDA that are here: from the cache, or built first. The file
+    `constraints` pins versions; the folder `copy_to` gets a copy of the wheel, for an image without a compiler. Raises
+    HvdtrainError, or UsageError where something has to be installed by the user first."""
     recipe = find_recipe(ensure_mpi(constraints))
     print(recipe.describe(why_no_gpu()), flush=True)
     if copy_to is None and installed_version("horovod") == recipe.version():
@@ -60,11 +54,8 @@ def ensure_mpi(constraints: Path | None) -> Mpi:
 
 
 def verify(recipe: Recipe, wheel: Path) -> None:
-    """Loads Horovod under every framework that it was built for, in processes of their own.
-
-    Raises:
-        HvdtrainError: it cannot be loaded, or lacks MPI, Gloo or NCCL.
-    """
+    """Loads Horovod under every framework that it was built for, in processes of their own. Raises HvdtrainError: it
+    cannot be loaded, or lacks MPI, Gloo or NCCL."""
     nccl = " and hvd.nccl_built()" if recipe.gpu else ""
     children = {
         name: subprocess.Popen(

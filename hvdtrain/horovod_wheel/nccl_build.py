@@ -13,15 +13,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a build for CUDA depends on.
-
-    Attributes:
-        torch_cuda: the CUDA version that PyTorch was built for, such as "13.0".
-        nvcc: what `nvcc --version` says last.
-        nccl: name and version of the package that brings NCCL.
-        nccl_folder: where that package is installed; it decides nothing in the binary, which finds NCCL relative
-            to itself.
-    """
+    """What a build for CUDA depends on: the CUDA version of PyTorch, what `nvcc --version` says last, name and version
+    of the package that brings NCCL, and its folder. That decides nothing in the binary, which finds NCCL relative to
+    itself."""
 
     torch_cuda: str
     nvcc: str
@@ -51,9 +45,7 @@ def why_no_gpu() -> str:
 
 def lacking_toolkit() -> str:
     """What nvcc's toolkit lacks for a build, in a few words; "" where it is complete, or nvcc does not say where it is.
-
-    PyTorch and CMake look for the CUDA runtime in these folders only.
-    """
+    PyTorch and CMake look for the CUDA runtime in these folders only."""
     home = cuda_home().get("HOROVOD_CUDA_HOME")
     folders = ("lib64", f"targets/{platform.machine()}-linux/lib")
     if home is None or any((Path(home) / folder / "libcudart.so").exists() for folder in folders):
@@ -97,10 +89,8 @@ def cuda_home() -> dict[str, str]:
 
 
 def linkable_nccl(folder: Path, into: Path) -> Path:
-    """A folder in which CMake can find NCCL, inside `into`.
-
-    The wheel holds libnccl.so.2 only; the linker looks for libnccl.so.
-    """
+    """A folder in which CMake can find NCCL, inside `into`: the wheel holds libnccl.so.2, the linker looks for
+    libnccl.so."""
     (into / "lib").mkdir(parents=True)
     (into / "include").symlink_to(folder / "include")
     (into / "lib" / "libnccl.so").symlink_to(folder / "lib" / "libnccl.so.2")

@@ -29,11 +29,8 @@ _LEFT_OUT = re.compile(r"(#|hvdtrain|horovod|pip|triton|nvidia-|cuda-)", flags=r
 
 
 def pip_install(arguments: list[str], constraints: Path | None, python: str = sys.executable) -> None:
-    """`pip install` of requirements into the environment of `python`, with the versions that `constraints` pins.
-
-    Raises:
-        HvdtrainError: pip failed; its last errors are in the message.
-    """
+    """`pip install` of requirements into the environment of `python`, with the versions that `constraints` pins. Raises
+    HvdtrainError: pip failed; its last errors are in the message."""
     command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
     if constraints is not None:
         command += ["--constraint", str(constraints)]
@@ -48,10 +45,8 @@ def pip_install(arguments: list[str], constraints: Path | None, python: str = sy
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package in the environment of this Python; None where it is not installed.
-
-    That of Horovod ends in its recipe's key if we built it.
-    """
+    """The version of a package in the environment of this Python; None where it is not installed. That of Horovod ends
+    in its recipe's key if we built it."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -70,9 +65,7 @@ def write_pins(root: Path, extras: str) -> None:
 
 
 def pins_of(frozen: str) -> str:
-    """The lines of `pip freeze --all` as constraints.
-
-    A local part of a version, such as +cpu, goes: the same constraint must allow the build for CUDA.
-    """
+    """The lines of `pip freeze --all` as constraints, without local parts of versions such as +cpu: the same constraint
+    must allow the build for CUDA."""
     lines = [line for line in frozen.splitlines() if "==" in line and not _LEFT_OUT.match(line)]
     return "".join(f"{line.partition('+')[0]}\n" for line in lines)

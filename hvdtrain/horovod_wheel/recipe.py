@@ -61,7 +61,6 @@ class Recipe:
         return f"{self.horovod}+h{self.key()}"
 
     def framework_names(self) -> frozenset[str]:
-        """Which of torch and tensorflow the wheel is for."""
         return frozenset(framework.name for framework in self.frameworks)
 
     def describe(self, without_gpu: str) -> str:
@@ -72,11 +71,8 @@ class Recipe:
 
 
 def find_recipe(mpi: Mpi) -> Recipe:
-    """The recipe of the environment that this Python runs in.
-
-    Raises:
-        UsageError: neither framework is installed, or there is no C++ compiler.
-    """
+    """The recipe of the environment that this Python runs in. Raises UsageError: neither framework is installed, or
+    there is no C++ compiler."""
     return Recipe(
         revision=BUILD_REVISION,
         horovod=HOROVOD_VERSION,
@@ -95,17 +91,17 @@ def find_recipe(mpi: Mpi) -> Recipe:
 
 def find_frameworks() -> tuple[Framework, ...]:
     """The frameworks that are installed in this environment. Raises `UsageError` if none is."""
-    found = []
+    frameworks = []
     for name, library in _CORE_LIBRARY.items():
         version = installed_version(name)
         if version is not None:
             record = importlib.metadata.distribution(name).read_text("RECORD") or ""
             match = re.search(rf"^{re.escape(library)},([^,]+),", record, flags=re.MULTILINE)
-            found.append(Framework(name, version, match[1] if match else ""))
-    if not found:
+            frameworks.append(Framework(name, version, match[1] if match else ""))
+    if not frameworks:
         raise UsageError(
             "Neither torch nor tensorflow is installed in this environment.",
             "Horovod is built for the frameworks that are there, and there is none.",
             "install hvdtrain with an extra: `make setup EXTRAS=torch` or `make setup EXTRAS=tensorflow`.",
         )
-    return tuple(found)
+    return tuple(frameworks)

@@ -24,10 +24,7 @@ PATCHES = Path(__file__).parent / "patches"
 
 def fetch_sdist(folder: Path) -> Path:
     """The verified source release in `folder`, fetched through pip (and so through its configured index) if missing.
-
-    Raises:
-        HvdtrainError: pip cannot fetch it, or what is there is not the pinned file.
-    """
+    Raises HvdtrainError: pip cannot fetch it, or what is there is not the pinned file."""
     target = folder / f"horovod-{HOROVOD_VERSION}.tar.gz"
     if not target.is_file():
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,10 +36,10 @@ def fetch_sdist(folder: Path) -> Path:
 
 def verify(sdist: Path) -> None:
     """Raises HvdtrainError unless the file's SHA-256 is the pinned one."""
-    found = hashlib.sha256(sdist.read_bytes()).hexdigest()
-    if found != SDIST_SHA256:
+    digest = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    if digest != SDIST_SHA256:
         raise HvdtrainError(
-            f"The SHA-256 of {sdist} is {found}.",
+            f"The SHA-256 of {sdist} is {digest}.",
             f"The pinned source release of Horovod {HOROVOD_VERSION} has {SDIST_SHA256}.",
             "remove the file and run `make setup` again to download it again.",
         )
@@ -61,7 +58,6 @@ def unpack(sdist: Path, into: Path) -> Path:
 
 
 def series(folder: Path = PATCHES) -> list[Path]:
-    """The patch files in the order in which they are applied."""
     return sorted(folder.glob("*.patch"))
 
 
@@ -73,10 +69,7 @@ def patches_digest(folder: Path = PATCHES) -> str:
 
 def apply_patch(patch: Path, tree: Path) -> None:
     """Applies one unified diff to the files in `tree`, as `patch -p1 --fuzz=0` would, each hunk at its own line only.
-
-    Raises:
-        HvdtrainError: a file is missing, or its text is not the one that a hunk was made for.
-    """
+    Raises HvdtrainError: a file is missing, or its text is not the one that a hunk was made for."""
     changes = re.split(r"^--- a/.+\n\+\+\+ b/(.+)\n", patch.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for path, hunks in zip(changes[1::2], changes[2::2], strict=True):
         file = tree / path

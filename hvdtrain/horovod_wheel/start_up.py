@@ -1,4 +1,4 @@
-"""Runs at each start of the Python of an environment that `make setup` has made: `site_files` copies it there.
+"""Runs at each start of the Python of an environment that `make setup` has made: `environment` copies it there.
 
 It costs one small import, so it imports nothing at its top that Python has not loaded already. Two imports of any
 script get help, by code of hvdtrain that is loaded only then:

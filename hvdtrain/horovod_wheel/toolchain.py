@@ -68,24 +68,18 @@ def debian_package(part: str) -> str:
 
 
 def python_headers() -> Path:
-    """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel.
-
-    Debian keeps the headers in a package of its own (python3-dev). TensorFlow's wheel for the same Python
-    version brings them, for extensions such as this one.
-
-    Raises:
-        UsageError: there are none.
-    """
-    own = Path(sysconfig.get_path("include"))
-    if (own / "Python.h").is_file():
-        return own
+    """The folder that holds Python.h: the interpreter's own, else the copy in TensorFlow's wheel for the same Python,
+    as Debian keeps the headers in a package of its own (python3-dev). Raises UsageError: there are none."""
+    include = Path(sysconfig.get_path("include"))
+    if (include / "Python.h").is_file():
+        return include
     spec = importlib.util.find_spec("tensorflow")
-    external = Path(spec.origin).parent / "include" / "external" if spec is not None and spec.origin else own
+    external = Path(spec.origin).parent / "include" / "external" if spec is not None and spec.origin else include
     bundled = sorted(external.glob(f"*/include/python{sysconfig.get_python_version()}/Python.h"))
     if bundled:
         return bundled[0].parent
     raise UsageError(
-        f"There is no Python.h in {own}.",
+        f"There is no Python.h in {include}.",
         "Horovod's extension for PyTorch cannot be compiled without the headers of this Python.",
         f"install them (Debian, Ubuntu: `apt-get install {debian_package('dev')}`) and run `make setup` again.",
     )
@@ -93,13 +87,10 @@ def python_headers() -> Path:
 
 @dataclass(frozen=True)
 class Mpi:
-    """An MPI that is there.
+    """An MPI that is there: of `kind` "wheel" or "system".
 
-    Attributes:
-        kind: "wheel" or "system".
-        version: of the wheel; of a system MPI, what `mpirun --version` says first.
-        location: "" for the wheel, which is found relative to the environment; else the path of `mpicxx` and the
-            flags it compiles and links with, which end up in the binary.
+    `version` is the wheel's, or what `mpirun --version` says first. `location` is "" for the wheel, which is found
+    relative to the environment; else the path of `mpicxx` and its flags, which end up in the binary.
     """
 
     kind: str
@@ -136,9 +127,9 @@ def usable_mpicxx(path: str) -> str | None:
 
 
 def _path_outside_environment() -> str:
-    own = os.path.join(sys.prefix, "bin")
+    programs = os.path.join(sys.prefix, "bin")
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != os.path.realpath(own))
+    return os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != os.path.realpath(programs))
 
 
 def _describe_system(mpicxx: str) -> Mpi:

@@ -34,12 +34,9 @@ _FOREIGN = ("HOROVOD_", "CMAKE_", "CCL_", "MPI_", "NCCL_", "MAKE", "MFLAGS", "GN
 
 
 def build_wheel(recipe: Recipe, base: Path, cache: WheelCache) -> Path:
-    """Builds the recipe's wheel into the cache and returns it. The caller holds the key's lock.
-
-    Raises:
-        UsageError: the compiler, make or Python's headers are missing.
-        HvdtrainError: the compilation failed; the message has the first error, a hint and the log's path.
-    """
+    """Builds the recipe's wheel into the cache and returns it. The caller holds the key's lock. Raises UsageError: the
+    compiler, make or Python's headers are missing; HvdtrainError: the compilation failed; the message has the first
+    error, a hint and the log's path."""
     require_make()
     jobs = parallel_jobs()
     usually = f"usually about {usual_minutes(recipe, jobs)} min on {jobs} core{'s' if jobs > 1 else ''}"

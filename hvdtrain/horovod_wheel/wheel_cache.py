@@ -51,10 +51,8 @@ class WheelCache:
 
     @contextmanager
     def building(self, key: str) -> Iterator[Path]:
-        """An empty folder to build in, which becomes the entry in one rename when the block ends without an error.
-
-        What a killed build left is removed first. Only for the holder of `locked(key)`.
-        """
+        """An empty folder to build in, which becomes the entry in one rename when the block ends without an error. What
+        a killed build left is removed first. Only for the holder of `locked(key)`."""
         folder = self._wheels / f".building-{key}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -66,16 +64,8 @@ class WheelCache:
 
     @contextmanager
     def locked(self, key: str, seconds: float, waiting: str = "") -> Iterator[None]:
-        """Holds the key's lock. The operating system frees it when its holder dies.
-
-        Args:
-            key: whose wheel is about to be looked for or built.
-            seconds: how long to wait for another holder.
-            waiting: a line to print once if there is one.
-
-        Raises:
-            HvdtrainError: another process still held it after that time.
-        """
+        """Holds the key's lock, which the operating system frees when its holder dies. The line `waiting` is printed
+        once if there is another holder. Raises HvdtrainError: it still held the lock after `seconds`."""
         with open(self._wheels / f"{key}.lock", "w", encoding="utf-8") as file:
             lock_within(file.fileno(), seconds, waiting)
             yield

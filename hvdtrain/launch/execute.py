@@ -17,10 +17,8 @@ from hvdtrain.launch.rendering import LaunchPlan
 def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:
     """Write the plan's files here, then become its command: signals and exit code are the launcher's own.
 
-    `overwrite` replaces files that are there and say something else.
-
-    Raises:
-        UsageError: a file or folder cannot be used, or there is no such program; what was written is named.
+    `overwrite` replaces files that are there and say something else. Raises UsageError: a file or folder cannot be
+    used, or there is no such program; what was written is named.
     """
     written = write_files(plan, overwrite)
     program = shutil.which(plan.argv[0])
@@ -60,7 +58,7 @@ def _write(path: Path, text: str, overwrite: bool) -> None:
     path = Path(os.path.realpath(path))  # a link stays one: the file that it leads to is replaced
     if os.path.lexists(path) and not path.is_file():
         raise UsageError(
-            f"{path} is no regular file.", "It would be replaced by one.", "choose another --name, or remove it."
+            f"{path} is not a regular file.", "It would be replaced by one.", "choose another --name, or remove it."
         )
     if path.exists() and not overwrite and path.read_text(errors="replace") != text:
         raise UsageError(

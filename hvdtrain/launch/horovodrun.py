@@ -17,7 +17,7 @@ from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.execute import find_program, path_with
 from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
+from hvdtrain.launch.rendering import SUPERVISED, LaunchPlan, Note, require_supported, shared_notes, worker_variables
 from hvdtrain.launch.ssh.check import require_usable_hosts
 
 Controller = Literal["gloo", "mpi"]
@@ -31,16 +31,7 @@ KEPT = (
 """Variables that horovodrun may see: it shows their values to everybody who may list processes."""
 
 _SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
-_UNSUPPORTED = (
-    "time_limit",
-    "min_workers",
-    "max_workers",
-    "max_restarts",
-    "image",
-    "slots_per_host",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*SUPERVISED, "time_limit", "image", "slots_per_host")
 
 
 def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:

@@ -72,7 +72,7 @@ def require_room(np: int, min_workers: int | None, max_workers: int | None, host
 
 
 def require_names(name: str, variables: Iterable[str], nics: Iterable[str], image: str | None) -> None:
-    """Refuse names that end up in command lines and are none."""
+    """Refuse names that end up in command lines and are not valid."""
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"The job's name is {name[:80]!r}.",

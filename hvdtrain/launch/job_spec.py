@@ -17,13 +17,12 @@ _LEAST = {
 
 
 def option_of(field: str) -> str:
-    """The option of `hvdtrain launch` for a field of JobSpec."""
     return "-np" if field == "np" else "--" + field.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One training job.
+    """One training job. Raises UsageError: anything that cannot be started as described.
 
     Args:
         command: argv of hvdtrain, such as ("train", "--max-steps", "3").
@@ -33,8 +32,8 @@ class JobSpec:
             all workers on one machine.
         python: the interpreter on the hosts.
         name: of the job: letters, digits, `.`, `_`, `-`.
-        env: names of variables that workers get with the values they have where the launcher starts. Values never
-            stand in a command line or a file.
+        env: names of variables that workers get with the values they have where the launcher starts. Values never stand
+            in a command line or a file.
         nics: network interfaces to use, in order of preference; empty: the launcher's own choice.
         gpus_per_host: GPUs of each host; 0: computes on CPUs.
         cores_per_host: physical cores of each host; None: not known.
@@ -51,9 +50,6 @@ class JobSpec:
         start_timeout: seconds until all workers must have started.
         grace: seconds that workers have to save and leave after a first signal, before they are killed.
         allow_root: let workers run as root, where the launcher asks.
-
-    Raises:
-        UsageError: anything that cannot be started as described.
     """
 
     command: tuple[str, ...]
@@ -89,23 +85,20 @@ class JobSpec:
 
     @property
     def changes_workers(self) -> bool:
-        """Whether it may go on with more or fewer workers than it begins with."""
         return self.world_sizes != (self.np, self.np)
 
     @property
     def is_elastic(self) -> bool:
         """Whether its workers may go on after the loss of one, without being started again."""
-        given = self.min_workers is not None or self.max_workers is not None
-        return self.max_restarts > 0 and (given or self.host_discovery_script is not None)
+        is_bounded = self.min_workers is not None or self.max_workers is not None
+        return self.max_restarts > 0 and (is_bounded or self.host_discovery_script is not None)
 
     @property
     def world_sizes(self) -> tuple[int, int]:
-        """The smallest and the largest number of workers with which it may go on."""
         return self.min_workers or self.np, self.max_workers or self.np
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What each worker runs."""
         return (self.python, "-m", "hvdtrain", *self.command)
 
     @property
@@ -117,12 +110,10 @@ class JobSpec:
 
     @property
     def num_hosts(self) -> int:
-        """Hosts that get a worker."""
         return len(self.used_hosts) if self.hosts else -(-self.np // self.slots)
 
     @property
     def used_hosts(self) -> tuple[Host, ...]:
-        """The first hosts, as many as `np` workers fill."""
         used: list[Host] = []
         for host in self.hosts:
             if total_slots(used) < self.np:

@@ -17,8 +17,8 @@ from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpi_flavor import FLAVORS, require_flavor
 from hvdtrain.launch.mpirun import mpirun_arguments
-from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
-from hvdtrain.launch.supervisor.restarts import given
+from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
+from hvdtrain.launch.supervisor.restarts import option_value
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
@@ -27,16 +27,7 @@ HOME = "/home/hvdtrain"
 
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
-_UNSUPPORTED = (
-    "hosts",
-    "min_workers",
-    "max_workers",
-    "ssh_port",
-    "start_timeout",
-    "backoff",
-    "allow_root",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*ELASTIC, "hosts", "ssh_port", "start_timeout", "allow_root")
 _BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
 
 
@@ -86,17 +77,12 @@ def require_label(option_name: str, text: str) -> None:
 
 
 def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
-    """The MPIJob of a job, and the kubectl that hands it over.
-
-    The job has an image and no hosts: each worker pod gets `slots_per_host` workers.
-
-    Raises:
-        UsageError: Kubernetes cannot do what the job asks for.
-    """
+    """The MPIJob of a job with an image and without hosts, and the kubectl that hands it over. Raises UsageError:
+    Kubernetes cannot do what the job asks for."""
     options = options or KubernetesOptions()
     _require_fit(job, options)
     file = f"{job.name}.yaml"
-    job = replace(job, binding="none")  # a pod's share of the cores is no fixed set of them
+    job = replace(job, binding="none")  # a pod's share of the cores is not a fixed set of them
     return LaunchPlan(
         launcher="kubectl",
         argv=(program, "apply", "-f", file),
@@ -116,7 +102,7 @@ def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
             "A pod has a share of its node's cores, not fixed ones.",
             "leave --binding out; --cores-per-host sets the number of threads and the pods' share.",
         )
-    if job.max_restarts and (options.claim is None or given(job.argv, "output-dir") is None):
+    if job.max_restarts and (options.claim is None or option_value(job.argv, "output-dir") is None):
         raise UsageError(
             f"--max-restarts is {job.max_restarts}.",
             "A restart continues from what outlives a pod.",
@@ -133,7 +119,6 @@ def _text(job: JobSpec, options: KubernetesOptions) -> str:
 
 
 def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    """The MPIJob as an object."""
     policy: dict[str, Any] = {"cleanPodPolicy": "Running", "backoffLimit": job.max_restarts}
     if job.time_limit is not None:
         policy["activeDeadlineSeconds"] = job.time_limit

@@ -57,16 +57,16 @@ def job_from(
         env: names of variables that this launcher has to pass on, besides those of --pass-env.
         python: the interpreter where --python does not say.
     """
-    given = vars(options)
-    fields = JobSpec.__dataclass_fields__.keys() & given.keys() - {"np", "hosts", "python"}
+    values = vars(options)
+    fields = JobSpec.__dataclass_fields__.keys() & values.keys() - {"np", "hosts", "python"}
     return JobSpec(
         command=command,
-        np=_workers(options.np, hosts, "hostfile" in given),
+        np=_workers(options.np, hosts, "hostfile" in values),
         hosts=hosts,
-        python=given.get("python") or python,
-        env=tuple(dict.fromkeys((*env, *given.get("pass_env", [])))),
-        nics=tuple(nic for nic in given.get("nic", "").split(",") if nic),
-        **{name: given[name] for name in fields},
+        python=values.get("python") or python,
+        env=tuple(dict.fromkeys((*env, *values.get("pass_env", [])))),
+        nics=tuple(nic for nic in values.get("nic", "").split(",") if nic),
+        **{name: values[name] for name in fields},
     )
 
 
@@ -87,10 +87,10 @@ def hosts_from(options: Namespace, command: str = "launch") -> tuple[Host, ...]:
         return read_hostfile(options.hostfile)
     if options.rank_table is not None:
         return read_rank_table(options.rank_table)
-    found = platform_hosts(os.environ)
-    if found is not None:
-        sys.stderr.write(f"hvdtrain {command}: hosts from {found[1]}\n")
-        return found[0]
+    platform = platform_hosts(os.environ)
+    if platform is not None:
+        sys.stderr.write(f"hvdtrain {command}: hosts from {platform[1]}\n")
+        return platform[0]
     return this_host(options.np)
 
 
@@ -117,7 +117,7 @@ def hosts_now(options: Namespace) -> tuple[Host, ...]:
 
 
 def this_host(np: int | None) -> tuple[Host, ...]:
-    """This machine with `np` slots; no host where that is no number of workers, for the job to refuse."""
+    """This machine with `np` slots; no host where that is not a number of workers, for the job to refuse."""
     return (Host("localhost", np),) if np is not None and np >= 1 else ()
 
 
@@ -132,7 +132,7 @@ def print_or_execute(plan: LaunchPlan, dry_run: bool, overwrite: bool = False) -
 
 def require_outside_job() -> None:
     """Raise UsageError in a worker: else each worker of a job would start a job of its own."""
-    # How many processes a node is to have is no job around this one: starting them is what a launcher is for.
+    # How many processes a node is to have does not show a job around this one: starting them is a launcher's work.
     topology = detect_topology({name: value for name, value in os.environ.items() if name not in PER_NODE})
     if topology.is_distributed:
         raise inside_job(topology, "launch", "launch a job of its own")

@@ -71,17 +71,15 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
 
     Whatever ends this process, kill -9 too, ends every process of the job.
 
-    The job's hosts are not looked at. `command` is argv of every worker, by default the job's.
-
-    Raises:
-        UsageError: the command cannot be started, or could not be continued by a restart.
-        HvdtrainError: processes cannot be killed, or nobody reads the output.
+    The job's hosts are not looked at. `command` is argv of every worker, by default the job's. Raises UsageError: the
+    command cannot be started, or could not be continued by a restart; HvdtrainError: processes cannot be killed, or
+    nobody reads the output.
     """
     python = shutil.which(job.python) if job.python != "python" else sys.executable
     command = command or (python or job.python, *job.argv[1:])
     require_changes_possible(job)
     command = with_run_folder(command, job.max_restarts) if job.max_restarts else command
-    token = secrets.token_hex(16)
+    token, folder = secrets.token_hex(16), Path(job.working_dir or ".")
     with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper, ExitStack() as outer:
         console, script = Console(inbox), job.host_discovery_script
         is_here = functools.cache(is_this_machine)  # names are resolved once, whatever the script says how often
@@ -91,17 +89,12 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
             console.holding = True
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
-                argv = _continuing(job, command, restarts)
+                argv = command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
                 start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery, is_here)
                 stack.callback(start.close)
                 return start.supervisor(console).run()
 
         return run_with_restarts(attempt, job.max_restarts, job.backoff, console, inbox)
-
-
-def _continuing(job: JobSpec, command: tuple[str, ...], restarts: int) -> tuple[str, ...]:
-    folder = Path(job.working_dir or ".")
-    return command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
 
 
 @dataclass(eq=False)
@@ -133,7 +126,6 @@ class _Start:
             if_it_fails.pop_all()
 
     def supervisor(self, console: Console) -> Supervisor:
-        """What watches over the workers."""
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
         elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:
@@ -145,7 +137,6 @@ class _Start:
         return Supervisor([group], workers, console, inbox, start_timeout, job.grace, self.server, elastic)
 
     def start(self, number: int) -> str:
-        """`ElasticLauncher.start`."""
         # Its world will tell it its place. Until then it needs the number of threads that the others have: another one
         # would compute other last bits.
         variables = self._environment(_places(self.job.np)[0]) | {WORLD_VARIABLE: "0"}
@@ -153,13 +144,11 @@ class _Start:
         return ""
 
     def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
-        """`ElasticLauncher.open_world`."""
         self.server = self._open_server(len(numbers))
         common = {**self.server.environment, RESTART_VARIABLE: str(restarts)}
         return [{**place.variables, **common} for place in _places(len(numbers))]
 
     def places(self) -> int:
-        """`ElasticLauncher.places`."""
         if self.discovery is None:
             return self.job.np
         for complaint in self.discovery.take_complaints():
@@ -167,15 +156,12 @@ class _Start:
         return sum(host.slots for host in self.discovery.hosts if self.is_here(host.name))
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
-        """`ElasticLauncher.placed`."""
         return list(numbers[: self.places()])
 
     def tell(self, number: int, order: Mapping[str, Any]) -> None:
-        """`ElasticLauncher.tell`."""
         self._group.tell(number, order)
 
     def kill(self, number: int) -> None:
-        """`ElasticLauncher.kill`."""
         self._group.kill(number)
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ _HINT = f"say which it is with --mpi: {', '.join(FLAVORS)}."
 
 
 def require_flavor(flavor: str) -> None:
-    """Raise UsageError unless `flavor` is one of FLAVORS."""
     require_choice(f"The MPI is {flavor!r}.", flavor, FLAVORS, "There is none of that name here.")
 
 

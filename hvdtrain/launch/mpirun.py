@@ -14,23 +14,14 @@ from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpi_flavor import FLAVORS, mpi_flavor, require_flavor, require_same_mpi
-from hvdtrain.launch.rendering import LaunchPlan, Note, require_supported, shared_notes, worker_variables
+from hvdtrain.launch.rendering import SUPERVISED, LaunchPlan, Note, require_supported, shared_notes, worker_variables
 from hvdtrain.launch.ssh.check import require_usable_hosts
 from hvdtrain.launch.worker_environment import needed_names
 
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """A question for a password, or a host that is off, would be waited for in silence."""
 
-_UNSUPPORTED = (
-    "min_workers",
-    "max_workers",
-    "max_restarts",
-    "image",
-    "slots_per_host",
-    "start_timeout",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*SUPERVISED, "image", "slots_per_host", "start_timeout")
 
 
 def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:

@@ -21,12 +21,10 @@ def option(*names: str, **settings: Any) -> Option:
 
 
 def number(name: str, metavar: str = "N", help: str | None = None, **settings: Any) -> Option:
-    """An option with a whole number."""
     return option(name, type=int, metavar=metavar, help=help, **settings)
 
 
 def repeated(name: str, metavar: str, help: str | None = None, **settings: Any) -> Option:
-    """An option that may be given several times."""
     return option(name, action="append", default=[], metavar=metavar, help=help, **settings)
 
 
@@ -36,7 +34,6 @@ def seconds(name: str, default: float, help: str) -> Option:
 
 
 def start_timeout(default: float) -> Option:
-    """--start-timeout."""
     return seconds("--start-timeout", default, "seconds until all must have started (default: {})")
 
 

@@ -15,9 +15,12 @@ Note = tuple[str, str]
 END = "END-OF-FILE"
 """What closes a file's text in the script; the renderers put no such line into a file."""
 
-_SUPERVISED = "`hvdtrain launch ssh`, which watches over workers on any hosts and starts them again"
+ELASTIC = ("backoff", "min_workers", "max_workers", "host_discovery_script")
+SUPERVISED = ("max_restarts", *ELASTIC)
+"""Fields of JobSpec that only our own supervisor can fulfil; of the first ones, no scheduler knows anything."""
+
+_OWN_LAUNCHER = "`hvdtrain launch ssh`, which watches over workers on any hosts and starts them again"
 _OTHERS = "another launcher: `hvdtrain launch --help` tells what each can do"
-_OF_OUR_SUPERVISOR = ("max_restarts", "backoff", "min_workers", "max_workers", "host_discovery_script")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,6 @@ class LaunchPlan:
 
 
 def comment(title: str, notes: tuple[Note, ...]) -> str:
-    """Title and notes as lines that begin with #."""
     lines = [f"# {title}", "#"]
     wrapper = textwrap.TextWrapper(110, initial_indent="# ", subsequent_indent="#   ")
     wrapper.break_long_words = wrapper.break_on_hyphens = False
@@ -102,11 +104,8 @@ def worker_variables(job: JobSpec) -> dict[str, str]:
 
 
 def visible_devices(job: JobSpec) -> str | None:
-    """Value for CUDA_VISIBLE_DEVICES; None where every host's workers use its GPUs 0, 1, … anyway.
-
-    Raises:
-        UsageError: hosts whose workers use different sets of GPUs, which one variable cannot say.
-    """
+    """Value for CUDA_VISIBLE_DEVICES; None where every host's workers use its GPUs 0, 1, … anyway. Raises UsageError:
+    hosts whose workers use different sets of GPUs, which one variable cannot say."""
     wanted = {host.devices for host in job.used_hosts if host.devices != tuple(range(len(host.devices)))}
     if not wanted:
         return None
@@ -155,10 +154,8 @@ def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
 
 
 def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
-    """Raise UsageError if the job asks for one of `wishes`, or has no usable hosts and the launcher finds none itself.
-
-    `wishes` are fields of JobSpec that this launcher has nothing for; with "hosts", it finds them itself.
-    """
+    """Raise UsageError if the job asks for one of `wishes`, fields that this launcher has nothing for, or has no usable
+    hosts; with "hosts" among them, it finds them itself."""
     if "hosts" not in wishes:
         _require_hosts(job, launcher)
     for wish in wishes:
@@ -168,7 +165,7 @@ def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> N
             raise UsageError(
                 f"The job has {option}.",
                 f"{launcher} has nothing for that.",
-                f"leave {option} out, or use {_SUPERVISED if wish in _OF_OUR_SUPERVISOR else _OTHERS}.",
+                f"leave {option} out, or use {_OWN_LAUNCHER if wish in SUPERVISED else _OTHERS}.",
             )
 
 

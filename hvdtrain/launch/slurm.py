@@ -20,6 +20,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpi_flavor import mpi_flavor, require_flavor
 from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
 from hvdtrain.launch.rendering import (
+    ELASTIC,
     LaunchPlan,
     Note,
     comment,
@@ -28,7 +29,7 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import given, trains
+from hvdtrain.launch.supervisor.restarts import option_value, trains
 from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
@@ -39,16 +40,7 @@ LAST_SECONDS = 30
 """Between the end of the first worker and that of the last."""
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
-_UNSUPPORTED = (
-    "hosts",
-    "min_workers",
-    "max_workers",
-    "image",
-    "ssh_port",
-    "start_timeout",
-    "backoff",
-    "host_discovery_script",
-)
+_UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 
 _TRAP = """\
 # When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.
@@ -137,7 +129,6 @@ def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
 
 
 def _clock(seconds: int) -> str:
-    """Hours, minutes and seconds, as Slurm writes them."""
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
 
 
@@ -154,7 +145,9 @@ def _quoted(path: str) -> str:
 
 def _may_continue(job: JobSpec) -> bool:
     """Whether a second start finds what the first one saved."""
-    if given(job.argv, "output-dir") is not None or (trains(job.argv) and given(job.argv, "config") is None):
+    if option_value(job.argv, "output-dir") is not None or (
+        trains(job.argv) and option_value(job.argv, "config") is None
+    ):
         return True
     if job.max_restarts:
         raise UsageError(
@@ -167,7 +160,7 @@ def _may_continue(job: JobSpec) -> bool:
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
     command = wrap_command((*_starter(job, options), *job.argv))
-    if _may_continue(job) and given(job.argv, "output-dir") is None:
+    if _may_continue(job) and option_value(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:

@@ -8,6 +8,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import (
     ASKED_SIZE_VARIABLE,
+    LAUNCHER_VARIABLE,
     MOST_SIZE_VARIABLE,
     RANK_VARIABLES,
     RESTART_CAUSE_VARIABLE,
@@ -16,7 +17,6 @@ from hvdtrain.topology.launcher_variables import (
     matches,
     without_launcher,
 )
-from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
 
 LAUNCHER = "hvdtrain launch"
 
@@ -42,16 +42,11 @@ def worker_environment(
     restarts: int,
     causes: str = "",
 ) -> dict[str, str]:
-    """All variables of one worker, made on the host where it will run.
+    """All variables of one worker, made on the host where it will run. What the user set stays, but for another
+    launcher's ranks: an inherited MPI rank would contradict ours.
 
-    What the user set stays, but for another launcher's ranks: an inherited MPI rank would contradict ours.
-
-    Args:
-        inherited: the variables of whoever starts it.
-        rendezvous: what leads Horovod to the server.
-        interface: the network interface on which workers talk to each other.
-        token: of the job's processes on this host; several are separated by commas.
-        causes: of the restarts, a line each, the newest last.
+    `inherited` are the variables of whoever starts it, `rendezvous` leads Horovod to the server; several tokens of the
+    job's processes are separated by commas, `causes` of the restarts by line breaks.
     """
     return {
         **share_of_host(place.local_size),
@@ -89,12 +84,12 @@ def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict
 
 
 def size_variables(job: JobSpec) -> dict[str, str]:
-    """What `hvdtrain.topology.asked_size` reads."""
+    """What `hvdtrain.topology.launcher_variables` reads."""
     return {ASKED_SIZE_VARIABLE: str(job.np), MOST_SIZE_VARIABLE: str(job.max_workers or job.np)}
 
 
 def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
-    """Those of `host_variables` that options and the rank table decide, and so are no secret."""
+    """Those of `host_variables` that options and the rank table decide, and so are not secret."""
     variables = size_variables(job)
     if job.cores_per_worker is not None:
         variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))

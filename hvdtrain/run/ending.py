@@ -14,18 +14,21 @@ from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import write_json
 from hvdtrain.history.goodput import goodput
-from hvdtrain.history.json_lines import JsonLines, size_of
+from hvdtrain.history.lines import JsonLines, size_of
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_state import state_at_end
+from hvdtrain.measured import STEP
 from hvdtrain.run.prepare import RunSetup
-from hvdtrain.run.result import PARTS, Totals, result, shown_path
+from hvdtrain.run.result import Totals, result, shown_path
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.terminal import table_columns
 
 _SHORTEST_SECONDS: Final = 10.0
-_MOST_BYTES: Final = 2**28
-"""Of metrics.jsonl: to read it takes seconds, in which the other workers wait."""
+_MOST_BYTES: Final = 2**28  # of metrics.jsonl: to read it takes seconds, in which the other workers wait
+
+_MOST_ROWS: Final = 4  # of stragglers
+_BORDERS: Final = len("│  │  │")
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -109,10 +112,6 @@ def how_to_continue(config: TrainConfig, folder: Path) -> str:
     return " ".join(["start the same command again", *(["with"] if changed else []), *changed])
 
 
-_MOST_ROWS: Final = 4  # of stragglers
-_BORDERS: Final = len("│  │  │")
-
-
 def print_table(result: dict[str, Any], folder: str, report: str | None = None, columns: int = 100) -> None:
     """The closing table on standard output, at most `columns` wide; below it, paths that are too long for it.
 
@@ -161,12 +160,12 @@ def _restarts(goodput: dict[str, Any]) -> str:
 
 
 def _step_shares(seconds: dict[str, Any]) -> str:
-    total = sum(seconds[part] for part in PARTS[:3])
+    total = sum(seconds[part] for part in STEP)
     if not total:
         return "no step was trained"
     inner = [f"{name} {seconds[name] / total:.0%}" for name in ("forward", "backward", "optimizer") if name in seconds]
     compute = f" ({', '.join(inner)})" if inner else ""
-    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in PARTS[:3]]
+    shares = [f"{part} {seconds[part] / total:.0%}{compute if part == 'compute' else ''}" for part in STEP]
     return ", ".join(shares)
 
 

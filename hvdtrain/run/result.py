@@ -13,17 +13,15 @@ from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import describe_optimizer, non_default_options
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Event, Seconds
+from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
-from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.history.lines import JsonLines
+from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
 
-PARTS: Final = (
-    *("data", "compute", "allreduce"),
-    *("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden"),
-)
+PARTS: Final = (*STEP, *INSIDE, *BESIDE)
 """Those that make up a step's time, then parts of "compute" and what happens beside it."""
 
 
@@ -137,7 +135,7 @@ def result(
         part: seconds
         for part in PARTS
         if (seconds := sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds))
-        or part in PARTS[:3]
+        or part in STEP
     }
     return {
         "status": "finished" if outcome.finished else "stopped",
@@ -157,7 +155,7 @@ def result(
             **mean,
             "checkpoint": totals.checkpoint_seconds,
             "validation": totals.validation_seconds,
-            "ranks": [rank.told() for rank in totals.rank_seconds],
+            "ranks": [rank.known() for rank in totals.rank_seconds],
         },
         "step_seconds": {
             str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}

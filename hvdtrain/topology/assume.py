@@ -51,11 +51,11 @@ def assume_nodes(facts: Facts) -> Facts:
     """
     if facts["local_size"].value == facts["size"].value:
         source = facts["local_size"].source if facts["local_size"].is_assumed else ALL_LOCAL
-        found = {"node_rank": Fact(0, source), "num_nodes": Fact(1, source)}
+        nodes = {"node_rank": Fact(0, source), "num_nodes": Fact(1, source)}
     else:
         node_rank, num_nodes = _even_nodes(facts)
-        found = {"node_rank": Fact(node_rank, EVEN), "num_nodes": Fact(num_nodes, EVEN)}
-    return {**found, **facts}
+        nodes = {"node_rank": Fact(node_rank, EVEN), "num_nodes": Fact(num_nodes, EVEN)}
+    return {**nodes, **facts}
 
 
 def _even_nodes(facts: Facts) -> tuple[int, int]:

@@ -28,12 +28,9 @@ class Evidence:
 
 
 def detect_topology(env: Env) -> Topology:
-    """The topology that the variables in `env` (the caller passes `os.environ`) describe.
-
-    Raises:
-        UsageError: evidence of a launcher that lacks rank or size, is no number, or contradicts itself, or of other
-            processes that cannot be joined. Never does an incomplete set of variables become "rank 0 of 1".
-    """
+    """The topology that the variables in `env` (the caller passes `os.environ`) describe. Raises UsageError: evidence
+    of a launcher that lacks rank or size, is not a number, or contradicts itself, or of other processes that cannot be
+    joined. Never does an incomplete set of variables become "rank 0 of 1"."""
     reader = _deciding(env)
     return reader.read(env) if reader else Topology.single()
 

@@ -24,7 +24,6 @@ class Fact:
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it is only a guess."""
         return self.source.startswith(ASSUMED)
 
 
@@ -32,7 +31,7 @@ Facts = Mapping[str, Fact]
 
 
 def read_table(table: Table, env: Env) -> Facts:
-    """The facts whose variables are set; raises UsageError for one that is no whole number."""
+    """The facts whose variables are set; raises UsageError for one that is not a whole number."""
     facts = {}
     for name, variables in table.items():
         variable = next((v for v in variables if v in env), None)

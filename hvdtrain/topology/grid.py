@@ -7,12 +7,7 @@ from hvdtrain.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Of one worker.
-
-    Attributes:
-        topology: this worker among all.
-        stages: workers of a replica; 1: each worker has a whole model.
-    """
+    """A worker among all, of which `stages` form a replica; 1: each worker has a whole model."""
 
     topology: Topology
     stages: int = 1
@@ -32,7 +27,6 @@ class Grid:
 
     @property
     def is_last(self) -> bool:
-        """Whether this worker has the last stage, which computes the loss."""
         return self.stage == self.stages - 1
 
     @property

@@ -2,7 +2,10 @@
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
+
+LAUNCHER_VARIABLE: Final = "HVDTRAIN_LAUNCHER"
+"""Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
 
 RESTART_CAUSE_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSE"
 """Why the launcher has started the job again; not set at first."""
@@ -38,3 +41,20 @@ def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:
 def matches(name: str, patterns: Sequence[str]) -> bool:
     """Whether a variable's name matches one of `patterns`."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class AskedSize(NamedTuple):
+    """Attributes: `workers`: the job was asked for; `most`: it may have, as hosts come."""
+
+    workers: int
+    most: int
+
+
+def asked_size(environ: Mapping[str, str], size: int) -> AskedSize:
+    """As the launcher says; where it says nothing, both are `size`, the number of workers that there are."""
+
+    def number(name: str) -> int:
+        text = environ.get(name, "") if LAUNCHER_VARIABLE in environ else ""
+        return int(text) if text.isascii() and text.isdigit() and int(text) else size
+
+    return AskedSize(number(ASKED_SIZE_VARIABLE), number(MOST_SIZE_VARIABLE))

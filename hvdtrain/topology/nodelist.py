@@ -28,14 +28,8 @@ _COUNT = re.compile(r"(\d{1,9})(?:\(x(\d{1,9})\))?", re.ASCII)
 
 
 def expand_node_list(text: str, variable: str = "the node list") -> tuple[str, ...]:
-    """Node names in the order written; leading zeros are kept: `n[08-10]` → n08, n09, n10.
-
-    Args:
-        variable: where it comes from, for the message.
-
-    Raises:
-        UsageError: not a node list, or one of more than LIMIT nodes.
-    """
+    """Node names in the order written; leading zeros are kept: `n[08-10]` → n08, n09, n10. Raises UsageError, which
+    names `variable`: not a node list, or one of more than LIMIT nodes."""
     names: list[str] = []
     for item in _COMMA.split(text):
         if _NAME.fullmatch(item) is None:
@@ -65,14 +59,7 @@ def _expand_ranges(ranges: str, text: str, variable: str) -> list[str]:
 
 
 def expand_tasks_per_node(text: str, variable: str = "the list of tasks per node") -> tuple[int, ...]:
-    """Tasks of each node in node order: `4(x2),3` → 4, 4, 3.
-
-    Args:
-        variable: where it comes from, for the message.
-
-    Raises:
-        UsageError: not such a list, or one of more than LIMIT nodes.
-    """
+    """Tasks of each node in node order: `4(x2),3` → 4, 4, 3. Errors as `expand_node_list`."""
     counts: list[int] = []
     for item in text.split(","):
         match = _COUNT.fullmatch(item)

@@ -49,7 +49,6 @@ class Reader:
     named_by: str = ""
 
     def seen(self, env: Env) -> dict[str, str]:
-        """The platform's variables that are set."""
         names = [variable for variables in self.table.values() for variable in variables]
         return {name: env[name] for name in (*names, *self.context) if name in env}
 
@@ -72,10 +71,10 @@ class Reader:
 
     def _require(self, name: str, facts: Facts, env: Env) -> None:
         if name not in facts:
-            found = ", ".join(f"{variable}={value}" for variable, value in self.seen(env).items())
+            seen = ", ".join(f"{variable}={value}" for variable, value in self.seen(env).items())
             missing = " or ".join(self.table[name])
             raise UsageError(
-                f"{self.platform} variables are set ({found}), but not {missing}.",
+                f"{self.platform} variables are set ({seen}), but not {missing}.",
                 f"Without its {name} this process would assume that it is the only one.",
                 f"set {missing}, or unset the others if {self.platform} did not start this process.",
             )

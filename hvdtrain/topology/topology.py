@@ -12,7 +12,7 @@ FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One worker among the others.
+    """One worker among the others. Raises ValueError: the numbers contradict each other.
 
     Attributes:
         rank, size: this worker's number, from 0, among all `size` workers.
@@ -21,9 +21,6 @@ class Topology:
         hosts: names of the nodes, where the launcher says them.
         launcher: "horovodrun", "hvdtrain launch", "mpirun", "pmi", "jsrun", "torchrun", "slurm" or "single".
         source: for each fact what decided it: `VARIABLE=value`, `derived: …` or `assumed: …`.
-
-    Raises:
-        ValueError: the numbers contradict each other.
     """
 
     rank: int
@@ -47,7 +44,6 @@ class Topology:
 
     @classmethod
     def single(cls) -> Self:
-        """One process without a launcher."""
         return cls(0, 1, 0, 1, source=dict.fromkeys(FACTS, "default: no launcher's variables were found"))
 
     @property
@@ -57,7 +53,6 @@ class Topology:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether there are others."""
         return self.size > 1
 
     def disagreement(self, rank: int, size: int, local_rank: int, local_size: int) -> str | None:

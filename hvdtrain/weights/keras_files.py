@@ -37,8 +37,7 @@ _VARIABLES: Final = {
 def opened(path: Path) -> Iterator[Any]:
     """The h5py.File of a .weights.h5, .h5 or .keras file.
 
-    Raises:
-        UsageError: h5py is not installed, or the file is damaged.
+    Raises `UsageError`: h5py is not installed, or the file is damaged.
     """
     try:
         import h5py
@@ -63,26 +62,24 @@ def datasets(file: Any, path: Path) -> dict[str, Any]:
     """Every dataset with weights, by its place in `file`; values are not read yet.
 
     Raises:
-        UsageError: one is no plain array of numbers in this very file. HDF5 can refer to other files, and can describe
+        UsageError: one is not a plain array of numbers in this very file. HDF5 can refer to other files, and describe
             arrays of any size in some bytes.
     """
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name, item in _walk(file, path):
         if not _NO_WEIGHTS.search(name):
-            found[name.replace(_FIRST_NAME, "layers/", 1)] = item
-    return found
+            plain[name.replace(_FIRST_NAME, "layers/", 1)] = item
+    return plain
 
 
 def is_of_keras_3(file: Any) -> bool:
-    """Whether `file` has the layout of Keras 3."""
     return "layer_names" not in file.attrs and "model_weights" not in file
 
 
 def read_keras(path: Path) -> Arrays:
     """Arrays by the paths of Keras variables, such as "conv1/kernel".
 
-    Raises:
-        UsageError: the file is damaged, or has layers for which this is unknown without Keras.
+    Raises `UsageError`: the file is damaged, or has layers for which this is unknown without Keras.
     """
     with opened(path) as file:
         return _of_keras_3(file, path) if is_of_keras_3(file) else read_old(file, path)
@@ -138,7 +135,7 @@ def _walk(group: Any, path: Path, prefix: str = "") -> Iterator[tuple[str, Any]]
         elif isinstance(item, h5py.Dataset) and _is_plain(item):
             yield f"{prefix}{name}", item
         else:
-            raise _damaged(path, f"{prefix}{name} is no plain array of numbers in this file")
+            raise _damaged(path, f"{prefix}{name} is not a plain array of numbers in this file")
 
 
 def _is_plain(item: Any) -> bool:

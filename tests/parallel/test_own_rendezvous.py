@@ -14,7 +14,7 @@ from support.processes import Spawned, free_port, run_command
 from support.runs import result_of
 from support.warm.interpreters import with_interpreter
 
-from hvdtrain.horovod_wheel.site_files import write_start_up
+from hvdtrain.horovod_wheel.environment import write_start_up
 
 DEADLINE_S = 180.0
 SHORT = ["--max-steps", "3", "--warmup-epochs", "0"]

@@ -33,7 +33,7 @@ def checkpoint_activations(model: Any) -> int:
     paths and what is saved stay. Outside of training nothing changes.
 
     Raises:
-        UsageError: the model is no graph of layers, cannot be cut, or holds layers that a repetition would not suit.
+        UsageError: the model is not a graph of layers, cannot be cut, or holds layers that a repetition would not suit.
     """
     graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
     if not isinstance(graph, Functional) or type(graph).call is not Functional.call:
@@ -62,7 +62,6 @@ def _segments(model: Any, graph: Any, plan: Sequence["Cut"]) -> list["_Segment"]
 def _call(
     whole: Any, segments: Sequence["_Segment"], inputs: Any, training: bool = False, mask: Any = None, **options: Any
 ) -> Any:
-    """Replaces the model's own call()."""
     if not training or mask is not None or options:
         return whole(inputs, training=training, mask=mask, **options)
     for segment in segments:
@@ -71,14 +70,6 @@ def _call(
 
 
 class _Segment:
-    """Part of a model, in training.
-
-    Args:
-        model: the whole.
-        part: shares its layers with the model.
-        repeated: whether to keep no activations.
-    """
-
     def __init__(self, model: Any, part: keras.Model, repeated: bool) -> None:
         self._model, self._part = model, part
         self._repeated = repeated
@@ -132,8 +123,8 @@ def _computed_twice(compute: Any) -> Any:
                     tape.watch(to)
                     outputs, losses, _ = compute(again[0], again[1:])
             of = [outputs, *losses]
-            found = iter(tape.gradient(of, to, list(gradients[: len(of)]), tf.UnconnectedGradients.ZERO))
-            return [next(found) if tensor.dtype.is_floating else None for tensor in again]
+            computed_gradients = iter(tape.gradient(of, to, list(gradients[: len(of)]), tf.UnconnectedGradients.ZERO))
+            return [next(computed_gradients) if tensor.dtype.is_floating else None for tensor in again]
 
         return computed, backward
 
@@ -155,19 +146,12 @@ def _cannot(model: Any, conflict: str) -> UsageError:
 
 @dataclass(frozen=True)
 class Cut:
-    """A place through which one tensor only leads.
+    """A place through which one tensor only leads."""
 
-    Attributes:
-        tensor: the KerasTensor.
-        nbytes: of one sample of it.
-        before: bytes of one sample of all activations up to and with it.
-        nodes: layers and operations up to it.
-    """
-
-    tensor: Any
-    nbytes: int
-    before: int
-    nodes: int
+    tensor: Any  # the KerasTensor
+    nbytes: int  # of one sample of it
+    before: int  # bytes of one sample of all activations up to and with it
+    nodes: int  # layers and operations up to it
 
 
 def possible_cuts(model: Any) -> list[Cut]:
@@ -204,7 +188,6 @@ def _kept_bytes(plan: Sequence[Cut]) -> int:
 
 
 def _segment_bytes(plan: Sequence[Cut]) -> list[int]:
-    """Bytes inside each."""
     starts = [0, *(cut.before for cut in plan[:-1])]
     return [cut.before - start for cut, start in zip(plan, starts, strict=True)]
 
@@ -214,8 +197,8 @@ def _cheapest(cuts: Sequence[Cut], bound: float) -> list[Cut] | None:
     costs, previous = [0.0], [-1]  # of ending a segment at the start, at cut 0, at cut 1, …
     starts = [0, *(cut.before for cut in cuts)]
     for cut in cuts:
-        found = [(costs[i], i) for i in range(len(costs)) if cut.before - starts[i] <= bound]
-        cost, place = min(found, default=(math.inf, 0))
+        reachable = [(costs[i], i) for i in range(len(costs)) if cut.before - starts[i] <= bound]
+        cost, place = min(reachable, default=(math.inf, 0))
         costs.append(cost + cut.nbytes)
         previous.append(place)
     if math.isinf(costs[-1]):

@@ -24,8 +24,7 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
 
     Must run before TensorFlow's first operation, and Horovod's first collective is one.
 
-    Raises:
-        UsageError: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
+    Raises `UsageError`: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
     """
     keras.backend.clear_session()  # a second training in one process calls its layers as the first did
     _pin_gpu(local_rank, local_size)
@@ -40,12 +39,12 @@ def device_kind() -> str:
 
 def _pin_gpu(local_rank: int, local_size: int) -> None:
     gpus = tf.config.list_physical_devices("GPU")
-    own = gpu_of_worker(len(gpus), local_rank, local_size)
-    if own is None:
+    gpu = gpu_of_worker(len(gpus), local_rank, local_size)
+    if gpu is None:
         return
     try:
-        tf.config.set_visible_devices(gpus[own], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[own], True)
+        tf.config.set_visible_devices(gpus[gpu], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[gpu], True)
     except RuntimeError as error:
         raise UsageError(
             "TensorFlow has already taken the GPUs of this machine.",
@@ -74,8 +73,7 @@ def apply_settings(precision: Precision, deterministic: bool) -> None:
 
     float32 means float32 unless tf32 is asked for: TensorFlow uses TF32 by default.
 
-    Raises:
-        UsageError: the device cannot compute in `precision`.
+    Raises `UsageError`: the device cannot compute in `precision`.
     """
     if precision == "tf32":
         _require_tf32()

@@ -20,12 +20,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
 
 
 class UserChanges:
-    """Compares a model and its optimizer with what they were when the adapter was opened.
-
-    Args:
-        model: built.
-        optimizer: whose learning rate each step sets.
-    """
+    """Compares a model and its optimizer with what they were when the adapter was opened."""
 
     def __init__(self, model: Any, optimizer: Any) -> None:
         self._model, self._optimizer = model, optimizer
@@ -40,8 +35,7 @@ class UserChanges:
         Args:
             learning_rate: as the last step has set it; None: there was no step yet.
 
-        Raises:
-            HvdtrainError: something has changed that must not.
+        Raises `HvdtrainError`: something has changed that must not.
         """
         self._settings.require_unchanged()
         now = {id(variable): variable for variable in self._model.weights}

@@ -28,8 +28,7 @@ def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
         compiled: the model is to be compiled, too. What decides on the repetition cannot be part of a compiled graph,
             so that each block is compiled by itself.
 
-    Raises:
-        UsageError: the model has fewer than two such blocks.
+    Raises `UsageError`: the model has fewer than two such blocks.
     """
     blocks = list(_blocks(model))
     if len(blocks) < 2:
@@ -119,8 +118,8 @@ def _buffers_replaced(before: _Buffers) -> Iterator[None]:
     try:
         yield
     finally:
-        for (part, name, _), own in zip(before, kept, strict=True):
-            part._buffers[name] = own
+        for (part, name, _), trained in zip(before, kept, strict=True):
+            part._buffers[name] = trained
 
 
 class _Repetition(ExitStack):

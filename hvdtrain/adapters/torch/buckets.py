@@ -13,21 +13,14 @@ from torch import nn
 
 from hvdtrain import activity
 from hvdtrain.adapters.sync_state import in_buckets
-from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
-from hvdtrain.adapters.torch.usage_marks import UsageMarks
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, UsageMarks
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
 
 
 class Bucket(ABC):
-    """Gradients of some parameters, and the reduction of them that is under way.
-
-    Args:
-        bucket: what the hook is told of it.
-        parameters: whose gradients are in it.
-        hook: reduces them.
-    """
+    """Gradients of some parameters, and the reduction of them that is under way."""
 
     def __init__(self, bucket: GradBucket, parameters: Sequence[nn.Parameter], hook: CommHook) -> None:
         self.name, self.parameters = bucket.name, parameters
@@ -42,7 +35,6 @@ class Bucket(ABC):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the reduction has."""
         return self._reduction is not None
 
     @abstractmethod
@@ -62,7 +54,6 @@ class Bucket(ABC):
         return not self._missing
 
     def start(self) -> None:
-        """Begin the reduction."""
         self._reduction = self._begin()
         self._handle = next(self._reduction)
 
@@ -89,15 +80,13 @@ class Bucket(ABC):
             self.parameters[number].grad = None
 
     def reduce(self, wait: Callable[[Handle], object]) -> None:
-        """Wait for all messages."""
         while not self.is_reduced(wait):
             pass
 
     def _drop(self) -> None:  # noqa: B027
-        """Give the memory of gradients free, where they are not in a buffer."""
+        """Free the memory of gradients that are not in a buffer."""
 
     def clear(self) -> None:
-        """Forget the gradients."""
         # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
         # itself: at most half of the memory traffic of zeros that are written, read and added to.
         self._reduction, self._is_reduced = None, False
@@ -215,10 +204,7 @@ def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
-    Args:
-        trainable: in the model's order.
-        cap: bytes of the largest group of several parameters.
-        hook: reduces them.
+    Args: `cap`: bytes of the largest group of several parameters.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),

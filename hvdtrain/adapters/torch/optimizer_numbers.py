@@ -37,8 +37,7 @@ _log = logging.getLogger("hvdtrain.run")
 def remember_start(optimizer: torch.optim.Optimizer) -> None:
     """What the optimizer keeps from now on counts as changed if it differs from this.
 
-    Raises:
-        UsageError: it keeps something whose state cannot be saved.
+    Raises `UsageError`: it keeps something whose state cannot be saved.
     """
     _at_start[optimizer] = dict(_texts(optimizer, warns=True))
 
@@ -46,8 +45,7 @@ def remember_start(optimizer: torch.optim.Optimizer) -> None:
 def read_numbers(optimizer: torch.optim.Optimizer) -> State:
     """What has changed since `remember_start`; nothing if it was not called.
 
-    Raises:
-        UsageError: as `remember_start`.
+    Raises `UsageError`: as `remember_start`.
     """
     start = _at_start.get(optimizer)
     if start is None:
@@ -60,8 +58,7 @@ def read_numbers(optimizer: torch.optim.Optimizer) -> State:
 def load_numbers(optimizer: torch.optim.Optimizer, state: State) -> None:
     """Put back what `read_numbers` returned; what it did not return becomes what it was at the start.
 
-    Raises:
-        UsageError: the optimizer has fewer groups than the one whose numbers were saved.
+    Raises `UsageError`: the optimizer has fewer groups than the one whose numbers were saved.
     """
     start = _at_start.get(optimizer)
     if start is None:
@@ -91,8 +88,8 @@ def _attributes_of_torch() -> frozenset[str]:
 def _values(optimizer: torch.optim.Optimizer) -> Iterator[tuple[_Place, Any]]:
     for index, group in enumerate(optimizer.param_groups):
         yield from ((("group", index, key), value) for key, value in group.items() if key not in ("params", "lr"))
-    own = ((key, value) for key, value in vars(optimizer).items() if key not in _attributes_of_torch())
-    yield from ((("attribute", key), value) for key, value in own)
+    attributes = ((key, value) for key, value in vars(optimizer).items() if key not in _attributes_of_torch())
+    yield from ((("attribute", key), value) for key, value in attributes)
     named = ((key, value) for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor))
     yield from ((("state", key), value) for key, value in named)  # type: ignore[misc]  # torch says that keys are tensors
 
@@ -113,7 +110,7 @@ def _keeper(optimizer: torch.optim.Optimizer, place: _Place) -> dict[Any, Any]:
 
 
 def _texts(optimizer: torch.optim.Optimizer, warns: bool = False) -> Iterator[tuple[_Place, NDArray[Any]]]:
-    """Of each value that can be saved its text; others are no state, are refused, or at the start warned of."""
+    """The text of each value that can be saved; others are not state, are refused, or are warned of at the start."""
     for place, value in _values(optimizer):
         try:
             yield place, to_text(value, _array)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.state_partitions import pieces_of
-from hvdtrain.adapters.torch.usage_marks import is_mark
+from hvdtrain.adapters.torch.comm_hooks import is_mark
 from hvdtrain.errors import UsageError
 
 Members = Sequence[tuple[str, nn.Parameter]]
@@ -15,31 +15,19 @@ Members = Sequence[tuple[str, nn.Parameter]]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The part of a parameter that a rank updates.
-
-    Attributes:
-        name: of the parameter.
-        parameter: as the model has it.
-        weights: [end - start] in the parameter's own memory; its gradient is this rank's part of the sum.
-        start: its first number, in the order of the parameter's memory.
-        end: behind its last one.
-    """
+    """The part of a parameter that a rank updates."""
 
     name: str
-    parameter: nn.Parameter
-    weights: nn.Parameter
-    start: int
-    end: int
+    parameter: nn.Parameter  # as the model has it
+    weights: nn.Parameter  # [end - start] in the parameter's own memory; its gradient is this rank's part of the sum
+    start: int  # its first number, in the order of the parameter's memory
+    end: int  # behind its last one
 
 
 class Shard:
     """A rank's part of a bucket: the numbers that Horovod's reducescatter gives to it.
 
-    Args:
-        name: of the bucket.
-        members: names and parameters in the bucket, consecutive in it, each in the order of its memory.
-        rank: whose part.
-        size: ranks.
+    Args: `members`: names and parameters in the bucket, consecutive in it, each in the order of its memory.
     """
 
     def __init__(self, name: str, members: Members, rank: int, size: int) -> None:
@@ -56,7 +44,7 @@ class Shard:
 
         Args:
             missing: members, by their numbers, of which this rank had no gradient: nothing is added for those of which
-                no rank had one, whose sums are marked (`usage_marks`).
+                no rank had one, whose sums are marked (`UsageMarks`).
         """
         names = {self.members[number][0] for number in missing}
         for piece, part in zip(self.pieces, torch.split(summed, self._lengths), strict=True):
@@ -68,7 +56,6 @@ class Shard:
                 piece.weights.grad.add_(part)
 
     def clear_gradients(self) -> None:
-        """Forget them."""
         for piece in self.pieces:
             piece.weights.grad = None
 
@@ -86,11 +73,7 @@ class Shard:
 
 
 def in_memory_order(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """A parameter's numbers, [numel], where they are.
-
-    Raises:
-        UsageError: there are gaps between them.
-    """
+    """A parameter's numbers, [numel], where they are. Raises `UsageError`: there are gaps between them."""
     last = sum((count - 1) * stride for count, stride in zip(parameter.shape, parameter.stride(), strict=True))
     if parameter.numel() and parameter.numel() != last + 1:
         raise UsageError(

@@ -7,34 +7,26 @@ from typing import Any
 import torch
 
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
-from hvdtrain.adapters.torch.host_copies import to_array
-from hvdtrain.adapters.torch.tensor_arrays import to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
 from hvdtrain.algorithms import powersgd_rule
 
 
 @dataclass
 class _Matrix:
-    """One parameter that is sent as factors.
+    """One parameter that is sent as factors."""
 
-    Attributes:
-        gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket.
-        shape: (n, m) of both as matrices.
-        factor, first_factor: [m, r].
-    """
-
+    # gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket
     gradient: torch.Tensor
     error: torch.Tensor
-    shape: tuple[int, int]
-    factor: torch.Tensor
+    shape: tuple[int, int]  # (n, m) of both as matrices
+    factor: torch.Tensor  # [m, r]
     first_factor: torch.Tensor
 
 
 class PowerSgd(powersgd_rule.Memory, CommHook):
-    """A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
+    """A reduction has two messages: the left factors together with all that is not a matrix, and the right factors.
 
     Args:
-        start_sum: an allreduce of float32.
-        size: number of ranks.
         rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         names: of all trained parameters, in the model's order.
         total: the result is the sum of the ranks' mean gradients instead of their mean.
@@ -52,10 +44,12 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         # Matrices are orthogonalized in 32 bits or 64 only.
-        own = {n: self._matrix(n, view) for n, view in bucket.views if view.element_size() >= 4 and self._pays(view)}
-        self._own.update(own)
-        rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in own]
-        return lambda: self._reduction(bucket.name, list(own.values()), rest)
+        factored = {
+            n: self._matrix(n, view) for n, view in bucket.views if view.element_size() >= 4 and self._pays(view)
+        }
+        self._own.update(factored)
+        rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in factored]
+        return lambda: self._reduction(bucket.name, list(factored.values()), rest)
 
     def _pays(self, view: torch.Tensor) -> bool:
         return powersgd_rule.pays(*powersgd_rule.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)
@@ -71,8 +65,8 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
         errors = [_as_matrix(m.error, m.shape) for m in matrices]
         update = powersgd_rule.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
         means = yield from self._mean(update.first_message() + rest, f"{name}.left")
-        for own, mean in zip(rest, means[len(matrices) :], strict=True):
-            torch.mul(mean, self._factor, out=own)
+        for whole, mean in zip(rest, means[len(matrices) :], strict=True):
+            torch.mul(mean, self._factor, out=whole)
         if not matrices:
             return
         second = update.second_message(means[: len(matrices)])
@@ -112,13 +106,8 @@ def _as_matrix(view: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     return view.as_strided(shape, (shape[1], 1))
 
 
-def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    columns: torch.Tensor = torch.linalg.qr(matrix).Q
-    return columns
-
-
-def _revived(factor: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    return torch.where((factor == 0).all(dim=0), first, factor)
-
-
-_OPERATIONS = powersgd_rule.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(
+    transposed=torch.t,
+    orthonormal=lambda matrix: torch.linalg.qr(matrix).Q,
+    revived=lambda factor, first: torch.where((factor == 0).all(dim=0), first, factor),
+)

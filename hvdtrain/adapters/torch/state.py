@@ -8,15 +8,18 @@ import torch
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, is_text, to_text
-from hvdtrain.adapters.torch.host_copies import host_copies, to_array
 from hvdtrain.adapters.torch.optimizer_numbers import read_numbers, remember_start
 from hvdtrain.adapters.torch.optimizer_slots import Trained, load_optimizer, slots_of
-from hvdtrain.adapters.torch.state_checks import (
-    require_savable_model,
-    require_usable_optimizer,
-    warn_of_unsaved,
+from hvdtrain.adapters.torch.state_checks import require_savable_model, require_usable_optimizer, warn_of_unsaved
+from hvdtrain.adapters.torch.tensor_arrays import (
+    host_copies,
+    known_to_numpy,
+    tensor_of,
+    to_array,
+    to_tensor,
+    view_of,
+    view_of_tensor,
 )
-from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, tensor_of, to_tensor, view_of, view_of_tensor
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
 
@@ -34,8 +37,7 @@ def read_state(
     Args:
         earlier: a copy that nobody needs any more: its memory is used again.
 
-    Raises:
-        UsageError: the optimizer or a module keeps something that cannot be saved.
+    Raises `UsageError`: the optimizer or a module keeps something that cannot be saved.
     """
     warn_of_unsaved(model)
     with host_copies(next(model.parameters(), torch.empty(0)).device) as copy:
@@ -68,7 +70,6 @@ def _weights(model: torch.nn.Module, to_host: ToHost) -> State:
 
 
 def _extra_text(name: str, value: object) -> NDArray[Any]:
-    """Of what a module's get_extra_state() returned."""
     try:
         return to_text(value, view_of_tensor)
     except NotPlainError as error:
@@ -92,8 +93,7 @@ def load_state(
     Args:
         trained: of each parameter by its name what the optimizer trains; None: the parameters.
 
-    Raises:
-        UsageError: names or shapes are not this model's.
+    Raises `UsageError`: names or shapes are not this model's.
     """
     if trained is None:
         trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}
@@ -142,11 +142,10 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
-    """Put back what `drifting_buffers` returned; other arrays are ignored."""
-    own = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
+    known = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
     for name, array in buffers.items():
-        if name in own:
-            own[name].copy_(to_tensor(array))
+        if name in known:
+            known[name].copy_(to_tensor(array))
         elif name.startswith("model/") and name.endswith(_EXTRA):
             path = name.removeprefix("model/").removesuffix(_EXTRA).removesuffix(".")
             value = from_text(array, to_tensor) if is_text(array) else to_tensor(array)
@@ -163,11 +162,11 @@ def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimi
         if not isinstance(value, torch.Tensor):
             _extra_text(name, value)
     require_usable_optimizer(optimizer)
-    own = {id(parameter) for parameter in model.parameters()}
-    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
     if foreign:
         raise UsageError(
-            f"The optimizer trains {len(foreign)} tensor(s) that are no part of the model, "
+            f"The optimizer trains {len(foreign)} tensor(s) that are not part of the model, "
             f"the first of shape {tuple(foreign[0].shape)}.",
             "They would be neither summed over workers nor saved.",
             "make them parameters of the module that build_model() returns.",

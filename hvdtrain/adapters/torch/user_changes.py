@@ -25,7 +25,6 @@ class UserChanges:
     """Compares a model and its optimizer with what they were, and knows which layers were frozen.
 
     Args:
-        model: on its device.
         optimizer: as it is trained: with shards, of this rank's pieces.
         fixed_by: the option because of which no further parameters can be trained; "" if there is none.
         in_place: the memory of the weights must stay where it is.
@@ -48,8 +47,7 @@ class UserChanges:
         Args:
             learning_rates: of each group, as the last step has set them; None: there was no step yet.
 
-        Raises:
-            HvdtrainError: something has changed that must not.
+        Raises `HvdtrainError`: something has changed that must not.
         """
         self._settings.require_unchanged()
         self._require_same_model()

@@ -75,12 +75,8 @@ OPTIONS: Final = (
 
 
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
-    """Run the job and wait for its end, or print the request.
-
-    Raises:
-        UsageError: a job that cannot be, or boto3 is missing.
-        HvdtrainError: the job failed, or AWS refused it.
-    """
+    """Run the job and wait for its end, or print the request. Raises UsageError: a job that cannot be, or boto3 is
+    missing; HvdtrainError: the job failed, or AWS refused it."""
     estimator = Estimator(profile=options.profile, check_flags=require_trains, **_arguments(options, command))
     inputs = _inputs(options)
     if options.dry_run:
@@ -93,9 +89,9 @@ def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
 
 
 def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[str, Any]:
-    given = {name: value for name, value in vars(options).items() if name not in _OWN}
-    given |= {name: dict(_pair(text, option) for text in given[name]) for name, option in _PAIRS.items()}
-    given |= {name: tuple(given[name]) for name in ("subnets", "security_group_ids")}
+    arguments = {name: value for name, value in vars(options).items() if name not in _OWN}
+    arguments |= {name: dict(_pair(text, option) for text in arguments[name]) for name, option in _PAIRS.items()}
+    arguments |= {name: tuple(arguments[name]) for name in ("subnets", "security_group_ids")}
     words = command[1:] if command[0] == "train" else command
     if not command[0].startswith("-") and command[0] != "train":
         raise UsageError(
@@ -104,24 +100,24 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
     hyperparameters = hyperparameters_of(words)
     if options.entry_point is None:
         # Refuse here what every worker would refuse after the machines have come. A config file may name the task.
-        given["task"] = require_trains(checkable_options(hyperparameters, options.source_dir)).task
+        arguments["task"] = require_trains(checkable_options(hyperparameters, options.source_dir)).task
         hyperparameters.pop("task", None)
-    return {**given, "hyperparameters": hyperparameters}
+    return {**arguments, "hyperparameters": hyperparameters}
 
 
 def _inputs(options: argparse.Namespace) -> dict[str, Input]:
-    found: dict[str, Input] = {}
+    inputs: dict[str, Input] = {}
     if options.pipe_plan is not None:
-        found[DEFAULT_CHANNEL] = PipePlanInput(options.pipe_plan, options.shuffle_seed)
+        inputs[DEFAULT_CHANNEL] = PipePlanInput(options.pipe_plan, options.shuffle_seed)
     for name, uri in (_pair(text, "--channel") for text in options.channel):
-        if name in found:
+        if name in inputs:
             raise UsageError(
                 f"There are two channels {name}.",
                 "The training data come from one place." if options.pipe_plan else "Each has one place.",
                 "leave one out.",
             )
-        found[name] = TrainingInput(uri, shuffle_seed=options.shuffle_seed if name == DEFAULT_CHANNEL else None)
-    return found
+        inputs[name] = TrainingInput(uri, shuffle_seed=options.shuffle_seed if name == DEFAULT_CHANNEL else None)
+    return inputs
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

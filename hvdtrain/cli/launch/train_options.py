@@ -38,7 +38,6 @@ def _trains_nothing(option: str) -> UsageError:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Check `argv`; the error is printed to stderr."""
     try:
         require_trains(argv)
     except UsageError as error:

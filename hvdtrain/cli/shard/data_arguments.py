@@ -27,12 +27,7 @@ class Parser(CommandParser):
     """Of `hvdtrain shard COMMAND`."""
 
     def __init__(self, command: str, description: str) -> None:
-        super().__init__(
-            f"hvdtrain shard {command}",
-            "Nothing was done.",
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        super().__init__(f"hvdtrain shard {command}", "Nothing was done.", description=description)
 
     def add_data_arguments(self) -> None:
         """SRC..., --format, --option, --on-corrupt."""
@@ -45,8 +40,8 @@ class Parser(CommandParser):
 
 def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
     """Names and values of an option that was given several times; UsageError unless each is NAME=VALUE."""
-    found = [text.partition(sign) for text in texts]
-    for name, equals, value in found:
+    parts = [text.partition(sign) for text in texts]
+    for name, equals, value in parts:
         if not (name and equals):
             text = f"{name}{equals}{value}"
             raise UsageError(
@@ -54,7 +49,7 @@ def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
                 f"It is a name, then {sign!r}, then a value.",
                 f"write {option} NAME{sign}VALUE.",
             )
-    return {name: value for name, _, value in found}
+    return {name: value for name, _, value in parts}
 
 
 def record_format(options: argparse.Namespace) -> RecordFormat | None:

@@ -28,17 +28,11 @@ _FLAG = "--host-discovery-script"
 
 
 class HostDiscovery:
-    """Runs the script in a thread, until its block ends.
+    """Runs the script in a thread until its block ends; `hosts` is what it said last, or `first`, where it was asked
+    before.
 
-    Args:
-        notify: called in that thread after each change of `hosts`, and each complaint.
-        first: the script's first answer, where it was asked already.
-
-    Attributes:
-        hosts: what the script said last.
-
-    Raises:
-        UsageError: the script's first answer cannot be had.
+    `notify` is called in that thread after each change and each complaint. Raises UsageError: the first answer cannot
+    be had.
     """
 
     def __init__(self, script: str, notify: Callable[[], None], first: tuple[Host, ...] | None = None) -> None:
@@ -87,11 +81,8 @@ class HostDiscovery:
 
 
 def discovered(script: str, ended: threading.Event | None = None) -> tuple[Host, ...]:
-    """The hosts that the script names now. Once `ended` is set, the script is ended, which is an error, too.
-
-    Raises:
-        UsageError: it cannot be run, fails, takes more than a minute, or prints something else than hosts.
-    """
+    """The hosts that the script names now. Once `ended` is set, the script is ended, which is an error, too. Raises
+    UsageError: it cannot be run, fails, takes more than a minute, or prints something else than hosts."""
     try:
         code, said, complained = _output_of(script, ended or threading.Event())
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:

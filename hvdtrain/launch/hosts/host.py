@@ -16,7 +16,7 @@ MAX_SLOTS = 65_536
 MAX_NAME = 253
 """Characters of a host name: RFC 1123, section 2.1."""
 
-# Underscores are no part of RFC 1123, but machines are called so, and they harm nobody.
+# Underscores are not part of RFC 1123, but machines are called so, and they harm nobody.
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*")
 _ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 _LIKE_IPV4 = re.compile(r"[0-9.]+")
@@ -25,16 +25,8 @@ _BRACKETED = re.compile(r"\[([^\[\]]*)\](?::(.*))?")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A machine and how many workers it may run.
-
-    Args:
-        name: host name, IPv4 or IPv6 address (without brackets).
-        slots: 1 or more.
-        devices: the GPUs that local ranks 0, 1, … use, by number, where something states them; else empty.
-
-    Raises:
-        UsageError: a name that is none, or no slots.
-    """
+    """A machine: its name or address (IPv6 without brackets), how many workers it may run, and where something states
+    it, the numbers of the GPUs that local ranks 0, 1, … use. Raises UsageError: an invalid name, or no slots."""
 
     name: str
     slots: int
@@ -56,7 +48,6 @@ class Host:
 
     @property
     def is_ipv6(self) -> bool:
-        """Whether the name is an IPv6 address."""
         return ":" in self.name
 
     def __str__(self) -> str:
@@ -70,7 +61,7 @@ def require_host_name(name: str, where: str = "") -> None:
     if name.startswith("-"):
         conflict = "A name that begins with - would be read as an option of ssh or mpirun."
     elif "@" in name:
-        conflict = "Users are no part of a host's name here; ssh takes them from its own configuration."
+        conflict = "Users are not part of a host's name here; ssh takes them from its own configuration."
     else:
         conflict = "Host names have letters, digits, - and . only; addresses are IPv4 or IPv6."
     raise UsageError(
@@ -90,7 +81,6 @@ def _is_address(name: str) -> bool:
 
 
 def total_slots(hosts: Iterable[Host]) -> int:
-    """How many workers all hosts together may run."""
     return sum(host.slots for host in hosts)
 
 
@@ -100,10 +90,8 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
     A name without slots means one slot a mention, as in machine files that repeat a host for each worker. A name that
     has slots occurs once: `a:4,a:4` is more likely a typo of `a:4,b:4` than a request for eight workers on one host.
 
-    `mentions` are (name, slots or None) as written in what messages call `where`.
-
-    Raises:
-        UsageError: no hosts at all, or a host with slots that is there twice.
+    `mentions` are (name, slots or None) as written in what messages call `where`. Raises UsageError: no hosts at all,
+    or a host with slots that is there twice.
     """
     hosts: dict[str, Host] = {}
     stated: set[str] = set()
@@ -124,11 +112,8 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
 
 
 def parse_host_list(text: str, where: str = "-H") -> tuple[Host, ...]:
-    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses are in brackets: `[fe80::1]:4`.
-
-    Raises:
-        UsageError: a name or an invalid number, a host with slots that is there twice.
-    """
+    """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses are in brackets: `[fe80::1]:4`. Raises UsageError: a
+    name or an invalid number, a host with slots that is there twice."""
     return join_hosts([parse_name_and_slots(item, f"{where}: ") for item in text.split(",")], where)
 
 
@@ -190,7 +175,6 @@ class RankAssignment:
 
     @property
     def variables(self) -> dict[str, str]:
-        """HOROVOD_RANK and so on."""
         numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
         named = {f"HOROVOD_{name.upper()}": str(getattr(self, name)) for name in numbers}
         return {**named, "HOROVOD_HOSTNAME": self.host}

@@ -93,12 +93,9 @@ class _Seat:
 
 
 def read_rank_table(path: Path) -> tuple[Host, ...]:
-    """Hosts of a rank table in the order of their ranks, `devices` in the order of their local ranks.
-
-    Raises:
-        UsageError: no such file or form; ranks that are not 0 … n-1, each once; a device used twice; a table that is
-            not completed; ranks of one server that do not follow each other, which no launcher here can start.
-    """
+    """Hosts of a rank table in the order of their ranks, `devices` in the order of their local ranks. Raises
+    UsageError: no such file or form; ranks that are not 0 … n-1, each once; a device used twice; a table that is not
+    completed; ranks of one server that do not follow each other, which no launcher here can start."""
     return parse_rank_table(read_text(path, "rank table"), str(path))
 
 
@@ -107,11 +104,11 @@ def parse_rank_table(text: str, where: str = "the rank table") -> tuple[Host, ..
     try:
         table = json.loads(text)
     except json.JSONDecodeError as error:
-        raise _wrong(where, f"line {error.lineno} is no JSON: {error.msg}") from None
+        raise _wrong(where, f"line {error.lineno} is not JSON: {error.msg}") from None
     except RecursionError:
         raise _wrong(where, "its lists are nested too deeply") from None
     if not isinstance(table, dict):
-        raise _wrong(where, "it is no JSON object")
+        raise _wrong(where, "it is not a JSON object")
     if table.get("status", "completed") != "completed":
         raise UsageError(
             f"{where} has the status {table['status']!r}.",
@@ -154,7 +151,7 @@ def _seat(server: dict[str, Any], device: dict[str, Any], rank: dict[str, Any], 
 def _objects(parent: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     items = parent.get(key)
     if not isinstance(items, list) or not items or not all(isinstance(item, dict) for item in items):
-        raise _wrong(where, f"{key} is no list of objects")
+        raise _wrong(where, f"{key} is not a list of objects")
     return items
 
 

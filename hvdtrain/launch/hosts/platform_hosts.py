@@ -34,10 +34,7 @@ def platform_hosts(
 
 def hosts_from_slurm(env: Mapping[str, str]) -> tuple[Host, ...]:
     """Nodes of the allocation with the tasks of each: SLURM_TASKS_PER_NODE, else SLURM_NTASKS_PER_NODE, else one.
-
-    Raises:
-        UsageError: a list that is none, or lists of different lengths.
-    """
+    Raises UsageError: a list that is not valid, or lists of different lengths."""
     names = expand_node_list(env["SLURM_JOB_NODELIST"], "SLURM_JOB_NODELIST")
     if "SLURM_TASKS_PER_NODE" not in env:
         slots = parse_slots(env.get("SLURM_NTASKS_PER_NODE", "1"), "each node", "SLURM_NTASKS_PER_NODE: ")

@@ -79,13 +79,12 @@ def _all_processes() -> Iterator[tuple[int, Seen]]:
 
 
 def process_table() -> dict[int, Seen]:
-    """All processes that run."""
     return {process: seen for process, seen in _all_processes() if not seen.is_zombie}
 
 
-def relatives(found: Iterable[int], table: Mapping[int, Seen]) -> set[int]:
+def relatives(processes: Iterable[int], table: Mapping[int, Seen]) -> set[int]:
     """Those of `found` that run, their descendants, and the members of sessions that any of them leads."""
-    known = set(found)
+    known = set(processes)
     while more := {p for p, seen in table.items() if p not in known and known & {seen.parent, seen.session}}:
         known |= more
     return {process for process in known if process in table}
@@ -102,9 +101,7 @@ def kill_job(
     seconds: float = SWEEP_SECONDS,
 ) -> list[int]:
     """SIGKILL the job's processes, and those that they start meanwhile, until none is left; returns those that stay.
-
-    `further` finds processes of the job that show neither by the token nor by relatives with it.
-    """
+    `further` finds processes of the job that show neither by the token nor by relatives with it."""
     deadline = time.monotonic() + seconds
     while True:
         tokens = list(processes_of(token))
@@ -120,9 +117,7 @@ def kill_job(
 
 class OrphanReaper:
     """A process that kills the job `token` as soon as this one ends, however it ends. Entered before workers start.
-
-    With `adopts`, all that this process starts from now on, and orphans of it, belong to the job too.
-    """
+    With `adopts`, all that this process starts from now on, and orphans of it, belong to the job too."""
 
     def __init__(self, token: str, adopts: bool = False) -> None:
         self._token = token
@@ -135,8 +130,8 @@ class OrphanReaper:
     def __enter__(self) -> "OrphanReaper":
         if self._adopts:
             _adopt_orphans(True)
-            own = os.getpid()
-            self._spared = [process for process, seen in process_table().items() if seen.parent == own]
+            this_process = os.getpid()
+            self._spared = [process for process, seen in process_table().items() if seen.parent == this_process]
         process = self._start()
         threading.Thread(target=self._replace, args=(process,), name="hvdtrain-orphan-reaper", daemon=True).start()
         return self
@@ -219,14 +214,13 @@ def _still(remembered: Mapping[int, int], table: Mapping[int, Seen]) -> set[int]
 def _look(launcher: int, without: Collection[int], remembered: Mapping[int, int]) -> Mapping[int, int]:
     """All that descends from the launcher, or did when it was seen before; with the time when each began."""
     table = process_table()
-    found = descendants(launcher, {*without, os.getpid()}, table) | relatives(_still(remembered, table), table)
+    processes = descendants(launcher, {*without, os.getpid()}, table) | relatives(_still(remembered, table), table)
     if os.getppid() != launcher:  # it has died, and the number may be another's
         return remembered
-    return {process: table[process].began for process in found - {os.getpid()}}
+    return {process: table[process].began for process in processes - {os.getpid()}}
 
 
 def main() -> None:
-    """The reaper's work."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with the launcher, and after it
     launcher, *without = map(int, sys.argv[1:]) if len(sys.argv) > 1 else [0]

@@ -21,11 +21,7 @@ _SWEEP_SECONDS = 1.0  # others wait meanwhile; what stays is swept again with al
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What one worker is to run: its number, argv, and all of its variables.
-
-    Attributes:
-        is_elastic: whether it gets a `WorldChannel`.
-    """
+    """What one worker is to run: its number, argv, and all of its variables; whether it gets a `WorldChannel`."""
 
     rank: int
     command: Sequence[str]
@@ -53,18 +49,12 @@ class WorkerExit:
 
     @property
     def failed(self) -> bool:
-        """Whether it is a failure of its own."""
         return self.code != 0 and not self.by_us
 
 
 class Worker:
-    """A worker, started in `folder` (None: here).
-
-    Its process is the leader of a session of its own: the terminal's signals do not reach it.
-
-    Raises:
-        UsageError: the program cannot be started.
-    """
+    """A worker, started in `folder` (None: here), as the leader of a session of its own: the terminal's signals do not
+    reach it. Raises UsageError: the program cannot be started."""
 
     def __init__(self, spec: WorkerSpec, folder: str | None = None) -> None:
         self.rank = spec.rank
@@ -76,7 +66,7 @@ class Worker:
         self.channel, end = _connected_sockets() if spec.is_elastic else (None, None)
         self._lines = LineReader()
         self._mark = secrets.token_hex(16) if spec.is_elastic else None
-        own = {JOB_TOKEN_VARIABLE: with_job_token(spec.environment, self._mark)} if self._mark else {}
+        mark = {JOB_TOKEN_VARIABLE: with_job_token(spec.environment, self._mark)} if self._mark else {}
         try:
             self.process = subprocess.Popen(
                 list(spec.command),
@@ -85,7 +75,7 @@ class Worker:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env={**spec.environment, **own, FILE_VARIABLE: self._failure.place, **_variables(end)},
+                env={**spec.environment, **mark, FILE_VARIABLE: self._failure.place, **_variables(end)},
                 pass_fds=[] if end is None else [end.fileno()],
                 start_new_session=True,
             )
@@ -133,7 +123,6 @@ class Worker:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL the worker and its process group."""
         if not self._ended:
             self._killed = True
             with suppress(ProcessLookupError):
@@ -149,7 +138,6 @@ class Worker:
         return {process for process, seen in table.items() if seen.session == self.process.pid}
 
     def reap(self, out_of_memory: bool = False) -> WorkerExit:
-        """Collect the process, which has ended."""
         code = self.process.wait()
         self._ended = True
         os.close(self.pidfd)
@@ -173,9 +161,9 @@ class Worker:
 
 
 def _connected_sockets() -> tuple[socket.socket, socket.socket]:
-    own, workers = socket.socketpair()
-    own.setblocking(False)
-    return own, workers
+    launchers, workers = socket.socketpair()
+    launchers.setblocking(False)
+    return launchers, workers
 
 
 def _variables(end: socket.socket | None) -> dict[str, str]:

@@ -55,11 +55,8 @@ class WorkerGroup(Protocol):
 
 
 class LocalWorkerGroup:
-    """Children of this process, started in `folder` (None: here).
-
-    Raises:
-        UsageError: a program cannot be started; others may run, for the caller to kill by their token.
-    """
+    """Children of this process, started in `folder` (None: here). Raises UsageError: a program cannot be started;
+    others may run, for the caller to kill by their token."""
 
     def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []
@@ -185,5 +182,5 @@ def out_of_memory_kills(root: Path = Path("/")) -> int:
     /proc/vmstat. Tests give another root folder.
     """
     counters = [folder / name for folder in group_folders(root, "memory") for name in _GROUP_COUNTERS]
-    found = [_OUT_OF_MEMORY.search(read_text(path) or "") for path in (root / "proc/vmstat", *counters)]
-    return max((int(match[1]) for match in found if match), default=0)
+    counts = [_OUT_OF_MEMORY.search(read_text(path) or "") for path in (root / "proc/vmstat", *counters)]
+    return max((int(match[1]) for match in counts if match), default=0)

@@ -57,9 +57,7 @@ class Service:
     """SageMaker, S3 and CloudWatch Logs of one region.
 
     `profile` is of the AWS configuration; `kms_key` encrypts uploads. None: those of the environment and the bucket.
-
-    Raises:
-        UsageError: boto3 is not installed, or there is no such profile.
+    Raises UsageError: boto3 is not installed, or there is no such profile.
     """
 
     def __init__(self, region: str, profile: str | None = None, kms_key: str | None = None) -> None:
@@ -85,7 +83,6 @@ class Service:
             self._logs = session.client("logs", config=config)
 
     def upload(self, path: Path, uri: str) -> None:
-        """Copy a file to an s3:// URI. Errors as `explained`."""
         parts = urlsplit(uri)
         encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self._kms_key} if self._kms_key else {}
         with explained(f"Uploading {path.name} to {uri}"):
@@ -130,27 +127,23 @@ class Service:
         with explained(f"Listing the logs of {prefix}"):
             pages = self._logs.get_paginator("describe_log_streams")
             try:
-                found = pages.paginate(logGroupName=group, logStreamNamePrefix=prefix).build_full_result()
+                answer = pages.paginate(logGroupName=group, logStreamNamePrefix=prefix).build_full_result()
             except self._logs.exceptions.ResourceNotFoundException:
                 return []
-            return [str(stream["logStreamName"]) for stream in found["logStreams"]]
+            return [str(stream["logStreamName"]) for stream in answer["logStreams"]]
 
     def log_lines(self, group: str, stream: str, token: str | None) -> tuple[list[str], str]:
         """Lines of a stream from `token` on (None: its beginning), and the token of what follows."""
         begin = {"nextToken": token} if token is not None else {"startFromHead": True}
         with explained(f"Reading the log {stream}"):
-            found = self._logs.get_log_events(logGroupName=group, logStreamName=stream, **begin)
-        return [str(event["message"]) for event in found["events"]], str(found["nextForwardToken"])
+            answer = self._logs.get_log_events(logGroupName=group, logStreamName=stream, **begin)
+        return [str(event["message"]) for event in answer["events"]], str(answer["nextForwardToken"])
 
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn what boto3 raises into our errors, whose fact is "`what` failed".
-
-    Raises:
-        UsageError: no credentials or region, or a refusal that the same call would meet again.
-        HvdtrainError: any other answer, or none.
-    """
+    """Turn what boto3 raises into our errors, whose fact is "`what` failed". Raises UsageError: no credentials or
+    region, or a refusal that the same call would meet again; HvdtrainError: any other answer, or none."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -78,12 +78,7 @@ class TrainingInput:
 
 @dataclass(frozen=True)
 class PipePlanInput:
-    """The channels of a plan that `hvdtrain shard pipe-plan` wrote.
-
-    Args:
-        folder: with `plan.json` and a manifest for each channel.
-        shuffle_seed: see `TrainingInput`.
-    """
+    """The channels of a plan that `hvdtrain shard pipe-plan` wrote into a folder; `shuffle_seed` as above."""
 
     folder: str
     shuffle_seed: int | None = None

@@ -6,11 +6,8 @@ from pathlib import Path
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, Channel, local_path
-from hvdtrain.launch.sagemaker.cloud_checks import require_s3_uri
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
-
-MAX_CHANNELS = 20
-"""API_CreateTrainingJob, InputDataConfig."""
+from hvdtrain.launch.sagemaker.spec_checks import require_s3_uri
 
 _PLAN_OPTIONS = ("data.pipe-plan", "data.pipe_plan")
 _CHANNEL_FOLDERS = "/opt/ml/input/data"
@@ -23,17 +20,18 @@ def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> N
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"Two channels are called {twice}.", "Each has a folder or FIFO of its name.", "rename one.")
-    _require_few(spec, names, pipes)
     _require_numbers_for_pipes_only(spec, channels)
     _require_plan(spec, names, pipes)
     _require_readers(spec, names, pipes)
     _require_data_of_channels(spec, names)
     for channel in channels:
-        (_require_local if spec.is_local else _require_s3)(spec, channel)
+        if spec.is_local:
+            _require_local(channel)
+        else:
+            require_s3_uri(f"Channel {channel.name}", channel.data_location)
 
 
 def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
-    """Raise UsageError unless a plan's manifests are beside it."""
     for channel in channels:
         if channel.upload is None or not channel.upload.is_file():
             raise UsageError(
@@ -41,25 +39,6 @@ def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
                 f"{plan} names the channel {channel.name}, whose files it lists.",
                 "make the plan again with `hvdtrain shard pipe-plan`.",
             )
-
-
-def _require_few(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]) -> None:
-    if len(names) <= MAX_CHANNELS:
-        return
-    others = len(names) - len(pipes)
-    if others > MAX_CHANNELS - 1 or not pipes:
-        hint = "put data below one place in S3, whose folders are then folders of one channel."
-    elif PLAN_CHANNEL in names and len(pipes) > spec.processes_per_host:  # divided over the machines too
-        hint = "make the plan with --distribution sharded-by-s3-key: it has a channel for each worker of one machine."
-    else:
-        most = (MAX_CHANNELS - others) // -(-len(pipes) // spec.processes_per_host)
-        hint = f"use fewer processes per host (here up to {most}), or input mode File or FastFile."
-    raise UsageError(
-        f"The job has {len(names)} channels: {', '.join(names[:MAX_CHANNELS])}, and then "
-        f"{', '.join(names[MAX_CHANNELS:])}.",
-        f"SageMaker takes {MAX_CHANNELS}.",
-        hint,
-    )
 
 
 def _require_data_of_channels(spec: TrainingSpec, names: Sequence[str]) -> None:
@@ -109,18 +88,7 @@ def _require_plan(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]
         )
 
 
-def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
-    location = channel.data_location
-    if not location.startswith("s3://"):
-        raise UsageError(
-            f"Channel {channel.name} is {location[:200]!r}.",
-            f"{spec.instance_type} machines read from S3.",
-            "give an s3:// URI, or instance_type='local'.",
-        )
-    require_s3_uri(f"Channel {channel.name}", location)
-
-
-def _require_local(_spec: TrainingSpec, channel: Channel) -> None:
+def _require_local(channel: Channel) -> None:
     location = channel.data_location
     if channel.upload is not None and channel.pending_plan is None:
         return

@@ -20,7 +20,14 @@ from hvdtrain.launch.sagemaker.channel import (
     named_inputs,
 )
 from hvdtrain.launch.sagemaker.channel_checks import require_manifests, require_valid_channels
-from hvdtrain.launch.sagemaker.pipe_plan import PLAN_FILE, PendingPipePlan, make_plan, read_plan, require_fit
+from hvdtrain.launch.sagemaker.pipe_plan import (
+    PLAN_FILE,
+    PendingPipePlan,
+    is_sharded,
+    make_plan,
+    read_plan,
+    require_fit,
+)
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 PLACEHOLDER = "{local_rank}"
@@ -32,11 +39,8 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
     """All channels of a job. Reads plans that are named, and nothing else.
 
     Manifests and plan go to the s3:// folder `upload_prefix`, which has no slash at its end; plans that are not there
-    yet are going to be made in `plan_folder`.
-
-    Raises:
-        UsageError: more than 20 channels, Pipe channels that workers would share, or a location that does not exist or
-            cannot be reached from where the job runs.
+    yet are going to be made in `plan_folder`. Raises UsageError: more than 20 channels, Pipe channels that workers
+    would share, or a location that does not exist or cannot be reached from where the job runs.
     """
     channels: list[Channel] = []
     for name, source in named_inputs(inputs).items():
@@ -49,14 +53,12 @@ def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_f
 
 
 def make_plans(spec: TrainingSpec, channels: Iterable[Channel]) -> None:
-    """Make the plans that channels wait for. Errors as `make_plan`."""
     plans = {each.pending_plan.folder: each.pending_plan for each in channels if each.pending_plan is not None}
     for plan in plans.values():
         make_plan(spec, plan)
 
 
 def local_channels(channels: tuple[Channel, ...]) -> dict[str, str]:
-    """Name → path, for a job on this machine."""
     return {each.name: str(each.upload or local_path(each.source.s3_data)) for each in channels}
 
 
@@ -117,13 +119,12 @@ def _divided(
 
 
 def _of_plan(spec: TrainingSpec, source: PipePlanInput, upload_prefix: str) -> list[Channel]:
-    plan = read_plan(source.folder)
-    require_fit(spec, plan)
-    is_sharded = plan.is_sharded and spec.instance_count > 1
-    distribution = "ShardedByS3Key" if is_sharded else "FullyReplicated"
+    plan, folder = read_plan(source.folder), Path(source.folder).expanduser().absolute()
+    require_fit(spec, plan, source.folder)
+    distribution = "ShardedByS3Key" if is_sharded(plan) and spec.instance_count > 1 else "FullyReplicated"
     pipe = TrainingInput(plan.prefix, distribution, input_mode="Pipe", shuffle_seed=source.shuffle_seed)
-    channels = _planned_channels(plan.channels, pipe, upload_prefix, plan.path.parent)
-    require_manifests(plan.path, channels[:-1])
+    channels = _planned_channels([channel.name for channel in plan.channels], pipe, upload_prefix, folder)
+    require_manifests(folder / PLAN_FILE, channels[:-1])
     return channels
 
 

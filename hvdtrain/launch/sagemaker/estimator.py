@@ -201,17 +201,17 @@ class Estimator:
 def _spec(arguments: dict[str, Any]) -> TrainingSpec:
     known = {field.name for field in fields(TrainingSpec)}
     named: dict[str, Any] = {}
-    for given, value in arguments.items():
-        name = ALIASES.get(given, given)
+    for argument, value in arguments.items():
+        name = ALIASES.get(argument, argument)
         if name not in known:
             raise UsageError(
-                f"Estimator has no argument {given!r}.",
+                f"Estimator has no argument {argument!r}.",
                 "A job without it would not be the job you asked for.",
-                did_you_mean(given, known | ALIASES.keys()),
+                did_you_mean(argument, known | ALIASES.keys()),
             )
         if name in named:
             raise UsageError(
-                f"Estimator was given {name} twice.", f"It is also called {given}.", "give one of the two."
+                f"Estimator was given {name} twice.", f"It is also called {argument}.", "give one of the two."
             )
         named[name] = value
     return TrainingSpec(**named)

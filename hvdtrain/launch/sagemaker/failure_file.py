@@ -26,10 +26,7 @@ _STACK_LINES = 12
 
 def write_failure(output: Path, text: str) -> bool:
     """Write `text` into the folder's file `failure` unless it is there: the first cause wins. Whether it was written.
-
-    Raises:
-        HvdtrainError: the folder cannot be written.
-    """
+    Raises HvdtrainError: the folder cannot be written."""
     path = output / FAILURE_FILE
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -49,10 +46,8 @@ def write_failure(output: Path, text: str) -> bool:
 
 
 def await_first_cause(output: Path, seconds: float) -> None:
-    """Return when the folder has its file `failure`, or after `seconds`.
-
-    For a worker that only stopped because another did, which is about to write why.
-    """
+    """Return when the folder has its file `failure`, or after `seconds`: for a worker that only stopped because another
+    did, which is about to write why."""
     deadline = time.monotonic() + seconds
     while not (output / FAILURE_FILE).exists() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)
@@ -75,7 +70,6 @@ class TracebackParser:
         self._margin: int | None = None  # where a traceback's lines begin, while one is read
 
     def feed(self, line: str) -> None:
-        """Take the next line."""
         if _TRACEBACK in line:
             self._exception = []
             self._stack.clear()

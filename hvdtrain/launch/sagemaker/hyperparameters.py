@@ -6,13 +6,14 @@ training toolkit decodes them and makes options of them (`sagemaker_training.map
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.launch.sagemaker.pipe_plan import run_hvdtrain
+from hvdtrain.launch.execute import run_program
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
@@ -24,15 +25,12 @@ _CHECK_SECONDS = 120.0
 
 
 def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
-    """Each value as JSON text."""
     return {name: json.dumps(value, allow_nan=False) for name, value in values.items()}
 
 
 def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
-    """What `encode` was given. Text that is not JSON is returned as it is, as in SageMaker's toolkit.
-
-    Values that are no text, number or truth value (lists, mappings, null) stay JSON text.
-    """
+    """What `encode` was given. As in SageMaker's toolkit, text that is not JSON stays as it is, and so do lists,
+    mappings, null."""
     decoded: dict[str, HyperparameterValue] = dict(encoded)
     for name, text in encoded.items():
         with suppress(ValueError):
@@ -44,24 +42,24 @@ def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
 
 def worker_options(values: Mapping[str, HyperparameterValue]) -> list[str]:
     """The options that workers get, in the toolkit's spelling: `--amp True`; without SageMaker's own names."""
-    own = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
-    return [word for name, value in own.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))]
+    users = {name: value for name, value in sorted(values.items()) if not name.startswith(RESERVED)}
+    return [
+        word for name, value in users.items() for word in (f"--{name}" if len(name) > 1 else f"-{name}", str(value))
+    ]
 
 
 def reserved(spec: TrainingSpec, job_name: str, submit_directory: str, region: str) -> dict[str, HyperparameterValue]:
-    """SageMaker's own hyperparameters of a job, before they are encoded.
-
-    `submit_directory` is where the source archive is: an s3:// URI, or a path in the container.
-    """
-    own: dict[str, HyperparameterValue] = {
+    """SageMaker's own hyperparameters of a job, before they are encoded. `submit_directory` is where the source archive
+    is: an s3:// URI, or a path in the container."""
+    names: dict[str, HyperparameterValue] = {
         "sagemaker_program": spec.program,
         "sagemaker_submit_directory": submit_directory,
         "sagemaker_job_name": job_name,
         "sagemaker_region": region,
     }
     if not spec.mpi_enabled:
-        return own
-    return own | {
+        return names
+    return names | {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": spec.processes_per_host,
         "sagemaker_mpi_custom_mpi_options": mpi_options(spec),
@@ -84,12 +82,10 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
     """`--epochs 3 --debug --data.dir=x` as {"epochs": 3, "debug": True, "data.dir": "x"}.
 
     Values become numbers where that leaves their text as it is, so that workers get the same words again; an option
-    without a value becomes True, and workers get `--debug True`.
-
-    Raises:
-        UsageError: a word that belongs to no option, or an option that is given twice.
+    without a value becomes True, and workers get `--debug True`. Raises UsageError: a word that belongs to no option,
+    or an option that is given twice.
     """
-    found: dict[str, HyperparameterValue] = {}
+    hyperparameters: dict[str, HyperparameterValue] = {}
     left = list(words)
     while left:
         word = left.pop(0)
@@ -101,15 +97,15 @@ def hyperparameters_of(words: Sequence[str]) -> dict[str, HyperparameterValue]:
                 "write --name value.",
             )
         name = option[2:]
-        if name.replace("_", "-") in {other.replace("_", "-") for other in found}:
+        if name.replace("_", "-") in {other.replace("_", "-") for other in hyperparameters}:
             raise UsageError(f"{option} is given twice.", "A hyperparameter has one value.", "leave one out.")
         if equals:
-            found[name] = _typed(value)
+            hyperparameters[name] = _typed(value)
         elif left and not left[0].startswith("--"):
-            found[name] = _typed(left.pop(0))
+            hyperparameters[name] = _typed(left.pop(0))
         else:
-            found[name] = True
-    return found
+            hyperparameters[name] = True
+    return hyperparameters
 
 
 def _typed(text: str) -> HyperparameterValue:
@@ -126,9 +122,9 @@ def checkable_options(
     hyperparameters: Mapping[str, HyperparameterValue], source_dir: str | PathLike[str] | None
 ) -> list[str]:
     """The options of a task's workers, with the config file where it is now instead of where it will be there."""
-    own = dict(hyperparameters)
-    if "config" in own:
-        path = str(own["config"])
+    options = dict(hyperparameters)
+    if "config" in options:
+        path = str(options["config"])
         here = Path(source_dir or ".").expanduser() / path
         if source_dir is None or Path(path).is_absolute() or not here.is_file():
             raise UsageError(
@@ -136,19 +132,22 @@ def checkable_options(
                 "In the container it is a file of the source folder.",
                 "put it into a folder, and give --source-dir FOLDER and --config its path there.",
             )
-        own["config"] = str(here)
-    return worker_options(own)
+        options["config"] = str(here)
+    return worker_options(options)
 
 
 def ask_hvdtrain(words: Sequence[str]) -> None:
     """The option check in a process of its own, because `launch` knows none of hvdtrain's options."""
+    command = [sys.executable, "-m", _CHECKER, *words]
     try:
-        code, message, hint = run_hvdtrain(_CHECKER, words, _CHECK_SECONDS)
+        done = run_program(command, _CHECK_SECONDS)
     except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes
         raise HvdtrainError(
             f"The hyperparameters could not be checked: {error}.", "Workers would refuse them.", "make them shorter."
         ) from error
-    if code != 0:
-        kind = UsageError if code == UsageError.exit_code else HvdtrainError
+    if done.returncode != 0:
+        message, _, hint = done.stderr.strip().removeprefix("hvdtrain: ").partition("\nHINT: ")
+        kind = UsageError if done.returncode == UsageError.exit_code else HvdtrainError
+        conflict = message or f"It ended with exit code {done.returncode}."
         hint = hint or "`hvdtrain train --help-all` tells its options."
-        raise kind("`hvdtrain train` refuses the hyperparameters.", message, hint)
+        raise kind("`hvdtrain train` refuses the hyperparameters.", conflict, hint)

@@ -1,36 +1,24 @@
-"""Plans of `hvdtrain shard pipe-plan`, as far as a request depends on them; the format is data_sharding's."""
+"""Plans of `hvdtrain shard pipe-plan`: read by data_sharding's own reader, compared with the job, or made."""
 
-import json
-import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 
+if TYPE_CHECKING:
+    from data_sharding.pipe.parsers import Framing
+    from data_sharding.pipe.pipe_plan import PipePlan
+
 PLAN_FILE = "plan.json"
-PLAN_FORMAT = "data_sharding.pipe_plan/1"
 STEPS = ("data.pipe-steps", "data.pipe_steps")
 """The hyperparameter that says how many steps an epoch has, as it may be spelled."""
-FRAMINGS = {"application/x-recordio": "recordio", "application/x-recordio-protobuf": "recordio-sagemaker"}
+FRAMINGS: Final[dict[str, "Framing"]] = {
+    "application/x-recordio": "recordio",
+    "application/x-recordio-protobuf": "recordio-sagemaker",
+}
 """Content type → record format of the files, if they are not TFRecords."""
-PLAN_SECONDS = 3600.0
-
-
-@dataclass(frozen=True)
-class PlanFacts:
-    """A plan, as far as channels depend on it."""
-
-    path: Path
-    prefix: str
-    hosts: int
-    workers_per_host: int
-    is_sharded: bool
-    is_counted: bool
-    knows_each: bool
-    channels: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -43,108 +31,73 @@ class PendingPipePlan:
     folder: Path
 
 
-def read_plan(folder: str) -> PlanFacts:
+def read_plan(folder: str) -> "PipePlan":
     """The plan in a folder; UsageError if there is none, or it is none of this version."""
-    path = Path(folder).expanduser().absolute() / PLAN_FILE
-    hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
+    from data_sharding.errors import ShardingError
+    from data_sharding.pipe.pipe_plan_file import load_plan
+
     try:
-        content = json.loads(path.read_bytes())
-        if content["format"] != PLAN_FORMAT:
-            raise ValueError(f"its format is {content['format']!r}")
-        return PlanFacts(
-            path=path,
-            prefix=str(content["prefix"]),
-            hosts=int(content["hosts"]),
-            workers_per_host=int(content["workers_per_host"]),
-            is_sharded=content["distribution"] == "sharded-by-s3-key",
-            is_counted=all(channel["records"] is not None for channel in content["channels"]),
-            knows_each=content["records"] is not None,
-            channels=tuple(str(channel["name"]) for channel in content["channels"]),
-        )
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}.", "The plan says which worker reads which channel.", hint
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{path} is not a pipe plan: {error}.", f"It should be {PLAN_FORMAT}.", hint) from error
+        return load_plan(Path(folder).expanduser().absolute() / PLAN_FILE)
+    except ShardingError as error:
+        hint = "make it with `hvdtrain shard pipe-plan SRC --workers-per-host K --prefix s3://... --out FOLDER`."
+        raise UsageError(error.fact, error.conflict, hint) from error
 
 
-def require_fit(spec: TrainingSpec, plan: PlanFacts) -> None:
+def is_sharded(plan: "PipePlan") -> bool:
+    return plan.distribution == "sharded-by-s3-key"
+
+
+def require_fit(spec: TrainingSpec, plan: "PipePlan", where: str) -> None:
     """Raise UsageError unless the plan was made for this job, and its files are where the job runs."""
     if (plan.hosts, plan.workers_per_host) != (spec.instance_count, spec.processes_per_host):
         raise UsageError(
-            f"{plan.path} is for {plan.hosts} hosts of {plan.workers_per_host} workers.",
+            f"The plan in {where} is for {plan.hosts} hosts of {plan.workers_per_host} workers.",
             f"The job has {spec.instance_count} of {spec.processes_per_host}, and each worker needs its own channel.",
             f"make it again with --hosts {spec.instance_count} --workers-per-host {spec.processes_per_host}.",
         )
     if spec.is_local == plan.prefix.startswith("s3://"):
         raise UsageError(
-            f"The files of {plan.path} are at {plan.prefix}.",
+            f"The files of the plan in {where} are at {plan.prefix}.",
             "A job on this machine reads local files." if spec.is_local else "SageMaker reads from S3.",
             "make it again without --prefix." if spec.is_local else "make it again with --prefix s3://bucket/folder/.",
         )
-    if spec.task is not None:
-        _require_steps(spec, plan)
-
-
-def _require_steps(spec: TrainingSpec, plan: PlanFacts) -> None:
-    if not plan.is_counted and not _has_steps(spec):
+    if spec.task is not None and plan.records is None and not _has_steps(spec):
         raise UsageError(
-            f"The records of {plan.path} were not counted.",
+            f"The records of the plan in {where} were not counted.",
             "Learning rate and checkpoints need to know how many steps an epoch has.",
             f"add the hyperparameter {STEPS[0]} (-- train --{STEPS[0]} N).",
         )
-    if plan.knows_each and _has_steps(spec):
+    if spec.task is not None and plan.rank_records() is not None and _has_steps(spec):
         raise UsageError(
-            f"{plan.path} knows how many records reach each worker, and the job has {STEPS[0]}.",
+            f"The plan in {where} knows how many records reach each worker, and the job has {STEPS[0]}.",
             "The steps of an epoch follow from the records.",
             f"leave out {STEPS[0]}.",
         )
 
 
 def make_plan(spec: TrainingSpec, plan: PendingPipePlan) -> None:
-    """Find the files and divide them over the workers, in its own process; HvdtrainError repeats its message."""
-    wanted = {
-        "workers-per-host": str(spec.processes_per_host),
-        "hosts": str(spec.instance_count),
-        "distribution": "sharded-by-s3-key" if spec.instance_count > 1 else "divided",
-        "framing": FRAMINGS.get(plan.content_type or "", "tfrecord"),
-        "channel": plan.channel,
-        "out": str(plan.folder),
-    }
-    words = ["shard", "pipe-plan", plan.location.removeprefix("file://")]
-    words += [word for name, value in wanted.items() for word in (f"--{name}", value)]
-    if _has_steps(spec) or spec.task is None:
-        words.append("--no-count")  # counting costs a pass over the data
+    """Find the files and divide them over the workers, as `hvdtrain shard pipe-plan` does."""
+    from data_sharding.errors import ShardingError
+    from data_sharding.pipe import pipe_plan, pipe_plan_file
+
+    framing = FRAMINGS.get(plan.content_type or "", "tfrecord")
+    counts = spec.task is not None and not _has_steps(spec)  # it costs a pass over the data
     try:
-        code, message, hint = run_hvdtrain("hvdtrain", words, PLAN_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise HvdtrainError(
-            f"Distributing the files of {plan.location} took over {PLAN_SECONDS:.0f} s.",
-            "The job needs to know which worker reads which.",
-            "make the plan once with `hvdtrain shard pipe-plan --no-count`, and give it as PipePlanInput.",
-        ) from error
-    if code != 0:
-        raise HvdtrainError(
-            f"The files of channel {plan.channel} could not be distributed over the workers.",
-            message,
-            hint or "make the plan yourself with `hvdtrain shard pipe-plan`, and give it as PipePlanInput.",
+        prefix, files = pipe_plan_file.describe_files(plan.location.removeprefix("file://"), framing, counts)
+        planned = pipe_plan.make_plan(
+            files,
+            workers_per_host=spec.processes_per_host,
+            hosts=spec.instance_count,
+            distribution="sharded-by-s3-key" if spec.instance_count > 1 else "divided",
+            prefix=prefix,
+            framing=framing,
+            channel=plan.channel,
         )
-
-
-def run_hvdtrain(module: str, words: Sequence[str], seconds: float) -> tuple[int, str, str]:
-    """Run `python -m MODULE WORDS` in a process of its own: its exit code, and its error's message and HINT."""
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=seconds,
-        check=False,
-    )
-    said = done.stderr.strip() or f"exit code {done.returncode}"
-    message, _, hint = said.removeprefix("hvdtrain: ").partition("\nHINT: ")
-    return done.returncode, message, hint
+        pipe_plan_file.save_plan(planned, plan.folder)
+    except (ShardingError, OSError) as error:
+        conflict, hint = (error.fact, error.hint) if isinstance(error, ShardingError) else (f"{error}.", "make room.")
+        fact = f"The files of channel {plan.channel} could not be distributed over the workers."
+        raise HvdtrainError(fact, conflict, hint) from error
 
 
 def _has_steps(spec: TrainingSpec) -> bool:

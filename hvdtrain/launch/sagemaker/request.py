@@ -16,8 +16,6 @@ from hvdtrain.launch.sagemaker.hyperparameters import encode, interface_variable
 from hvdtrain.launch.sagemaker.spec import CHECKPOINT_FOLDER, TrainingSpec
 
 ARCHIVE = "sourcedir.tar.gz"
-MAX_VALUE = 2500
-"""Characters of a hyperparameter's value: API_CreateTrainingJob, HyperParameters."""
 
 _SECRET = re.compile(
     r"(.*_)?(SECRETS?|TOKEN|PASSWORD|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY)", re.IGNORECASE
@@ -38,7 +36,6 @@ def job_folder(spec: TrainingSpec, job_name: str) -> str:
 
 
 def archive_uri(spec: TrainingSpec, job_name: str) -> str:
-    """Where the source archive is uploaded."""
     return f"{job_folder(spec, job_name)}/source/{ARCHIVE}"
 
 
@@ -47,18 +44,17 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
     if spec.region is not None:
         return spec.region
     match = _ECR_REGION.fullmatch(spec.image or "")
-    found = match[1] if match else next((environ[name] for name in _REGION_VARIABLES if environ.get(name)), None)
-    if found is None:
+    region = match[1] if match else next((environ[name] for name in _REGION_VARIABLES if environ.get(name)), None)
+    if region is None:
         raise UsageError(
             "The job has no region.",
             f"Neither the image {str(spec.image)[:200]!r}, which is not in ECR, nor AWS_REGION names one.",
             "give region (--region), e.g. us-east-1.",
         )
-    return found
+    return region
 
 
 def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, region: str) -> dict[str, Any]:
-    """The request for a job that is not local. UsageError for a hyperparameter that is too long."""
     metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
     variables = {**interface_variables(spec), **spec.environment}
     vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
@@ -83,7 +79,7 @@ def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, regio
             KeepAlivePeriodInSeconds=spec.keep_alive_period_s,
         ),
         StoppingCondition=_present(MaxRuntimeInSeconds=spec.max_run_s, MaxWaitTimeInSeconds=spec.max_wait_s),
-        VpcConfig=vpc if spec.subnets else None,
+        VpcConfig=vpc if spec.subnets or spec.security_group_ids else None,
         Tags=[{"Key": key, "Value": value} for key, value in spec.tags.items()] or None,
         EnableInterContainerTrafficEncryption=spec.encrypt_inter_container_traffic or None,
         EnableManagedSpotTraining=spec.use_spot or None,
@@ -108,34 +104,25 @@ def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compar
     machines = f"{spec.instance_count} machine{'s' if spec.instance_count > 1 else ''}"
     started = "by mpirun" if spec.mpi_enabled else "without MPI"
     source = f"{f'the files of {spec.source_dir} and ' if spec.source_dir is not None else ''}{spec.program}"
-    found = [
+    lines = [
         ("workers", f"{spec.size} on {machines}, {spec.processes_per_host} on each, started {started}"),
         ("source", f"{ARCHIVE} with {source}, to {archive_uri(spec, job_name)}"),
         *(_channel_note(spec, channel) for channel in channels),
         ("request", f"compared with {compared}" if compared else "not compared: botocore is not installed"),
     ]
     if spec.environment:
-        found.append(("environment", "whoever may see the job sees the values: no secrets"))
-        found += [(f"environment {name}", "looks like a secret") for name in secret_names(spec.environment)]
-    return tuple(found)
+        lines.append(("environment", "whoever may see the job sees the values: no secrets"))
+        lines += [(f"environment {name}", "looks like a secret") for name in secret_names(spec.environment)]
+    return tuple(lines)
 
 
 def _present(**fields: Any) -> dict[str, Any]:
-    """The fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str, str]:
-    own = reserved(spec, job_name, archive_uri(spec, job_name), region)
-    encoded = encode({**spec.worker_hyperparameters, **own})
-    for name, text in encoded.items():
-        if len(text) > MAX_VALUE:
-            raise UsageError(
-                f"Hyperparameter {name!r} is {len(text)} characters long as JSON.",
-                f"SageMaker takes {MAX_VALUE}.",
-                "put it into a file in source_dir.",
-            )
-    return encoded
+    of_sagemaker = reserved(spec, job_name, archive_uri(spec, job_name), region)
+    return encode({**spec.worker_hyperparameters, **of_sagemaker})
 
 
 def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:

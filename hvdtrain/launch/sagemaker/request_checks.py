@@ -8,18 +8,12 @@ compared here.
 import functools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from hvdtrain.errors import UsageError, did_you_mean
 
 _OPERATION = "CreateTrainingJob"
-_CLASSES = {
-    # Java's classes in terms of Python's; within brackets only, as the model has them.
-    r"\p{Alnum}": "A-Za-z0-9",
-    r"\p{L}": r"\w",
-    r"\p{N}": r"\w",
-    r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
-}
 _SHOWN = 100
 _ARGUMENTS = {
     "TrainingJobName": "job_name (--job-name)",
@@ -27,8 +21,8 @@ _ARGUMENTS = {
     "AlgorithmSpecification.TrainingImage": "image (--image)",
     "AlgorithmSpecification.MetricDefinitions": "metric_definitions (--metric)",
     "AlgorithmSpecification.ContainerEntrypoint": "container_entrypoint",
-    "HyperParameters": "hyperparameters (what follows --)",
-    "InputDataConfig": "the channels (--channel)",
+    "HyperParameters": "hyperparameters (what follows --): what is long, or more than 93, goes into a --config file",
+    "InputDataConfig": "the channels (--channel); in mode Pipe each worker of a machine needs one, in File they share",
     "OutputDataConfig.S3OutputPath": "output_path (--output-path)",
     "ResourceConfig.VolumeSizeInGB": "volume_size_gb (--volume-size-gb)",
     "ResourceConfig.KeepAlivePeriodInSeconds": "keep_alive_period_s (--keep-alive-period-s)",
@@ -42,14 +36,9 @@ _ARGUMENTS = {
 
 
 def require_valid_request(request: dict[str, Any]) -> str | None:
-    """Refuse a request that SageMaker's API would refuse.
-
-    Returns:
-        What it was compared with, such as "botocore 1.43.117"; None without botocore, so that nothing was compared.
-
-    Raises:
-        UsageError: naming the first field that cannot be.
-    """
+    """Refuse a request that SageMaker's API would refuse. Returns what it was compared with, such as "botocore
+    1.43.117"; None without botocore, so that nothing was compared. Raises UsageError: naming the first field that
+    cannot be."""
     try:
         import botocore
         from botocore.validate import ParamValidator
@@ -79,10 +68,8 @@ def _request_shape() -> Any:
 
 
 def problems(value: Any, shape: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`.
-
-    `value` is the part of a request at `path`; its types are right.
-    """
+    """(fact, conflict, hint) of each value that breaks a choice, pattern or size of its `botocore.model.Shape`;
+    `value`, whose types are right, is the part of a request at `path`."""
     yield from _size(value, shape, path)
     if shape.type_name == "structure":
         for name, member in value.items():
@@ -115,15 +102,16 @@ def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
     if choices and value not in choices:
         hint = did_you_mean(value, choices) if len(choices) <= 20 else _nearest(value, choices)
         yield (fact, "The API has no such choice.", hint)
-    if pattern and not compiled(pattern).fullmatch(value):
-        yield (fact, f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
+    with suppress(re.error):  # some of the model's patterns are Java's alone: the service itself compares them
+        if pattern and not re.fullmatch(pattern, value):
+            yield (fact, f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
 
 
 def _change(path: str) -> str:
     """A hint that names the argument and option that a field comes from."""
     field = path.removeprefix("a key of ")
-    found = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
-    return f"change {found}."
+    argument_name = next((argument for begin, argument in _ARGUMENTS.items() if field.startswith(begin)), "it")
+    return f"change {argument_name}."
 
 
 def _nearest(value: str, choices: list[str]) -> str:
@@ -132,10 +120,3 @@ def _nearest(value: str, choices: list[str]) -> str:
     family = [choice for choice in choices if choice.rpartition(".")[0] == value.rpartition(".")[0]]
     there = f"There are {', '.join(family)}; newer ones need" if family else "What is newer needs"
     return f"{near}{there} a newer botocore."
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """One of the model's patterns, which are Java's, for Python."""
-    for java, python in _CLASSES.items():
-        pattern = pattern.replace(java, python)
-    return re.compile(pattern)

@@ -30,7 +30,6 @@ if __name__ == "__main__":
 
 
 def write_source_archive(spec: TrainingSpec, path: Path) -> None:
-    """Write the job's source archive to `path`. Errors as `source_files`."""
     files = source_files(spec)
     with (
         path.open("wb") as raw,
@@ -42,12 +41,9 @@ def write_source_archive(spec: TrainingSpec, path: Path) -> None:
 
 
 def source_files(spec: TrainingSpec) -> dict[str, Path | bytes]:
-    """Name in the archive → file, or its content.
-
-    Raises:
-        UsageError: the folder, the entry point or the task's module is not there, a link leads out of the folder,
-            something is neither file nor folder, or all are more than `MAX_BYTES`.
-    """
+    """Name in the archive → file, or its content. Raises UsageError: the folder, the entry point or the task's module
+    is not there, a link leads out of the folder, something is neither file nor folder, or all are more than
+    `MAX_BYTES`."""
     files: dict[str, Path | bytes] = {}
     if spec.source_dir is not None:
         folder = Path(spec.source_dir).expanduser().absolute()

@@ -25,7 +25,7 @@ from typing import Literal
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_checks import require_choice
-from hvdtrain.launch.sagemaker import cloud_checks, spec_checks
+from hvdtrain.launch.sagemaker import spec_checks
 
 LOCAL = "local"
 """The instance type that means this machine."""
@@ -64,7 +64,7 @@ class TrainingSpec:
         checkpoint_s3_uri: where checkpoints are kept, so that a job goes on from them.
         output_path: s3:// folder for the model, the output and the source archive.
         base_job_name: what the job's name begins with.
-        environment: variables of the container, for values that are no secret: the job's description shows them.
+        environment: variables of the container, for values that are not secret: the job's description shows them.
         subnets, security_group_ids: of a VPC; both or neither.
         tags: of the job.
         metric_definitions: name → regular expression, for metrics that SageMaker takes from the log.
@@ -112,20 +112,15 @@ class TrainingSpec:
     keep_alive_period_s: int | None = None
 
     def __post_init__(self) -> None:
-        spec_checks.require_types_and_ranges(self)
+        spec_checks.require_types_and_counts(self)
         require_choice(f"The input mode is {self.input_mode!r}.", self.input_mode, spec_checks.INPUT_MODES)
         spec_checks.require_job_name(self.base_job_name, is_base=True)
         spec_checks.require_program(self.task, self.entry_point, self.source_dir is not None)
         spec_checks.require_hyperparameters(self.hyperparameters, self.task)
-        spec_checks.require_spot(self.use_spot, self.max_run_s, self.max_wait_s, self.keep_alive_period_s)
-        spec_checks.require_environment(self.environment)
         spec_checks.require_metrics(self.metric_definitions)
-        spec_checks.require_network(self.subnets, self.security_group_ids, self.network_interface_name)
+        spec_checks.require_interface(self.network_interface_name)
         if not self.is_local:
-            cloud_checks.require_fields(self)
-            cloud_checks.require_no_credentials(self.environment)
-            if self.task is not None:
-                cloud_checks.require_kept_results(self.hyperparameters)
+            spec_checks.require_cloud_fields(self)
         elif "://" in (self.output_path or "") and not str(self.output_path).startswith("file://"):
             raise UsageError(
                 f"The output_path is {str(self.output_path)[:200]!r}.",
@@ -135,12 +130,10 @@ class TrainingSpec:
 
     @property
     def is_local(self) -> bool:
-        """Whether the job runs on this machine."""
         return self.instance_type == LOCAL
 
     @property
     def size(self) -> int:
-        """Workers of the job."""
         return self.instance_count * self.processes_per_host
 
     @property

@@ -1,12 +1,12 @@
 """Checks of the arguments of a training job before anything is rendered.
 
-These rules need no boto3 and name the argument. Where botocore is installed, `request_checks` compares the request as
-a whole with SageMaker's own service model too. The numbers and patterns are those of API_CreateTrainingJob.
+Here are the rules that nobody else checks, or only when machines were waited for and paid. What SageMaker's API refuses
+at once, with a clear message, is left to it, and to `request_checks`, which compares the request with its own model.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from os import PathLike
 from typing import Any
@@ -17,47 +17,66 @@ from hvdtrain.launch.job_checks import NIC
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"
 """What names of SageMaker's own hyperparameters begin with."""
+
+_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
+    "str": ("text", (str,)),
+    "InputMode": ("text", (str,)),
+    "str | PathLike[str]": ("a path", (str, PathLike)),
+    "int": ("a whole number", (int,)),
+    "bool": ("True or False", (bool,)),
+    "tuple[str, ...]": ("a tuple of texts such as ('subnet-1',)", (tuple, list)),
+    "Mapping[str, str]": ("a mapping such as {'NCCL_DEBUG': 'INFO'}", (Mapping,)),
+    "Mapping[str, HyperparameterValue]": ("a mapping such as {'epochs': 3}", (Mapping,)),
+}
+"""The annotation of a field, without `| None` → what messages call its type, and the types."""
+_COUNTS = {"instance_count": 10_000, "processes_per_host": 1024, "max_run_s": 28 * 24 * 3600}
+"""Argument → the largest value; the smallest is 1."""
+
 _MAX_JOB_NAME = 63
-
-_TEXT = ("text", (str,), "role='arn:aws:iam::111122223333:role/train'")
-_MAPPING = ("a mapping", (Mapping,), "environment={'NCCL_DEBUG': 'INFO'}")
-_TYPES: dict[str, tuple[str, tuple[type, ...], str]] = {
-    "str": _TEXT,
-    "InputMode": _TEXT,
-    "str | PathLike[str]": ("a path", (str, PathLike), "source_dir='src'"),
-    "int": ("a whole number", (int,), "instance_count=2"),
-    "bool": ("True or False", (bool,), "use_spot=True"),
-    "tuple[str, ...]": ("a tuple of texts", (tuple, list), "subnets=('subnet-1',)"),
-    "Mapping[str, str]": _MAPPING,
-    "Mapping[str, HyperparameterValue]": _MAPPING,
-}
-"""The annotation of a field, without `| None` → what messages call its type, the types, and an example."""
-_RANGES = {
-    "instance_count": ("instance count", 1, 10_000),
-    "processes_per_host": ("number of processes per host", 1, 1024),
-    "volume_size_gb": ("volume size", 1, 16_384),
-    "max_run_s": ("run time", 1, 28 * 24 * 3600),
-    "max_wait_s": ("waiting time", 1, 2**31 - 1),
-    "max_retry_attempts": ("number of retries", 1, 30),
-    "keep_alive_period_s": ("keep-alive period", 0, 6 * 3600),
-}
-_JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _MAX_BASE_NAME = _MAX_JOB_NAME - len("-2026-11-21-19-40-00-123")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,511}")
+_JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _OPTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
-_MAX_HYPERPARAMETERS = 100 - 7  # seven of our own
+_PATTERNS = {
+    "region": (re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}"), "us-east-1"),
+    "image": (re.compile(r"\S+"), "ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG"),
+}
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_NEEDED = {
+    "role": "an ARN such as arn:aws:iam::111122223333:role/train",
+    "image": "the URI of an image in ECR",
+    "output_path": "a folder such as s3://bucket/jobs",
+}
+_CREDENTIALS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_KEPT = "/opt/ml/"
 
 
-def require_types_and_ranges(spec: Any) -> None:
-    """Raise UsageError for the first field of a `TrainingSpec` that is of another type, or too small or large."""
+def require_types_and_counts(spec: Any) -> None:
+    """Raise UsageError for the first field of a `TrainingSpec` that is of another type, or a count that cannot be."""
     for field in fields(spec):
         _require_type(field.name, getattr(spec, field.name), str(field.type))
-    for name, (called, least, most) in _RANGES.items():
+    for name, most in _COUNTS.items():
         value = getattr(spec, name)
-        if value is not None and not least <= value <= most:
-            raise UsageError(
-                f"The {called} is {value}.", f"It must be from {least} to {most}.", "give a number between them."
-            )
+        if not 1 <= value <= most:
+            raise UsageError(f"{name} is {value}.", f"It must be from 1 to {most}.", "give a number between them.")
+
+
+def _require_type(name: str, value: Any, annotation: str) -> None:
+    required = annotation.removesuffix(" | None")
+    wanted, types = _TYPES[required]
+    if value is None and required != annotation:
+        return
+    texts = value.items() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    is_right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
+    if not is_right or not (name == "hyperparameters" or all(map(_is_text, texts))):
+        shown = f" {repr(value)[:80]}," if not texts else ""  # the values of a mapping may be secret
+        conflict = f"It must be {wanted}{' or None' if required != annotation else ''}."
+        raise UsageError(f"The argument {name} is{shown} of type {type(value).__name__}.", conflict, f"correct {name}.")
+    if "\0" in (str(value) + "".join(map(str, value.values())) if isinstance(value, Mapping) else str(value)):
+        raise UsageError(f"The argument {name} has a NUL in it.", "It must be text without one.", f"correct {name}.")
+
+
+def _is_text(entry: object) -> bool:
+    return all(isinstance(part, str) for part in (entry if isinstance(entry, tuple) else (entry,)))
 
 
 def require_job_name(name: object, is_base: bool = False) -> None:
@@ -89,53 +108,13 @@ def require_program(task: str | None, entry_point: str | None, has_source_dir: b
         raise UsageError(fact, "Workers run Python files and shell scripts.", "name a .py or .sh file.")
 
 
-def require_spot(use_spot: bool, max_run_s: int, max_wait_s: int | None, keep_alive_period_s: int | None) -> None:
-    """Raise UsageError unless the times of a job fit to spot instances, or to instances of its own."""
-    if use_spot and (max_wait_s is None or max_wait_s < max_run_s):
-        raise UsageError(
-            f"The job may train for {max_run_s} s on spot instances, and the waiting time is {max_wait_s}.",
-            "It covers waiting and training together.",
-            f"give max_wait_s={2 * max_run_s} or another number from {max_run_s} up.",
-        )
-    if use_spot and keep_alive_period_s:
-        fact = f"The job runs on spot instances, which are to be kept for {keep_alive_period_s} s."
-        raise UsageError(fact, "SageMaker's warm pools have no spot instances.", "choose one of the two.")
-    if max_wait_s is not None and not use_spot:
-        raise UsageError(
-            f"The waiting time is {max_wait_s} s.",
-            "Only spot instances are waited for.",
-            "add use_spot=True (--use-spot), or leave max_wait_s out.",
-        )
-
-
-def require_network(subnets: Sequence[str], security_group_ids: Sequence[str], nic: str | None) -> None:
-    """Raise UsageError for half of a VPC, or a network interface that there cannot be."""
-    if bool(subnets) != bool(security_group_ids):
-        given, missing = ("subnets", "security_group_ids") if subnets else ("security_group_ids", "subnets")
-        raise UsageError(
-            f"The job has {given} and no {missing}.", "A VPC is named by both.", f"give {missing} too, or neither."
-        )
-    if nic is not None and not NIC.fullmatch(nic):
-        raise UsageError(
-            f"The network interface is called {nic[:80]!r}.",
-            "Interfaces have names such as eth0.",
-            "leave it out: SageMaker names the right one.",
-        )
-
-
 def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | None) -> None:
-    """Raise UsageError for a hyperparameter that SageMaker does not take, or that is no option of the workers."""
+    """Raise UsageError for a hyperparameter that is not an option of the workers, or SageMaker's own."""
     if task is not None and "task" in hyperparameters:
         raise UsageError(
             f"The task is {task!r}, and there is a hyperparameter 'task'.",
             "Both become the option --task.",
             "say it once, as task.",
-        )
-    if len(hyperparameters) > _MAX_HYPERPARAMETERS:
-        raise UsageError(
-            f"The job has {len(hyperparameters)} hyperparameters.",
-            f"SageMaker takes 100, and {100 - _MAX_HYPERPARAMETERS} are needed for the job itself.",
-            "put some into a YAML file in source_dir, and give its name as the hyperparameter config.",
         )
     spellings: dict[str, str] = {}
     for name, value in hyperparameters.items():
@@ -147,10 +126,10 @@ def require_hyperparameters(hyperparameters: Mapping[str, object], task: str | N
             )
 
 
-def _require_option(name: str, value: object) -> None:
-    if not _OPTION.fullmatch(name):
+def _require_option(name: object, value: object) -> None:
+    if not isinstance(name, str) or not _OPTION.fullmatch(name):
         raise UsageError(
-            f"A hyperparameter is called {name[:80]!r}.",
+            f"A hyperparameter is called {str(name)[:80]!r}.",
             "Workers get it as the option --name, which this cannot be.",
             "use letters, digits, '.', '-' and '_', without leading dashes.",
         )
@@ -168,21 +147,8 @@ def _require_option(name: str, value: object) -> None:
         )
 
 
-def require_environment(environment: Mapping[str, str]) -> None:
-    """Raise UsageError for a variable's name that cannot be, or for too many variables."""
-    for name in environment:
-        if not _VARIABLE.fullmatch(name):
-            raise UsageError(
-                f"A variable is called {name[:80]!r}.",
-                "Names of variables have letters, digits and '_'.",
-                "choose another name.",
-            )
-    if len(environment) > 100 - 2:
-        raise UsageError(f"The job has {len(environment)} variables.", "SageMaker takes 98.", "use a file.")
-
-
 def require_metrics(metrics: Mapping[str, str]) -> None:
-    """Raise UsageError for what is no regular expression."""
+    """Raise UsageError for what is not a regular expression."""
     for name, text in metrics.items():
         try:
             re.compile(text)
@@ -194,41 +160,63 @@ def require_metrics(metrics: Mapping[str, str]) -> None:
             ) from error
 
 
-def _require_type(name: str, value: Any, annotation: str) -> None:
-    required = annotation.removesuffix(" | None")
-    wanted, types, example = _TYPES[required]
-    if value is None and required != annotation:
-        return
-    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        wanted += " or None" if required != annotation else ""
-        raise _wrong_type(f"The argument {name}", value, wanted, example)
-    if isinstance(value, Mapping):
-        _require_texts(name, value)
-    elif isinstance(value, tuple | list):
-        for entry in value:
-            if not isinstance(entry, str):
-                raise _wrong_type(f"An entry of {name}", entry, "text", example)
-    elif "\0" in str(value):
-        raise _wrong_type(f"The argument {name}", value, "text without a NUL", _TEXT[-1])
+def require_interface(nic: str | None) -> None:
+    """Raise UsageError for a network interface that there cannot be."""
+    if nic is not None and not NIC.fullmatch(nic):
+        raise UsageError(
+            f"The network interface is called {nic[:80]!r}.",
+            "Interfaces have names such as eth0.",
+            "leave it out: SageMaker names the right one.",
+        )
 
 
-def _require_texts(name: str, mapping: Mapping[Any, Any]) -> None:
-    """The messages do not show the values, which may be secret."""
-    for key, value in mapping.items():
-        if not isinstance(key, str):
-            raise _wrong_type(f"A name in {name}", key, "text", _MAPPING[-1])
-        is_text = isinstance(value, str) or name == "hyperparameters"
-        if not is_text or "\0" in f"{key}{value}":
+def require_cloud_fields(spec: Any) -> None:
+    """Raise UsageError for the first field of a `TrainingSpec` that SageMaker's machines could not use."""
+    for name, wanted in _NEEDED.items():
+        if not getattr(spec, name):
             raise UsageError(
-                f"The value {name}[{key[:80]!r}] is of type {type(value).__name__}.",
-                f"It must be text{' without a NUL' if is_text else ''}.",
-                f"write it as in {_MAPPING[-1]}.",
+                f"The job has no {name}.",
+                f"SageMaker asks for {wanted}.",
+                f"give {name} (--{name.replace('_', '-')}); see docs/sagemaker.md.",
+            )
+    for name, (pattern, example) in _PATTERNS.items():
+        value = getattr(spec, name)
+        if value is not None and not pattern.fullmatch(value):
+            raise UsageError(f"The {name} is {value[:80]!r}.", "There is none of that name.", f"write e.g. {example}.")
+    for name in ("output_path", "checkpoint_s3_uri"):
+        if getattr(spec, name) is not None:
+            require_s3_uri(f"The {name}", getattr(spec, name))
+    _require_safe_and_kept(spec)
+
+
+def _require_safe_and_kept(spec: Any) -> None:
+    """Refuse what would show secrets, and an output folder of hvdtrain that SageMaker does not keep."""
+    for name in spec.environment:
+        if name.upper() in _CREDENTIALS:
+            raise UsageError(
+                f"The environment has {name}.",
+                "Everybody who may see the job would see its value.",
+                "leave it out: in the container, AWS takes the job's role.",
+            )
+    for name in ("output-dir", "output_dir") if spec.task is not None else ():
+        folder = str(spec.hyperparameters.get(name, _KEPT))
+        if not folder.startswith(_KEPT):
+            raise UsageError(
+                f"The hyperparameter {name} is {folder[:200]!r}.",
+                "What is written there would be lost with the machine.",
+                f"leave it out: results go to output_path, checkpoints to checkpoint_s3_uri; SageMaker keeps {_KEPT}*.",
             )
 
 
-def _wrong_type(what: str, value: object, wanted: str, example: str) -> UsageError:
-    return UsageError(
-        f"{what} is {repr(value)[:80]}, of type {type(value).__name__}.",
-        f"It must be {wanted}.",
-        f"write it as in {example}.",
-    )
+def require_s3_uri(what: str, uri: str) -> None:
+    """Raise UsageError unless `uri` is s3://, a bucket that there can be, and a key without control characters."""
+    bucket, _, key = uri.removeprefix("s3://").partition("/")
+    bad = " ".join(map(repr, dict.fromkeys(re.findall(r"[^a-z0-9.-]", bucket) + re.findall(r"[\x00-\x1f\x7f]", key))))
+    if not uri.startswith("s3://"):
+        conflict = "SageMaker's machines read from S3."
+    elif bad or not _BUCKET.fullmatch(bucket):
+        conflict = f"It has {bad}." if bad else f"No bucket is called {bucket[:80]!r}."
+    else:
+        return
+    hint = "write s3://bucket/key; buckets have 3 to 63 lowercase letters, digits, dots and hyphens."
+    raise UsageError(f"{what} is {uri[:200]!r}.", conflict, hint)

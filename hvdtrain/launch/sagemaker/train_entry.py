@@ -4,7 +4,7 @@ An image of one's own has an executable `train` on its PATH that runs this (`lau
 `processes_per_host` workers, and those of several hosts find each other without ssh and MPI. Under `sagemaker-training`
 the toolkit's mpirun runs a program of the source archive, which calls `main` in every rank.
 
-`train` is no console script of hvdtrain's, because the toolkit has one of that name: in an image with both, the one
+`train` is not a console script of hvdtrain, because the toolkit has one of that name: in an image with both, the one
 that was installed last would run.
 
 Exit codes are hvdtrain's: 0 done, 1 failure, 2 wrong hyperparameter or channel, 75 stopped and resumable, 143 stopped.
@@ -64,10 +64,8 @@ def _train(environ: Mapping[str, str]) -> ContainerExit:
 
 
 def export_model(run_folder: Path, model: Path) -> bool:
-    """Copy the final weights, the config and the result, which SageMaker packs into model.tar.gz.
-
-    False where there is no result, as of a dry run. HvdtrainError: no weights, or the folder cannot be written.
-    """
+    """Copy the final weights, the config and the result, which SageMaker packs into model.tar.gz. False where there is
+    no result, as of a dry run. HvdtrainError: no weights, or the folder cannot be written."""
     if not (run_folder / _RESULT).is_file():
         return False
     try:

@@ -26,20 +26,16 @@ class TrainingJob:
     poll_s: float = POLL_SECONDS
 
     def describe(self) -> dict[str, Any]:
-        """What SageMaker says of it: API_DescribeTrainingJob."""
         return self.service.describe(self.name)
 
     def stop(self) -> None:
-        """Ask SageMaker to stop it."""
         self.service.stop(self.name)
 
     def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:
         """Return what SageMaker says of the job when it has completed; after `timeout_s` seconds it is not ended.
 
-        With `logs`, the workers' logs are printed as they come.
-
-        Raises:
-            HvdtrainError: it failed or was stopped, or is still running after `timeout_s`.
+        With `logs`, the workers' logs are printed as they come. Raises HvdtrainError: it failed or was stopped, or is
+        still running after `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         log = _Log(self.name, self.service, logs)

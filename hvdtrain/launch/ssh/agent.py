@@ -41,12 +41,9 @@ _GONE = (BrokenPipeError, ConnectionResetError)
 
 
 class Agent:
-    """One connection to a launcher.
+    """One connection to a launcher, which is taken for dead after `seconds` without an answer.
 
-    Args:
-        seconds: without an answer, until the launcher is taken for dead.
-        questions: name → what answers it, in a thread of its own.
-        start: starts workers by the fields of an order; default: as this module's docstring has it.
+    `questions`: name → what answers it, in a thread of its own. `start` starts workers by the fields of an order.
     """
 
     def __init__(
@@ -238,7 +235,7 @@ def _start(agent: Agent, job: dict[str, Any]) -> None:
         world = {} if job["world"] is None else {WORLD_VARIABLE: job["world"]}
         made = [worker_environment(inherited, place, *common) | world for place in places]
         numbered = zip(job["numbers"], made, strict=True)
-        return [WorkerSpec(number, job["command"], own, bool(world)) for number, own in numbered]
+        return [WorkerSpec(number, job["command"], variables, bool(world)) for number, variables in numbered]
 
     agent.start(str(job["token"]), specs, job["folder"], job["numbers"])
 

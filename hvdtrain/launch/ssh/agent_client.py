@@ -88,7 +88,6 @@ class RemoteWorkerGroup:
         self.add(ranks, order)
 
     def add(self, ranks: Iterable[int], order: Mapping[str, Any]) -> None:
-        """Let the agent start workers."""
         self._running.update(ranks)
         self.link.send("start", **order)
 

@@ -28,10 +28,8 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used; `message` is half a sentence of fact, without the host's name.
-
-    `kind` is one of `_SAID`, "no-python" or "other".
-    """
+    """What keeps a host from being used, of a `kind` in `_SAID`, "no-python" or "other"; `message` is half a sentence
+    of fact, without the host's name."""
 
     host: str
     kind: str
@@ -88,10 +86,8 @@ def require_usable_hosts(job: JobSpec, launcher: str, environ: Mapping[str, str]
     """Refuse a job whose other hosts cannot be used by ssh, if its launcher will use that.
 
     By the caller's variables `environ` it knows, for one, that Slurm has its own way to start mpirun's helpers. Each
-    host has `CHECK_SECONDS` to answer, or the job's start timeout if that is less.
-
-    Raises:
-        UsageError: it names hosts, causes, and what to do.
+    host has `CHECK_SECONDS` to answer, or the job's start timeout if that is less. Raises UsageError: it names hosts,
+    causes, and what to do.
     """
     names = [host.name for host in job.used_hosts if not host.is_local]
     if launcher == "mpirun" and any(fnmatch.filter(environ, pattern) for pattern in _OTHER_WAYS):
@@ -114,20 +110,14 @@ def check_hosts(
 ) -> list[Finding]:
     """Log in to all hosts at once, asking nothing of anybody; a finding for each that cannot be used, in their order.
 
-    Args:
-        names: this machine's own is tried too, and never reported.
-        port: None: what ssh's own configuration says.
-        deadline_s: seconds that each host has to answer.
-        python: a program that must start on each host, such as the job's interpreter; None: `true`.
-
-    Raises:
-        UsageError: there is no ssh here.
+    This machine's own name is tried too, and never reported. `port` None: what ssh's own configuration says; `python`:
+    a program that must start on each host, else `true`. Raises UsageError: there is no ssh here.
     """
     if not names:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(names))) as pool:
-        found = pool.map(lambda name: _check(name, port, deadline_s, python), names)
-        return [finding for finding in found if finding is not None]
+        findings = pool.map(lambda name: _check(name, port, deadline_s, python), names)
+        return [finding for finding in findings if finding is not None]
 
 
 def _check(host: str, port: int | None, deadline_s: float, python: str | None) -> Finding | None:

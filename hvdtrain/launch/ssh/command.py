@@ -85,19 +85,16 @@ def _on_host(options: SshOptions) -> str:
 def preview(
     job: JobSpec, options: SshOptions, is_here: Callable[[str], bool], environ: Mapping[str, str], folder: str
 ) -> str:
-    """What would run, word for word.
-
-    Variables that are passed on are looked up in `environ`; their values are not shown. Workers start in `folder`
-    unless the job says so.
-    """
+    """What would run, word for word. Of variables in `environ` that are passed on, values are not shown. Workers start
+    in `folder` unless the job says so."""
     places = assign_ranks(job.hosts, job.np)
     title = f"hvdtrain launch ssh: {job.np} workers on {job.describe_hosts()}"
     parts = [comment(title, _notes(job, options))]
     for host in job.used_hosts:
-        own = [place for place in places if place.host == host.name]
+        ranks = [place for place in places if place.host == host.name]
         shown = dict.fromkeys(host_variables(job, host, environ), "<its value here>") | stated_variables(job, host)
-        parts.append(_agent_command(host, own, options, is_here(host.name)))
-        parts.append("\n".join(_order(job, own, shown, job.working_dir or folder)))
+        parts.append(_agent_command(host, ranks, options, is_here(host.name)))
+        parts.append("\n".join(_order(job, ranks, shown, job.working_dir or folder)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -139,21 +136,21 @@ def _restarts(job: JobSpec) -> str:
     return f"{job.max_restarts}, with {number}, from the last checkpoint"
 
 
-def _agent_command(host: Host, own: list[RankAssignment], options: SshOptions, here: bool) -> str:
+def _agent_command(host: Host, places: list[RankAssignment], options: SshOptions, here: bool) -> str:
     argv = agent_argv(options) if here else ssh_argv(options, host.name)
     how = "is this machine, so no ssh is needed; its agent" if here else "is reached by ssh; its agent"
-    ranks = f"rank {own[0].rank}" if len(own) == 1 else f"ranks {own[0].rank} to {own[-1].rank}"
+    ranks = f"rank {places[0].rank}" if len(places) == 1 else f"ranks {places[0].rank} to {places[-1].rank}"
     return f"# {host.name} {how} starts {ranks}:\n{wrap_command(argv)}"
 
 
-def _order(job: JobSpec, own: list[RankAssignment], shown: Mapping[str, str], folder: str) -> list[str]:
-    made = worker_environment({}, own[0], _FOUND, _INTERFACE, "<of this job and host>", 0)
-    threads = dict.fromkeys(THREADS, f"<cores of the host, shared by {len(own)}>")
-    own_names = own[0].variables
+def _order(job: JobSpec, places: list[RankAssignment], shown: Mapping[str, str], folder: str) -> list[str]:
+    made = worker_environment({}, places[0], _FOUND, _INTERFACE, "<of this job and host>", 0)
+    threads = dict.fromkeys(THREADS, f"<cores of the host, shared by {len(places)}>")
+    own_names = places[0].variables
     common = {**made, **threads, **shown}
     lines = [f"#   in {shlex.quote(folder)}:", f"#   {shlex.join(job.argv)}", "#   all of its ranks get:"]
     lines += [f"#     {name}={value}" for name, value in sorted(common.items()) if name not in own_names]
-    for place in own:
+    for place in places:
         variables = " ".join(f"{name}={value}" for name, value in place.variables.items())
         lines.append(f"#   rank {place.rank}: {variables}")
     return lines

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict
+from dataclasses import InitVar, asdict, dataclass
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
@@ -18,33 +18,26 @@ from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 
 
+@dataclass(eq=False)
 class HostWorlds(AbstractContextManager["HostWorlds"]):
-    """The `ElasticLauncher` of `hvdtrain launch ssh`.
+    """The `ElasticLauncher` of `hvdtrain launch ssh`, on the hosts of `agents`, as `discovery` names them now.
 
-    Args:
-        agents: of the hosts that the job may use.
-        discovery: names those hosts; None: they stay the same.
-        server: of the first world; its address is that of all.
-        order: of a host: to start workers, but for their places and numbers.
-        supervisor: watches over the workers.
-        groups: one for each host that has workers.
+    `order` makes the order that starts workers of a host, but for their places and numbers; `groups` has one group for
+    each host with workers.
     """
 
-    def __init__(
-        self,
-        agents: HostAgents,
-        discovery: HostDiscovery | None,
-        server: RendezvousServer,
-        order: Callable[[Host], Mapping[str, Any]],
-        supervisor: Supervisor,
-        groups: Sequence[RemoteWorkerGroup],
-    ) -> None:
-        self._agents, self._discovery, self._order, self._supervisor = agents, discovery, order, supervisor
+    agents: HostAgents
+    discovery: HostDiscovery | None
+    server: RendezvousServer
+    order: Callable[[Host], Mapping[str, Any]]
+    supervisor: Supervisor
+    groups: InitVar[Sequence[RemoteWorkerGroup]]
+
+    def __post_init__(self, groups: Sequence[RemoteWorkerGroup]) -> None:
         self._groups = {group.link.name: group for group in groups}
         self._first = self._used()
         self._servers = ExitStack()
         self._said: dict[str, str] = {}  # host → why it cannot be used
-        self.server = server
         self.look_at: float | None = None
 
     def __exit__(self, *exception: object) -> None:
@@ -52,86 +45,80 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
 
     @property
     def safe_at(self) -> float:
-        """`ElasticLauncher.safe_at`."""
         groups = [group for group in self._groups.values() if group.has_lost]
-        return max([self._agents.safe_at, *(self._ended_at(group) for group in groups)])
+        return max([self.agents.safe_at, *(self._ended_at(group) for group in groups)])
 
     def start(self, number: int) -> str:
-        """`ElasticLauncher.start`: on a host that has room, where the fewest workers have failed."""
-        used, workers = self._used(), self._supervisor.workers
+        """On a host that has room, where the fewest workers have failed."""
+        used, workers = self._used(), self.supervisor.workers
         failed = Counter(worker.host for worker in workers if worker.end is not None and worker.end.failed)
         host = min((host for host in self._there() if used[host.name] < host.slots), key=lambda host: failed[host.name])
         # Its world will tell it its place. Until then it needs the number of threads that the others have.
         place = assign_places([host.name] * max(self._first[host.name], used[host.name] + 1))[0]
-        order = {**self._order(host), "places": [asdict(place)], "numbers": [number], "world": "0"}
+        order = {**self.order(host), "places": [asdict(place)], "numbers": [number], "world": "0"}
         group = self._groups.get(host.name)
         if group is None:
-            group = RemoteWorkerGroup(self._agents.links[host.name], [number], order, joins_others=True)
+            group = RemoteWorkerGroup(self.agents.links[host.name], [number], order, joins_others=True)
             self._groups[host.name] = group
-            self._supervisor.watch(group)
+            self.supervisor.watch(group)
         else:
             group.add_beside_others([number], order)
         return host.name
 
     def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
-        """`ElasticLauncher.open_world`."""
         self._servers.close()  # nobody asks the one before any more
         server = RendezvousServer(self.server.host, len(numbers), notify=self.server.notify)
         self.server = self._servers.enter_context(server)
-        places = assign_places([self._supervisor.workers[number].host for number in numbers])
+        places = assign_places([self.supervisor.workers[number].host for number in numbers])
         return [{**place.variables, **self.server.environment, RESTART_VARIABLE: str(restarts)} for place in places]
 
     def places(self) -> int:
-        """`ElasticLauncher.places`."""
-        if self._discovery is not None:
-            self._follow(self._discovery)
+        if self.discovery is not None:
+            self._follow(self.discovery)
         now = time.monotonic()
         self._groups = {
             name: group for name, group in self._groups.items() if not group.has_lost or now < self._ended_at(group)
         }
-        self.look_at = self._agents.reconnect(group.link for group in self._groups.values())
+        self.look_at = self.agents.reconnect(group.link for group in self._groups.values())
         self._tell_of_failures()
         return total_slots(self._there())
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
-        """`ElasticLauncher.placed`."""
         slots = Counter({host.name: host.slots for host in self._there()})
-        found = []
+        with_place = []
         for number in numbers:
-            host = self._supervisor.workers[number].host
+            host = self.supervisor.workers[number].host
             slots[host] -= 1
             if slots[host] >= 0:
-                found.append(number)
-        return found
+                with_place.append(number)
+        return with_place
 
     def tell(self, number: int, order: Mapping[str, Any]) -> None:
-        """`ElasticLauncher.tell`."""
-        group = self._groups.get(self._supervisor.workers[number].host)
+        group = self._groups.get(self.supervisor.workers[number].host)
         if group is not None:
             group.tell(number, order)
 
     def kill(self, number: int) -> None:
-        """`ElasticLauncher.kill`."""
-        group = self._groups.get(self._supervisor.workers[number].host)
+        group = self._groups.get(self.supervisor.workers[number].host)
         if group is not None:
             group.kill(number)
 
     def _follow(self, discovery: HostDiscovery) -> None:
         """Use the hosts that the script names now; agents of others are sent away, once no worker runs there."""
         for complaint in discovery.take_complaints():
-            self._supervisor.console.say(complaint)
+            self.supervisor.console.say(complaint)
         hosts = discovery.hosts
-        if hosts != self._agents.hosts:
-            self._agents.use(hosts)
+        if hosts != self.agents.hosts:
+            self.agents.use(hosts)
         named = {host.name for host in hosts}
-        busy = {worker.host for worker in self._supervisor.workers if worker.end is None}
-        for name, link in self._agents.links.items():
-            if name not in named | busy and not self._agents.is_dismissed(link):
-                self._agents.dismiss(name)
+        busy = {worker.host for worker in self.supervisor.workers if worker.end is None}
+        for name, link in self.agents.links.items():
+            if name not in named | busy and not self.agents.is_dismissed(link):
+                self.agents.dismiss(name)
 
     def _tell_of_failures(self) -> None:
-        failures = dict(self._agents.failures)
-        for host in self._agents.hosts:
+        failures = dict(self.agents.failures)
+        for host in self.agents.hosts:
             if self._is_out_of_reach(host):
                 failures[host.name] = (
                     "all others run on this machine, and meet where no other one can reach them; "
@@ -139,29 +126,29 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
                 )
         for name, why in failures.items():
             if name not in self._said:
-                self._supervisor.console.say(f"hvdtrain launch: {name} is not used now: {why}. It is tried again.")
+                self.supervisor.console.say(f"hvdtrain launch: {name} is not used now: {why}. It is tried again.")
         self._said = failures
 
     def _is_out_of_reach(self, host: Host) -> bool:
-        link = self._agents.links.get(host.name)
+        link = self.agents.links.get(host.name)
         return link is not None and bool(link.called_from) and self.server.host == LOOPBACK
 
     def _ended_at(self, group: RemoteWorkerGroup) -> float:
         """When the workers of an agent that is lost have certainly ended."""
-        return 0.0 if self._agents.is_dismissed(group.link) else group.link.heard + self._agents.options.link_seconds
+        return 0.0 if self.agents.is_dismissed(group.link) else group.link.heard + self.agents.options.link_seconds
 
     def _there(self) -> list[Host]:
         lost = {name for name, group in self._groups.items() if group.has_lost}
-        links = self._agents.links
+        links = self.agents.links
         return [
             host
-            for host in self._agents.hosts
+            for host in self.agents.hosts
             if host.name in links
             and host.name not in lost
-            and not self._agents.is_dismissed(links[host.name])
+            and not self.agents.is_dismissed(links[host.name])
             and not self._is_out_of_reach(host)
         ]
 
     def _used(self) -> Counter[str]:
-        workers = self._supervisor.workers
+        workers = self.supervisor.workers
         return Counter(worker.host for worker in workers if worker.end is None and not worker.was_replaced)

@@ -39,7 +39,6 @@ class Frame:
     body: bytes = b""
 
     def encode(self) -> bytes:
-        """As it travels."""
         header = json.dumps({"kind": self.kind, **self.fields}, separators=(",", ":")).encode()
         return _LENGTHS.pack(len(header), len(self.body)) + header + self.body
 
@@ -54,7 +53,7 @@ class FrameReader:
         """What a shell printed before the PREAMBLE."""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete now; BrokenFrameError if what arrived is no frame."""
+        """The frames that are complete now; BrokenFrameError if what arrived is not a frame."""
         self._buffer += data
         if self._skipping and not self._skip_greeting():
             return

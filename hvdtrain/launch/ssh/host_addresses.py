@@ -23,7 +23,7 @@ def is_this_machine(name: str) -> bool:
 def _resolved(name: str) -> list[str]:
     """The IPv4 addresses of a host; none where only ssh's configuration knows it. Horovod knows no IPv6."""
     try:
-        return [str(found[4][0]) for found in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)]
     except OSError:
         return []
 
@@ -31,15 +31,13 @@ def _resolved(name: str) -> list[str]:
 def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     """The address of this machine that the hosts are told.
 
-    `callers` maps a host to the address from which its sshd was called, "" where the host is this machine.
-
-    Raises:
-        UsageError: none can be found.
+    `callers` maps a host to the address from which its sshd was called, "" where the host is this machine. Raises
+    UsageError: none can be found.
     """
     if nics:
-        own = next((address for nic in nics if (address := interface_address(nic))), None)
-        if own is not None:
-            return own
+        address_of_nic = next((address for nic in nics if (address := interface_address(nic))), None)
+        if address_of_nic is not None:
+            return address_of_nic
     far = {host: caller for host, caller in callers.items() if caller}
     if not far:
         return LOOPBACK
@@ -59,31 +57,28 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
 
 def interface_towards(address: str, nics: Sequence[str] = ()) -> str:
     """The first of `nics` that this host has; without `nics`, the one from which packets to the IPv4 `address` leave.
-
-    Raises:
-        UsageError: there is no such interface, or no route.
-    """
-    own = {name: interface_address(name) for _, name in socket.if_nameindex()}
+    Raises UsageError: there is no such interface, or no route."""
+    addresses = {name: interface_address(name) for _, name in socket.if_nameindex()}
     if nics:
-        found = next((name for name in nics if own.get(name)), None)
-        if found is None:
+        interface = next((name for name in nics if addresses.get(name)), None)
+        if interface is None:
             raise UsageError(
                 f"None of the network interfaces {', '.join(nics)} of --nic has an IPv4 address on this host.",
-                f"It has {', '.join(name for name, value in own.items() if value)}.",
+                f"It has {', '.join(name for name, value in addresses.items() if value)}.",
                 "name one that each host has; several are tried in their order.",
             )
-        return found
+        return interface
     source = _source_address(address)
     if ipaddress.ip_address(source).is_loopback:
         return "lo"  # all of 127.0.0.0/8 is, though only 127.0.0.1 is listed
-    found = next((name for name, value in own.items() if value == source), None)
-    if found is None:
+    interface = next((name for name, value in addresses.items() if value == source), None)
+    if interface is None:
         raise UsageError(
             f"Packets to {address} leave from {source}, which is not the first address of any interface on this host.",
             "Horovod is told its interface by name.",
             "name it with --nic.",
         )
-    return found
+    return interface
 
 
 def interface_address(name: str, question: int = _SIOCGIFADDR) -> str | None:

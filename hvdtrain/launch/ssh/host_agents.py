@@ -21,17 +21,10 @@ _LOOK_SECONDS = 0.5  # between two looks whether it has answered
 
 @dataclass(eq=False)
 class HostAgents(AbstractContextManager["HostAgents"]):
-    """One agent for each host that the job may use.
+    """One agent for each host that the job may use; those that are this machine (`is_here`) are started without ssh.
 
-    Args:
-        is_here: whether a host is this machine: then its agent is started without ssh.
-        hosts: at first; `use` changes them.
-        inbox: a signal ends every wait; None: signals do what they do elsewhere.
-        seconds: until an agent must have started.
-
-    Attributes:
-        links: host → agent, of those that are there; in the order of the hosts.
-        failures: host → why it is not there.
+    A signal in `inbox` ends every wait. `links` maps hosts to the agents that are there, `failures` others to the
+    reason.
     """
 
     hosts: Sequence[Host]
@@ -104,13 +97,8 @@ class HostAgents(AbstractContextManager["HostAgents"]):
 
     def reconnect(self, still_watched: Iterable[HostLink]) -> float | None:
         """Take the agents of missing hosts that have come, and start others now and then; waits for nothing.
-
-        Args:
-            still_watched: links of which somebody has still to learn that they are lost.
-
-        Returns:
-            When to look again, of the monotonic clock; None while no host is missing.
-        """
+        `still_watched`: links of which somebody has still to learn that they are lost. Returns when to look again, of
+        the monotonic clock; None while no host is missing."""
         self._drop_lost(still_watched)
         for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
             del self._coming[name]

@@ -71,13 +71,9 @@ LAUNCHER = launcher_api.Launcher(
 
 
 def run(job: JobSpec, options: SshOptions) -> int:
-    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job.
-
-    Raises:
-        UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this
-            launcher cannot run.
-        HvdtrainError: processes cannot be killed, or nobody reads the output.
-    """
+    """Run `job` on its hosts; returns the exit code. Whatever ends this process ends every process of the job. Raises
+    UsageError: hosts that cannot be reached at the start, a command that cannot be started, or a job that this launcher
+    cannot run; HvdtrainError: processes cannot be killed, or nobody reads the output."""
     require_runnable(job, os.environ)
     if not options.checks_host_keys:
         Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
@@ -85,8 +81,8 @@ def run(job: JobSpec, options: SshOptions) -> int:
     with SignalInbox() as inbox, ExitStack() as outer:
         agents = outer.enter_context(HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout))
         console, script = Console(inbox), job.host_discovery_script
-        found = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
-        attempt = Attempt(job, agents, console, inbox, found)
+        discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
+        attempt = Attempt(job, agents, console, inbox, discovery)
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
@@ -173,11 +169,10 @@ class Attempt:
         return command_for_restart(self._command, exists) if restarts else self._command
 
     def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
-        """Order the workers of one host to start."""
         mine = [place for place in places if place.host == host.name]
         numbers = [place.rank for place in mine]
-        own = {"places": [asdict(place) for place in mine], "numbers": numbers}
-        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | own)
+        seats = {"places": [asdict(place) for place in mine], "numbers": numbers}
+        return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | seats)
 
     def _order(self, host: Host) -> dict[str, Any]:
         """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a
@@ -222,10 +217,8 @@ class Attempt:
 
 
 def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:
-    """How many workers to start on those hosts that are there; 0 where they are too few.
-
-    As many as were asked for; in a restart as many as there is room for, between --min-workers and --max-workers.
-    """
+    """How many workers to start on those hosts that are there; 0 where they are too few. As many as were asked for; in
+    a restart as many as there is room for, between --min-workers and --max-workers."""
     slots = total_slots(hosts)
     if slots >= job.np:
         return min(slots, job.max_workers or job.np) if restarts else job.np

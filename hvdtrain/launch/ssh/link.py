@@ -22,16 +22,10 @@ _LAST_SECONDS = 2.0  # for ssh to end after its output has ended
 
 
 class HostLink:
-    """A running agent, or one that is starting. A thread reads what it says and answers its heartbeats, whatever else
-    the launcher waits for: a paused terminal must not look like a dead launcher.
+    """A running agent, or one that is starting: within `hello_seconds`, and lost after `link_seconds` of silence.
 
-    Args:
-        argv: ssh and so on, or the agent itself where the host is this machine.
-        hello_seconds: until the agent must have said hello.
-        link_seconds: of silence after that, until the host is lost.
-
-    Raises:
-        UsageError: the program cannot be started.
+    A thread reads what it says and answers its heartbeats, whatever else the launcher waits for: a paused terminal must
+    not look like a dead launcher. Raises UsageError: the program cannot be started.
     """
 
     def __init__(self, name: str, argv: Sequence[str], hello_seconds: float, link_seconds: float) -> None:

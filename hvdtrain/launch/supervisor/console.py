@@ -21,11 +21,9 @@ class Console:
     """Standard output and standard error of the launcher.
 
     Rank 0's bytes pass unchanged, so that its progress bar redraws itself; of a line without one, when it is complete.
-    Other ranks' lines pass whole, as `[1] …`.
-    While `holding`, they are kept instead: until all ranks have met, ranks tend to fail alike, and one voice suffices.
-
-    Args:
-        inbox: signals to the launcher. When one comes, a reader that pauses is not waited for any longer.
+    Other ranks' lines pass whole, as `[1] …`. While `holding`, they are kept instead: until all ranks have met, ranks
+    tend to fail alike, and one voice suffices. `inbox`: signals to the launcher. When one comes, a reader that pauses
+    is not waited for any longer.
     """
 
     def __init__(self, inbox: SignalInbox | None = None) -> None:
@@ -33,14 +31,13 @@ class Console:
         self.patient = True
         """Whether to wait for a reader that pauses; else what it does not take is lost."""
         self.may_vanish = False
-        """Whether the terminal is gone: then what cannot be written is no failure."""
+        """Whether the terminal is gone: then what cannot be written is not a failure."""
         self._inbox = inbox
         self._unfinished = False  # rank 0's bar is on the cursor's line
         self._rest: dict[tuple[int, int], bytes] = defaultdict(bytes)
         self._held: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
 
     def take(self, rank: int, stream: int, data: bytes) -> None:
-        """Pass on what `rank` wrote to `stream` (OUT or ERR)."""
         if rank == 0:
             self._pass_unchanged(stream, data)
             return
@@ -60,12 +57,10 @@ class Console:
                 self._lines(rank, stream, [rest])
 
     def release(self, rank: int) -> None:
-        """Print what was held of `rank`."""
         for stream, text in self._held.pop(rank, []):
             self._whole_lines(stream, text)
 
     def release_all(self) -> None:
-        """Hold no longer."""
         self.holding = False
         for rank in sorted(self._held):
             self.release(rank)
@@ -77,7 +72,6 @@ class Console:
 
     @property
     def held(self) -> frozenset[int]:
-        """Ranks whose output is held back."""
         return frozenset(self._held)
 
     def say(self, text: str) -> None:

@@ -64,13 +64,11 @@ def diagnose(
     held: Container[int] = (),
     hurried_by: signal.Signals | None = None,
 ) -> JobOutcome:
-    """The outcome once every worker has ended.
+    """The outcome once every worker has ended. `stopped_by` was forwarded to them, `hurried_by` is the second signal,
+    for which they were killed at once.
 
-    Args:
-        stopped_by: the signal that was forwarded to them, if one was.
-        all_connected: whether all ranks were connected once: a wrong call shows before that.
-        held: ranks whose lines were not shown yet, and are quoted in full.
-        hurried_by: the second signal, for which they were killed at once, if one came.
+    `all_connected`: whether all ranks were connected once, as a wrong call shows before that; lines of ranks that are
+    `held` were not shown yet, and are quoted in full.
     """
     if stopped_by is not None:
         return _after_signal(workers, stopped_by, hurried_by)
@@ -140,15 +138,15 @@ def _explained_stall(failed: Sequence[WorkerState]) -> str:
 
 def stalled_ranks(lines: Sequence[str]) -> set[int]:
     """Ranks for which others wait. Only Horovod's log names them: stall_inspector.cc, "Missing ranks:", "1: [a]"."""
-    found: set[int] = set()
+    missing: set[int] = set()
     listing = False
     for line in lines:
         match = _MISSING_RANK.match(line)
         if match and listing:
-            found.add(int(match[1]))
+            missing.add(int(match[1]))
         else:
             listing = line.rstrip().endswith(_MISSING)
-    return found
+    return missing
 
 
 def _after_signal(
@@ -168,8 +166,8 @@ def _after_signal(
         how += f"; {_ranks(killed)} did not leave in time and had to be killed"
     lost = [worker for worker in workers if worker.end and worker.end.failed and _was_lost(worker, stopped_by)]
     if lost:
-        told = " and ".join(f"rank {worker.rank}{worker.on_host} {_how(worker)}" for worker in lost)
-        how += f"; {told} meanwhile, so the last steps may be in no checkpoint"
+        ends = " and ".join(f"rank {worker.rank}{worker.on_host} {_how(worker)}" for worker in lost)
+        how += f"; {ends} meanwhile, so the last steps may be in no checkpoint"
     said = [f"hvdtrain launch: {how}.", _untold(workers)]
     return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
 
@@ -230,8 +228,8 @@ def crash_report(lines: Sequence[str]) -> list[str]:
     if fatal is None or any(_TRACEBACK in line for line in lines[fatal:]):
         return []
     what = [line for line in lines[max(0, fatal - 1) : fatal + 1] if line.strip()]
-    own = list(dropwhile(lambda line: not line.startswith(_CRASHED_THREAD), lines[fatal:]))
-    return [*what, *own[:1], *takewhile(lambda line: line.startswith("  "), own[1:SHOWN_LINES])]
+    stack = list(dropwhile(lambda line: not line.startswith(_CRASHED_THREAD), lines[fatal:]))
+    return [*what, *stack[:1], *takewhile(lambda line: line.startswith("  "), stack[1:SHOWN_LINES])]
 
 
 def how_it_ended(code: int) -> str:

@@ -8,13 +8,13 @@ After a request to stop, those that are left after a loss form one more world, w
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.supervisor.departures import Departures
-from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, cause_in, report
+from hvdtrain.launch.supervisor.deadlines import Departures
+from hvdtrain.launch.supervisor.diagnosis import USAGE, cause_in, report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
 from hvdtrain.launch.supervisor.losses import Losses
 from hvdtrain.launch.supervisor.newcomers import Newcomers
@@ -28,18 +28,8 @@ _FAILED_STARTS = 3
 
 @dataclass(eq=False)
 class Elastic:
-    """One start of an elastic job.
-
-    Args:
-        workers: the first world's, in the order of their ranks, which are their numbers; further ones are added.
-        say: prints a line.
-        earlier: losses that were mended before.
-
-    Attributes:
-        gave_up: why no further world can be formed, once none can.
-        losses: of this start.
-        departures: the workers that are to end.
-    """
+    """One start of an elastic job. The first world's workers are in the order of their ranks, which are their numbers;
+    further ones are added. `earlier` losses were mended before; `gave_up` tells why no further world can be formed."""
 
     may_be_alone: ClassVar = True
     limits: ElasticLimits
@@ -66,11 +56,8 @@ class Elastic:
         self._least, self._wanted, self._room = self.limits.least, len(self.workers), len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
-        """Take note of a worker's end; whether the others go on.
-
-        Args:
-            mendable: whether the world was formed completely, and nothing else ends the job.
-        """
+        """Take note of a worker's end; whether the others go on. `mendable`: whether the world was formed completely,
+        and nothing else ends the job."""
         end, was_killed = self.workers[number].end, self.departures.was_killed(number)
         self._waiting.discard(number)
         self.departures.ended(number)
@@ -84,7 +71,7 @@ class Elastic:
         others = [member for member in self._members if member != number]
         mendable = mendable and self._leave_code is None and not self._is_fixed and end.code not in (USAGE, RESUMABLE)
         if not (mendable and others and self.losses.is_affordable):
-            if was_killed:  # which by itself is no failure
+            if was_killed:  # which by itself is not a failure
                 self.gave_up = f"hvdtrain launch: rank {self.workers[number].rank} did not come back after a loss."
             self._finish(RESUMABLE if self.losses.is_stopping else 0)
             return False
@@ -122,21 +109,7 @@ class Elastic:
 
     @property
     def server(self) -> RendezvousServer:
-        """Where the newest world meets."""
         return self.launcher.server
-
-    def with_losses(self, outcome: JobOutcome) -> JobOutcome:
-        """The outcome, and what was mended before."""
-        return replace(outcome, mended=self.losses.mended, first_cause=self.losses.cause)
-
-    def overdue(self) -> list[int]:
-        """As `Departures.overdue`."""
-        return self.departures.overdue()
-
-    def next_deadline(self, may_change: bool) -> float | None:
-        """When `overdue` is to be called at the latest, and `act`, where the workers may change."""
-        times = [self.departures.deadline, self.deadline if may_change else None]
-        return min((at for at in times if at is not None), default=None)
 
     @property
     def deadline(self) -> float | None:
@@ -151,11 +124,7 @@ class Elastic:
         return min((at for at in times if at is not None), default=None)
 
     def act(self, connected: bool) -> bool:
-        """Do what is due; whether a world was formed.
-
-        Args:
-            connected: whether the last one was formed completely.
-        """
+        """Do what is due; whether a world was formed. `connected`: whether the last one was formed completely."""
         if self._leave_code is not None or self._is_fixed:
             return False
         self._newcomers.dismiss_late()
@@ -175,10 +144,10 @@ class Elastic:
     def _lost(self, number: int) -> None:
         worker = self.workers[number]
         worker.was_replaced = True
-        told = report(worker, self._size, in_full=False)
+        message = report(worker, self._size, in_full=False)
         if not self.losses.cause:
-            told += f"\nhvdtrain launch: {self.losses.begin(cause_in(told))}, by the workers that are left."
-        self.say(told)
+            message += f"\nhvdtrain launch: {self.losses.begin(cause_in(message))}, by the workers that are left."
+        self.say(message)
         for member in self._members:
             self.launcher.tell(member, {"over": self._world})
         self._gather()
@@ -264,7 +233,6 @@ class Elastic:
             self._fill()
 
     def _fill(self) -> None:
-        """Start workers for places that are empty."""
         self._newcomers.fill(min(self._wanted, self._room) - len(self.launcher.placed(self._members)))
 
     def _call_together(self) -> None:

@@ -62,6 +62,5 @@ class ElasticLimits:
 
     @classmethod
     def of(cls, job: JobSpec) -> Self:
-        """As the job's options say."""
         least, most = job.world_sizes
         return cls(least, most, job.max_restarts, job.grace, job.start_timeout, max(1.0, job.backoff))

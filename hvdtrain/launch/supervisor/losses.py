@@ -9,11 +9,7 @@ TOLD_CAUSES: Final = 8
 
 @dataclass(eq=False)
 class Losses:
-    """Of one start.
-
-    Args:
-        most: how often a loss may be mended.
-        restarts: how often the job went on after a loss; at first, in earlier starts.
+    """Of one start: at most `most` are mended, and the job went on after `restarts`, those of earlier starts too.
 
     Attributes:
         mended: losses of this start after which its workers went on.
@@ -44,6 +40,5 @@ class Losses:
         return f"restart {self.restarts} of {self.most}"
 
     def end(self) -> None:
-        """A new world was formed."""
         self.mended += bool(self.cause) and not self.is_stopping
         self.cause = ""

@@ -2,39 +2,29 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
-from hvdtrain.launch.supervisor.departures import Departures
+from hvdtrain.launch.supervisor.deadlines import Departures
 from hvdtrain.launch.supervisor.diagnosis import report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
 from hvdtrain.launch.supervisor.restarts import MAX_BACKOFF_SECONDS
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 
+@dataclass(eq=False)
 class Newcomers:
-    """The numbers of such workers.
+    """The numbers of such workers, which are added to the job's `workers`; `failures` have failed one after the other
+    since one has joined."""
 
-    Args:
-        workers: of the job, to which these are added.
-        say: prints a line.
-
-    Attributes:
-        failures: how many have failed one after the other since one has joined.
-    """
-
-    def __init__(
-        self,
-        limits: ElasticLimits,
-        workers: list[WorkerState],
-        launcher: ElasticLauncher,
-        departures: Departures,
-        say: Callable[[str], None],
-    ) -> None:
-        self._limits, self._workers, self._launcher = limits, workers, launcher
-        self._departures, self._say = departures, say
-        self._ready_by: dict[int, float] = {}
-        self._ready: set[int] = set()
-        self._again_at = 0.0
-        self.failures = 0
+    limits: ElasticLimits
+    workers: list[WorkerState]
+    launcher: ElasticLauncher
+    departures: Departures
+    say: Callable[[str], None]
+    failures: int = 0
+    _ready_by: dict[int, float] = field(default_factory=dict)
+    _ready: set[int] = field(default_factory=set)
+    _again_at: float = 0.0
 
     def __contains__(self, number: int) -> bool:
         return number in self._ready_by
@@ -48,24 +38,21 @@ class Newcomers:
     def fill(self, places: int) -> None:
         """Start workers until there are as many as `places`, unless it is too early after a failure."""
         while self._may_start and len(self) < places:
-            number = len(self._workers)
-            self._workers.append(WorkerState(number))
-            self._ready_by[number] = time.monotonic() + self._limits.start_timeout
-            self._workers[number].host = self._launcher.start(number)
+            number = len(self.workers)
+            self.workers.append(WorkerState(number))
+            self._ready_by[number] = time.monotonic() + self.limits.start_timeout
+            self.workers[number].host = self.launcher.start(number)
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """They have joined a world, or are to end."""
         for number in numbers:
             self._ready_by.pop(number, None)
             self._ready.discard(number)
 
     def is_ready(self, number: int) -> None:
-        """It waits for its first world."""
         self._ready.add(number)
 
     @property
     def ready(self) -> list[int]:
-        """Those that wait for their first world."""
         return sorted(self._ready)
 
     @property
@@ -75,7 +62,7 @@ class Newcomers:
 
     def ended(self, number: int, others: int) -> None:
         """A worker has ended; `others` train."""
-        worker = self._workers[number]
+        worker = self.workers[number]
         if number in self:
             self.remove([number])
             if worker.end is not None and worker.end.failed:
@@ -85,27 +72,26 @@ class Newcomers:
         """End them: they are in no world, so nothing is lost with them."""
         self.remove(numbers)
         for number in numbers:
-            self._workers[number].was_replaced = True
-            self._departures.kill(number)
+            self.workers[number].was_replaced = True
+            self.departures.kill(number)
 
     def dismiss_late(self) -> None:
-        """End those that are not ready in time."""
-        now, seconds = time.monotonic(), self._limits.start_timeout
+        now, seconds = time.monotonic(), self.limits.start_timeout
         for number in [number for number, by in self._ready_by.items() if number not in self._ready and now >= by]:
-            worker = self._workers[number]
+            worker = self.workers[number]
             self.dismiss([number])
-            told = f"hvdtrain launch: a further worker (process {worker.process}{worker.on_host}) was not ready"
-            self._failed(f"{told} within {seconds:g} seconds, and is ended.")
+            message = f"hvdtrain launch: a further worker (process {worker.process}{worker.on_host}) was not ready"
+            self._failed(f"{message} within {seconds:g} seconds, and is ended.")
 
     @property
     def _may_start(self) -> bool:
         return time.monotonic() >= self._again_at
 
-    def _failed(self, told: str) -> None:
-        seconds = min(self._limits.backoff * 2.0**self.failures, MAX_BACKOFF_SECONDS)
+    def _failed(self, message: str) -> None:
+        seconds = min(self.limits.backoff * 2.0**self.failures, MAX_BACKOFF_SECONDS)
         self._again_at = time.monotonic() + seconds
         self.failures += 1
-        self._say(f"{told}\nhvdtrain launch: the others go on without it. The next one is started in {seconds:g} s.")
+        self.say(f"{message}\nhvdtrain launch: the others go on without it. The next one is started in {seconds:g} s.")
 
     def joined(self, numbers: Iterable[int]) -> int:
         """These form a world, with others; returns how many of them are new."""

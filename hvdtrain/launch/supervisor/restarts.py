@@ -22,15 +22,10 @@ def run_with_restarts(
 ) -> int:
     """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
 
-    Args:
-        attempt: starts all workers and returns when they have ended; it is told how many restarts came before,
-            and what the last ones were for, a line each.
-        backoff: seconds before the first restart; each further one waits twice as long, at most MAX_BACKOFF_SECONDS.
-        inbox: a signal ends the wait for a restart.
-
-    Raises:
-        HvdtrainError: what `attempt` raised, or the launcher has an error of its own; whoever called this then ends
-            all workers, and starts none again.
+    `attempt` starts all workers and returns when they have ended; it is told how many restarts came before, and what
+    the last ones were for, a line each. Each restart waits twice as long as the one before, at most
+    MAX_BACKOFF_SECONDS; a signal in `inbox` ends that. Raises HvdtrainError: what `attempt` raised, or the launcher has
+    an error of its own.
     """
     restarts, causes = 0, list[str]()
     while True:
@@ -64,14 +59,11 @@ def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes:
 
 
 def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:
-    """`command` with a run folder named in it, where it is hvdtrain's training.
-
-    Raises:
-        UsageError: the run folder may be in a config file, which only hvdtrain itself reads.
-    """
-    if not trains(command) or given(command, "output-dir") is not None:
+    """`command` with a run folder named in it, where it is hvdtrain's training. Raises UsageError: the run folder may
+    be in a config file, which only hvdtrain itself reads."""
+    if not trains(command) or option_value(command, "output-dir") is not None:
         return command
-    if given(command, "config") is not None:
+    if option_value(command, "config") is not None:
         raise UsageError(
             f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
             "A restart must know the run folder to continue in it.",
@@ -83,11 +75,11 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
 
 def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
     """The command that continues; `exists` tells whether there is a file, relative to where workers start."""
-    folder = given(command, "output-dir") if trains(command) else None
+    folder = option_value(command, "output-dir") if trains(command) else None
     if folder is None:
         return command
     latest = str(Path(folder) / "checkpoints" / "latest")
-    continues = continues_itself(given(command, "resume"), lambda: exists(latest))
+    continues = continues_itself(option_value(command, "resume"), lambda: exists(latest))
     return (*command, "--resume", "auto") if continues else command
 
 
@@ -101,7 +93,7 @@ def require_changes_possible(job: JobSpec) -> None:
             "Without --host-discovery-script nothing names more, so the job could never grow to that.",
             f"use --max-workers {slots}, or name hosts and their slots by --host-discovery-script.",
         )
-    stages = given(job.argv, "parallel.stages")
+    stages = option_value(job.argv, "parallel.stages")
     if job.host_discovery_script is not None and trains(job.argv) and stages not in (None, "1"):
         raise UsageError(
             f"--host-discovery-script is given with --parallel.stages {stages}.",
@@ -119,7 +111,7 @@ def _require_same_batch(job: JobSpec) -> None:
             "It changes their number when it is started again after a loss.",
             "add --max-restarts 3, say.",
         )
-    per_worker = given(job.argv, "batch-size")
+    per_worker = option_value(job.argv, "batch-size")
     if changes and trains(job.argv) and per_worker is not None:
         is_number = per_worker.isascii() and per_worker.isdigit()
         raise UsageError(
@@ -147,11 +139,11 @@ def after_program(command: Sequence[str]) -> Sequence[str] | None:
     return None
 
 
-def given(command: Sequence[str], name: str) -> str | None:
+def option_value(command: Sequence[str], name: str) -> str | None:
     """The last value given to `--name`, as `--name VALUE` or `--name=VALUE`, with `-` or `_` between words."""
-    found = None
+    last = None
     for i, word in enumerate(command):
         option, equals, value = word.partition("=")
         if option.replace("_", "-") == f"--{name}":
-            found = value if equals else (command[i + 1] if i + 1 < len(command) else None)
-    return found
+            last = value if equals else (command[i + 1] if i + 1 < len(command) else None)
+    return last

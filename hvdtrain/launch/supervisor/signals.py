@@ -17,10 +17,8 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class SignalInbox:
-    """Collects FORWARDED signals between entering and leaving; main thread only.
-
-    What is ignored stays ignored: SIGHUP under nohup, SIGINT in a job that a script's shell runs in the background.
-    """
+    """Collects FORWARDED signals between entering and leaving; main thread only. What is ignored stays ignored: SIGHUP
+    under nohup, SIGINT in a job that a script's shell runs in the background."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
@@ -54,7 +52,6 @@ class SignalInbox:
             os.write(self._writing, b"\0")
 
     def take(self) -> list[signal.Signals]:
-        """The signals that came since the last call."""
         self._read()
         taken, self._waiting = self._waiting, []
         return taken
@@ -90,11 +87,8 @@ class SignalAction(Enum):
 
 
 class SignalPolicy:
-    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`.
-
-    Attributes:
-        stopped_by: the request to stop, once one has come; SIGTERM or SIGINT replaces a notice before it.
-    """
+    """Chooses the action for each signal to the launcher, by the rule of `hvdtrain.stop_requests`. `stopped_by`: the
+    request to stop, once one has come; SIGTERM or SIGINT replaces a notice before it."""
 
     def __init__(self) -> None:
         self.stopped_by: signal.Signals | None = None

@@ -15,26 +15,21 @@ CRASH = "Fatal Python error"
 
 _CRASH_LINES = 1000  # of that report: the stack of any of many threads may be the one that matters
 _LINE_BYTES = 4000  # of a line that is kept for the report
-# Whom one of these has ended is no consequence of another's failure, whatever it has printed before.
+# A worker that one of these has ended did not fail because of another one, whatever it has printed before.
 _CRASHES = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
 _HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
 
 
 @dataclass
 class OutputTail:
-    """The last lines of one worker. Of a line that was redrawn by carriage returns, what was seen last.
-
-    Attributes:
-        lines: the last ones; of a crash, the whole report.
-        on_line: called with the stream and the text of each line, also of those that are not kept.
-    """
+    """The last lines of one worker; of a crash, the whole report. Of a line that was redrawn by carriage returns, what
+    was seen last. `on_line` is called with the stream and the text of each line, also of those that are not kept."""
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     on_line: Callable[[int, str], None] | None = None
     _rests: dict[int, bytes] = field(default_factory=dict)  # a stream's line that has no end yet
 
     def add(self, stream: int, data: bytes) -> None:
-        """Take what was read from `stream` (OUT or ERR)."""
         *whole, rest = (self._rests.get(stream, b"")[-_LINE_BYTES:] + data).split(b"\n")
         self._rests[stream] = rest
         for line in map(_seen, whole):
@@ -50,7 +45,6 @@ class OutputTail:
             self.add(stream, b"\n")
 
     def text(self) -> list[str]:
-        """All lines, unfinished ones too."""
         rests = (_seen(self._rests[stream]) for stream in sorted(self._rests))
         return [*self.lines, *filter(None, rests)]
 
@@ -61,12 +55,8 @@ def _seen(line: bytes) -> str:
 
 @dataclass
 class WorkerState:
-    """One worker.
-
-    Attributes:
-        rank: in the world that it is in; of an elastic job's further workers, their number until they have one.
-        was_replaced: whether the job went on without it after its end.
-    """
+    """One worker: its rank in the world that it is in, or its number while it is in none; `was_replaced`: whether the
+    job went on without it after its end."""
 
     rank: int
     host: str = ""  # where all are on this machine
@@ -83,7 +73,6 @@ class WorkerState:
 
     @property
     def failure(self) -> FailureRecord | None:
-        """What it has left about its failure, if anything."""
         return self.end.failure if self.end else None
 
     @property

@@ -7,10 +7,8 @@ local rank 0, and for the others only when no node has fewer processes. Variable
 
 from hvdtrain.topology.assume import assume_local, assume_nodes
 from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
+from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 from hvdtrain.topology.reader import Reader, four_facts, host_by
-
-LAUNCHER_VARIABLE = "HVDTRAIN_LAUNCHER"
-"""Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
 
 
 def _place(facts: Facts, _env: Env) -> Facts:

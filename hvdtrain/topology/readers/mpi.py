@@ -2,7 +2,7 @@
 
 PMI is spoken by MPICH's and Intel's Hydra, MVAPICH's mpirun_rsh, Cray, and `srun --mpi=pmi2|pmix`. Open MPI, versions 4
 and 5, is also what `horovodrun --mpi`, SageMaker's MPI and the MPI Operator start. Nothing tells the place of the node;
-it is derived when there is one node and assumed otherwise. OMPI_COMM_WORLD_NODE_RANK is no fact of ours: it is the
+it is derived when there is one node and assumed otherwise. OMPI_COMM_WORLD_NODE_RANK is not a fact of ours: it is the
 place of the process among those of its node, over all jobs. jsrun's own variables decide where the MPI under it sets
 none; Spectrum MPI sets Open MPI's, which come first. PMIx tells a process its rank and nothing else by variable, and
 Slurm's PMI2 no local facts: when the process is a Slurm task of the same rank (and size), Slurm's variables tell the

@@ -51,7 +51,7 @@ def _is_same_process(facts: Facts, env: Env) -> bool:
 
 
 def _outside(env: Env) -> str | None:
-    """Why this is no task of a step, or None if it is one."""
+    """Why this is not a task of a step, or None if it is one."""
     step = next((env[name] for name in STEP_ID if name in env), None)
     if step is None:
         return "SLURM_STEP_ID is not set: a batch script or the shell of an allocation, not a task that srun started"

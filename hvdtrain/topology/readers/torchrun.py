@@ -53,8 +53,8 @@ def _others(env: Env) -> str | None:
     several = env.get(nodes, "") not in ("", "1", "1:1") or env.get(node, "") not in ("", "0")
     if not several and not _is_several(env.get(per_node, "")):
         return None
-    told = ", ".join(f"{name}={env[name]}" for name in (nodes, node, per_node) if name in env)
-    return f"{told} describe several processes, and torchrun did not start this one."
+    settings = ", ".join(f"{name}={env[name]}" for name in (nodes, node, per_node) if name in env)
+    return f"{settings} describe several processes, and torchrun did not start this one."
 
 
 READER = Reader(

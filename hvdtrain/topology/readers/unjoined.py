@@ -22,14 +22,8 @@ ALONE = "to train in this process alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1"
 
 @dataclass(frozen=True)
 class Unjoined:
-    """Used like a `Reader`, but refuses to read.
-
-    Args:
-        platform: for people, as `Reader`'s.
-        variables: what `explain` shows.
-        others: one sentence on the other processes, or None where the variables tell of none.
-        hint: how to start the job instead.
-    """
+    """Used like a `Reader`, but refuses to read: `others` is one sentence on the other processes, or None where the
+    variables tell of none, and `hint` says how to start the job instead."""
 
     platform: str
     variables: tuple[str, ...]
@@ -37,7 +31,6 @@ class Unjoined:
     hint: str
 
     def seen(self, env: Env) -> dict[str, str]:
-        """The platform's variables that are set."""
         return {name: env[name] for name in self.variables if name in env}
 
     def applies(self, env: Env) -> bool:
@@ -49,7 +42,6 @@ class Unjoined:
         return None if self.applies(env) else "they tell of no other process"
 
     def read(self, env: Env) -> NoReturn:
-        """Raises UsageError."""
         conflict = "Each of these processes would train a model of its own."
         raise UsageError(str(self.others(env)), conflict, f"{self.hint}; {ALONE}.")
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.config_samples import COMPANIONS, SAMPLES, parse
 
+from hvdtrain.config.option_help import keys
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.yaml_file import dump_config
@@ -136,8 +137,9 @@ def value_of(config: TrainConfig, key: str) -> Any:
     return value
 
 
-def test_the_samples_cover_every_key() -> None:
-    assert sorted(SAMPLES) == sorted(all_keys())
+def test_the_samples_cover_every_key_and_each_has_its_help() -> None:
+    assert sorted(SAMPLES) == sorted(all_keys()) == sorted(keys())
+    assert [key.name for key in keys().values() if not key.about] == []
 
 
 @pytest.mark.parametrize("key", SAMPLES)
@@ -274,3 +276,15 @@ def test_print_config_explains_each_key_in_a_comment(capsys: pytest.CaptureFixtu
     assert len(keys) == len(SAMPLES)
     assert [lines[place] for place in keys if not lines[place - 1].lstrip().startswith("# ")] == []
     assert "# ---- Learning rate ----" in lines
+
+
+@pytest.mark.parametrize(
+    ("argv", "arguments_"),
+    [
+        (["--task-args.a", "1", "--task-args.a.b", "2"], {"a": {"b": 2}}),
+        (["--task-args.a.b", "2", "--task-args.a", "1"], {"a": 1}),
+        (["--task-args.a", "x", "--task-args", "{b: 1}"], {"b": 1}),
+    ],
+)
+def test_of_task_arguments_that_exclude_each_other_the_later_wins(argv: list[str], arguments_: dict[str, Any]) -> None:
+    assert parse(*argv).task_args == arguments_

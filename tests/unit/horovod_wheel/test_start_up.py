@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.horovod_wheel.site_files import write_start_up
+from hvdtrain.horovod_wheel.environment import write_start_up
 
 ROOT = Path(__file__).parents[3]
 STEP = {

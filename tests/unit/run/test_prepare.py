@@ -15,8 +15,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
 from hvdtrain.run.start import with_common_resume
 from hvdtrain.task.task import TaskDefaults
-from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, MOST_SIZE_VARIABLE
-from hvdtrain.topology.readers.horovod import LAUNCHER_VARIABLE
+from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, LAUNCHER_VARIABLE, MOST_SIZE_VARIABLE
 
 DEFAULTS = TaskDefaults(epochs=5, global_batch_size=48, lr=0.002, warmup_epochs=1.5)
 

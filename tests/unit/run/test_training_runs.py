@@ -88,6 +88,16 @@ class CannotOpenASink(Told):
     def open_none(self, context, stack):
         raise ValueError("a sink's own error")
 
+class CountsCheckpoints(TorchDigits):
+    def callbacks(self):
+        return [self.count]
+
+    def count(self, event):
+        if type(event).__name__ == "RunStarted":
+            import gc
+            from hvdtrain.checkpoints.format import Checkpoint
+            print("in memory:", sum(isinstance(kept, Checkpoint) for kept in gc.get_objects()), flush=True)
+
 class NoList(TorchDigits):
     def callbacks(self):
         return None
@@ -430,6 +440,13 @@ def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path,
     assert ended.code == 0, ended
     assert result_of(tmp_path / "new")["samples_seen"] == 96
     assert tree(run_folder) == before
+
+
+def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(hvdtrain: Command) -> None:
+    run = ["--task", "own:CountsCheckpoints", "--output-dir", "run"]
+    ended = hvdtrain(run, [*run, "--max-steps", "3"], [*run[:2], "--resume", "run", "--max-steps", "3"])
+    assert [one.code for one in ended] == [0, 0, 0], ended
+    assert ["in memory: 0\n" in one.stdout for one in ended] == [True, True, True], ended
 
 
 def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(

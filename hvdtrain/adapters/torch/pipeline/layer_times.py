@@ -23,20 +23,13 @@ _REPEATS = 3  # the fastest counts: others were disturbed
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Of one micro batch.
+    """Of one micro batch."""
 
-    Attributes:
-        forward, backward: seconds.
-        weights: bytes of the weights that are trained.
-        kept: bytes that autograd keeps between the two passes.
-        leaving: bytes that are passed on.
-    """
-
-    forward: float
-    backward: float
-    weights: int
-    kept: int
-    leaving: int
+    forward: float  # seconds
+    backward: float  # seconds
+    weights: int  # bytes of the weights that are trained
+    kept: int  # bytes that autograd keeps between the two passes
+    leaving: int  # bytes that are passed on
 
 
 def link_times(
@@ -45,15 +38,14 @@ def link_times(
     """Of each link. The model is on the host, and is afterwards as it was.
 
     Args:
-        features: of one micro batch, as `decode` makes them.
         device: on which one link at a time is timed.
 
     Raises:
-        UsageError: what a link returns is no tensor; the links, as a task lists them, are another model; or `measure`
+        UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
             needs more of the model than its output.
     """
     placed = Measurement(task, precision, device).placed(features)
-    found = []
+    links = []
     with _unchanged(chain.model), low_precision(precision, device):
         entering = captured_input(task, placed, chain.model)
         if chain.is_listed:
@@ -63,10 +55,10 @@ def link_times(
             part = chain.part(link, link + 1).to(device)
             times, entering = _timed(part, entering, device, weights)
             part.to("cpu")
-            found.append(times)
+            links.append(times)
         with torch.no_grad():
             task.measure(GivenOutput(entering), placed)
-    return found
+    return links
 
 
 def require_divisible(task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]]) -> None:
@@ -84,12 +76,12 @@ def require_divisible(task: Task, chain: Chain, precision: Precision, features: 
 
 def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
     """The links may lack one without weights, or have another order."""
-    model, own = chain.model, chain.part(0, len(chain.names))
+    model, chained = chain.model, chain.part(0, len(chain.names))
     model.eval()
     with torch.no_grad():
         whole = model(entering.cpu())
         try:
-            listed = own(entering.cpu())
+            listed = chained(entering.cpu())
             is_same = listed.shape == whole.shape and torch.allclose(listed, whole, 1e-3, 1e-5, equal_nan=True)
         except (RuntimeError, TypeError, ValueError):
             is_same = False
@@ -109,12 +101,12 @@ def _timed(
     forward = backward = float("inf")
     leaving, kept = entering, 0
     for _ in range(_REPEATS):
-        own = entering.detach()
-        if own.is_floating_point():
-            own.requires_grad_()
+        leaf = entering.detach()
+        if leaf.is_floating_point():
+            leaf.requires_grad_()
         begin = _now(device)
         with _counted() as saved:
-            leaving = part(own.clone())  # which layers may work on in place
+            leaving = part(leaf.clone())  # which layers may work on in place
         if not isinstance(leaving, torch.Tensor):
             raise UsageError(
                 f"A part of the model returns a {type(leaving).__name__}.",

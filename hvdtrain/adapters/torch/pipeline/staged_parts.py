@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from hvdtrain.adapters.choose_sync import choose_sync
+from hvdtrain.adapters.gathered_state import StageState
 from hvdtrain.adapters.measure_names import require_same_names
-from hvdtrain.adapters.stage_state import StageState
-from hvdtrain.adapters.step_timer import Laps
+from hvdtrain.adapters.step_timer import StepTimer
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
@@ -39,44 +40,36 @@ BuildOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Stages:
-    """A model in stages, the optimizer of those that are here, and how gradients are exchanged.
-
-    Attributes:
-        grid: this worker among the others.
-        staged: the model.
-        optimizer: of this process's weights.
-        gradient_sync: with the ranks that have the same stage.
-        state: what other ranks have of the model; None: nothing.
-    """
+    """A model in stages, the optimizer of those that are here, and how gradients are exchanged."""
 
     grid: Grid
     staged: StagedModel
-    optimizer: torch.optim.Optimizer
-    gradient_sync: GradientSync
-    state: StageState | None
+    optimizer: torch.optim.Optimizer  # of this process's weights
+    gradient_sync: GradientSync  # with the ranks that have the same stage
+    state: StageState | None  # what other ranks have of the model; None: nothing
 
     def passes(
-        self, task: Task, options: TrainingOptions, seed: int, update: Update, laps: Laps, waiting: float
+        self, task: Task, options: TrainingOptions, seed: int, update: Update, timer: StepTimer, waiting: float
     ) -> PipelinePasses:
         """What runs the stages. Args: `waiting`: the most seconds for a message. Collective."""
         parallel, grid = options.parallel, self.grid
         devices = [_device_of(module) for module in self.staged.modules]
         ends = _local_ends(devices) if parallel.devices else [_rank_ends(grid, parallel, devices[0], waiting)]
         stages = []
-        for number, (module, device, (before, after)) in enumerate(
-            zip(self.staged.modules, devices, ends, strict=True)
-        ):
+        for number, module in enumerate(self.staged.modules):
+            device, (before, after) = devices[number], ends[number]
             draws = Draws.on(device, seed, grid.topology.rank * len(devices) + number)
             measuring = Draws.on(device, seed, grid.data_topology().rank)
             measurement = Measurement(task, options.precision, device)
-            kind = options.precision, draws, measuring, measurement
-            stages.append(Stage(task, module, device, *kind, before, after, laps))
+            stages.append(
+                Stage(task, module, device, options.precision, draws, measuring, measurement, before, after, timer)
+            )
         schedule = SCHEDULES[parallel.schedule]
 
         def order(count: int) -> Iterator[tuple[int, Pass]]:
             if parallel.devices:
                 return in_slots(schedule, parallel.stages, count)
-            return ((0, one) for one in schedule(grid.stage, grid.stages, count))
+            return ((0, step) for step in schedule(grid.stage, grid.stages, count))
 
         names = _names_on_all(grid.topology) if parallel.is_pipeline else None
         return PipelinePasses(stages, order, int(parallel.micro_batches), self.gradient_sync, update, names)
@@ -92,9 +85,9 @@ class Stages:
     ) -> torch.Tensor:
         import horovod.torch as hvd
 
-        own = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
+        local = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
         with waiting():
-            squares = own.double().square()
+            squares = local.double().square()
             total: torch.Tensor = hvd.allreduce(squares, op=hvd.Sum, name="hvdtrain.gradients.norm")
         return (total / self.grid.replicas).sqrt().float()
 
@@ -108,8 +101,7 @@ def open_stages(
         cuts: the first link of each stage but the first one.
         build_optimizer: of the whole model, so that a task may treat its layers as it likes.
 
-    Raises:
-        UsageError: there is no such device.
+    Raises `UsageError`: there is no such device.
     """
     parallel = options.parallel
     grid = Grid(topology, parallel.stages_of_workers)
@@ -118,9 +110,9 @@ def open_stages(
     require_own_parameters(model, optimizer)
     devices = [device_named(name) for name in parallel.device_names] or [own_device()]
     staged = keep_stages(chain_of(task, model), cuts, grid.stage if parallel.is_pipeline else None, devices)
-    own = {id(parameter) for parameter in staged.model.parameters()}
+    local = {id(parameter) for parameter in staged.model.parameters()}
     for group in optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) in own]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
     sync = _gradient_sync(staged, grid, options)
     state = StageState(staged.names, staged.own_names, grid) if parallel.is_pipeline else None
     return Stages(grid, staged, optimizer, sync, state)
@@ -130,7 +122,7 @@ def _gradient_sync(staged: StagedModel, grid: Grid, options: TrainingOptions) ->
     trainable = trainable_of(staged.model)
     if grid.replicas == 1:
         return NoSync(trainable)
-    return summed_gradients(trainable, options, process_set=process_set_of(grid.stage_ranks))
+    return summed_gradients(trainable, choose_sync(options, grid.topology, process_set_of(grid.stage_ranks)))
 
 
 def _device_of(module: torch.nn.Module) -> torch.device:
@@ -168,8 +160,8 @@ def _names_on_all(topology: Topology) -> Callable[[Sequence[str]], Sequence[str]
     """The last stages have measured; others learn from them what."""
     comm: Any = HorovodCommunicator(TorchBinding(), topology)
 
-    def names(own: Sequence[str]) -> Sequence[str]:
-        by_rank: list[list[str]] = gather_json(comm, list(own), "hvdtrain.pipeline.measures")
+    def names(local: Sequence[str]) -> Sequence[str]:
+        by_rank: list[list[str]] = gather_json(comm, list(local), "hvdtrain.pipeline.measures")
         require_same_names(by_rank)
         return list(dict.fromkeys(name for names in by_rank for name in names))
 
@@ -188,7 +180,7 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
     before, after = _rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
     times = []
     for size in sizes:
-        tensor, found = torch.zeros(size // 4), []
+        tensor, halves = torch.zeros(size // 4), []
         for _ in range(_MESSAGES):
             begin = time.perf_counter()
             if after is not None:
@@ -196,8 +188,8 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
                 after.receive()
             elif before is not None:
                 before.send(before.receive())
-            found.append((time.perf_counter() - begin) / 2)
-        times.append(statistics.median(found))
+            halves.append((time.perf_counter() - begin) / 2)
+        times.append(statistics.median(halves))
     for link in filter(None, (before, after)):
         link.flush()
     return times

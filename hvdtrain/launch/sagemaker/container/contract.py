@@ -31,14 +31,8 @@ _WHERE = "it is written by SageMaker; to run the same on one machine, use Estima
 class Folders:
     """The folders of a container, all below `base`.
 
-    Attributes:
-        config: with hyperparameters.json, resourceconfig.json and inputdataconfig.json.
-        data: with a folder for each channel of mode File, and the FIFOs of those of mode Pipe.
-        code: with what the source archive holds.
-        model: becomes model.tar.gz.
-        output: its file `failure` gives the reason why a job failed.
-        checkpoints: exists if the job has a checkpoint location. SageMaker keeps both equal, also from one spot
-            instance to the next.
+    `model` becomes model.tar.gz; the file `failure` in `output` tells why a job failed; `checkpoints` exists if the job
+    has a checkpoint location, with which SageMaker keeps it equal, also from one spot instance to the next.
     """
 
     def __init__(self, base: Path) -> None:
@@ -72,7 +66,6 @@ class Container:
 
 
 def folders_of(environ: Mapping[str, str]) -> Folders:
-    """The folders of the container whose variables are `environ`."""
     return Folders(Path(environ.get(BASE_VARIABLE) or _DEFAULT_BASE))
 
 
@@ -105,8 +98,8 @@ def _hyperparameters(folders: Folders, environ: Mapping[str, str]) -> dict[str, 
     path = folders.config / "hyperparameters.json"
     written = _read(path, None)
     if written is None:
-        own, of_sagemaker = (_read(path, environ.get(name)) or {} for name in ("SM_HPS", "SM_FRAMEWORK_PARAMS"))
-        both = {**of_sagemaker, **own}.items()
+        users, of_sagemaker = (_read(path, environ.get(name)) or {} for name in ("SM_HPS", "SM_FRAMEWORK_PARAMS"))
+        both = {**of_sagemaker, **users}.items()
         written = {name: value if isinstance(value, str) else json.dumps(value) for name, value in both}
     for name, value in written.items():
         if not isinstance(value, str):

@@ -33,22 +33,19 @@ def worker_command(container: Container) -> WorkerCommand:
 
     Options that the user leaves open follow from the container: where the data are, how they come, and the run folder.
     That is /opt/ml/checkpoints where the job has a checkpoint location, and so goes on from there; else
-    /opt/ml/output/data.
-
-    Raises:
-        UsageError: a channel's folder, the pipe plan or the script is not there.
+    /opt/ml/output/data. Raises UsageError: a channel's folder, the pipe plan or the script is not there.
     """
-    own = container.hyperparameters
+    hyperparameters = container.hyperparameters
     folder = source_folder(container)
-    program = own.get(_PROGRAM)
+    program = hyperparameters.get(_PROGRAM)
     if isinstance(program, str) and program != TASK_PROGRAM:
-        return WorkerCommand((*_interpreter(program, folder), *worker_options(own)), folder, None)
-    given = {_normal(name) for name in own}
-    values = dict(own)
+        return WorkerCommand((*_interpreter(program, folder), *worker_options(hyperparameters)), folder, None)
+    named = {_normal(name) for name in hyperparameters}
+    values = dict(hyperparameters)
     checkpoints = container.folders.checkpoints
     output_dir = checkpoints if checkpoints.is_dir() else container.folders.output / "data"
-    for name, value in {**_data_options(container, given), "output-dir": str(output_dir)}.items():
-        if name not in given:
+    for name, value in {**_data_options(container, named), "output-dir": str(output_dir)}.items():
+        if name not in named:
             values[name] = value
     argv = (sys.executable, "-m", "hvdtrain", "train", *worker_options(values))
     run_folder = next(str(value) for name, value in values.items() if _normal(name) == "output-dir")
@@ -59,7 +56,7 @@ def _normal(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _data_options(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
+def _data_options(container: Container, named: set[str]) -> Mapping[str, HyperparameterValue]:
     by_file = [name for name, mode in container.channels.items() if mode != "Pipe" and name != PLAN_CHANNEL]
     for name in by_file:
         if not (container.folders.data / name).is_dir():
@@ -74,13 +71,13 @@ def _data_options(container: Container, given: set[str]) -> Mapping[str, Hyperpa
     elif by_file:  # each channel is a folder in it
         values["data.dir"] = str(container.folders.data)
     if "Pipe" in container.channels.values():
-        values |= _pipe_options(container, given)
+        values |= _pipe_options(container, named)
     return values
 
 
-def _pipe_options(container: Container, given: set[str]) -> Mapping[str, HyperparameterValue]:
+def _pipe_options(container: Container, named: set[str]) -> Mapping[str, HyperparameterValue]:
     plan = container.folders.data / PLAN_CHANNEL / "plan.json"
-    if "data.pipe-plan" not in given and not plan.is_file():
+    if "data.pipe-plan" not in named and not plan.is_file():
         raise UsageError(
             f"Channels come through pipes, and there is no {plan}.",
             "Nothing says which worker reads which channel, and how many records come.",
@@ -110,12 +107,8 @@ def source_folder(container: Container) -> Path:
 
 
 def fetch_source(container: Container) -> None:
-    """Unpack the source archive from S3 into /opt/ml/code, if workers need it.
-
-    Raises:
-        UsageError: there is no boto3, no right to read the archive, or `unpack_source` refuses it.
-        HvdtrainError: S3 does not answer.
-    """
+    """Unpack the source archive from S3 into /opt/ml/code, if workers need it. Raises UsageError: there is no boto3, no
+    right to read the archive, or `unpack_source` refuses it; HvdtrainError: S3 does not answer."""
     uri = container.hyperparameters.get(_DIRECTORY)
     if not isinstance(uri, str) or not uri.startswith("s3://") or not _is_needed(container):
         return
@@ -128,11 +121,11 @@ def fetch_source(container: Container) -> None:
 def _is_needed(container: Container) -> bool:
     """Not where the toolkit has unpacked it; nor for a task that comes with hvdtrain, without a config file: it then
     holds the toolkit's program and nothing else."""
-    own = container.hyperparameters
-    program = own.get("sagemaker_program", TASK_PROGRAM)
+    hyperparameters = container.hyperparameters
+    program = hyperparameters.get("sagemaker_program", TASK_PROGRAM)
     if (container.folders.code / str(program)).is_file():
         return False
-    return program != TASK_PROGRAM or ":" in str(own.get("task", "")) or "config" in own
+    return program != TASK_PROGRAM or ":" in str(hyperparameters.get("task", "")) or "config" in hyperparameters
 
 
 def _download(uri: str, path: str) -> None:

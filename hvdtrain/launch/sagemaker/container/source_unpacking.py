@@ -23,10 +23,8 @@ class UnsafeArchiveError(Exception):
 def unpack_source(packed: Path, folder: Path, origin: str) -> None:
     """Unpack a .tar.gz into `folder`, which is there; `origin` is its name for messages.
 
-    All of it is looked at before anything is written.
-
-    Raises:
-        UsageError: it is damaged or too large, or a name leads out of the folder, or something is no plain file.
+    All of it is looked at before anything is written. Raises UsageError: it is damaged or too large, or a name leads
+    out of the folder, or something is not a plain file.
     """
     try:
         _require_small(packed)

@@ -34,11 +34,8 @@ _INFO = 20  # logging.INFO, the toolkit's default
 
 
 def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[RankAssignment]:
-    """The workers that this process is to start: one under the toolkit's mpirun, else all of this host.
-
-    Raises:
-        UsageError: mpirun's variables lack one, or the number of workers is none.
-    """
+    """The workers that this process is to start: one under the toolkit's mpirun, else all of this host. Raises
+    UsageError: mpirun's variables lack one, or the number of workers is none."""
     number_of_host, hosts = container.hosts.index(container.current_host), len(container.hosts)
     if _MPI["rank"] in environ:
         try:
@@ -61,19 +58,17 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
     return [RankAssignment(first + n, size, n, count, number_of_host, hosts, name) for n in range(count)]
 
 
-def rendezvous_variables(container: Container, own: RankAssignment, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a worker needs to find those of other hosts by hvdtrain's own rendezvous: no ssh, no MPI.
-
-    They meet at the first host, on a port that follows from the job's name, since all of them know that.
-    """
+def rendezvous_variables(container: Container, place: RankAssignment, environ: Mapping[str, str]) -> dict[str, str]:
+    """What a worker needs to find those of other hosts by hvdtrain's own rendezvous: no ssh, no MPI. They meet at the
+    first host, on a port that follows from the job's name, since all of them know that."""
     digest = hashlib.sha256(environ.get(JOB_VARIABLE, "").encode()).digest()
     return {
-        "RANK": str(own.rank),
-        "WORLD_SIZE": str(own.size),
-        "LOCAL_RANK": str(own.local_rank),
-        "LOCAL_WORLD_SIZE": str(own.local_size),
-        "GROUP_RANK": str(own.cross_rank),
-        "GROUP_WORLD_SIZE": str(own.cross_size),
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_size),
+        "GROUP_RANK": str(place.cross_rank),
+        "GROUP_WORLD_SIZE": str(place.cross_size),
         "MASTER_ADDR": environ.get("MASTER_ADDR") or container.hosts[0],
         "MASTER_PORT": environ.get("MASTER_PORT") or str(_FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS),
     }
@@ -82,13 +77,13 @@ def rendezvous_variables(container: Container, own: RankAssignment, environ: Map
 def script_variables(container: Container) -> dict[str, str]:
     """SM_MODEL_DIR, SM_CHANNEL_TRAIN, SM_HP_BATCH_SIZE and so on. One that is too long for Linux is omitted."""
     folders = container.folders
-    own = {name: value for name, value in container.hyperparameters.items() if not name.startswith(RESERVED)}
+    users = {name: value for name, value in container.hyperparameters.items() if not name.startswith(RESERVED)}
     program = str(container.hyperparameters.get(f"{RESERVED}program", ""))
     paths = {name: str(folders.data / name) for name in container.channels}
     named = {
         **_machine(container),
         "channels": sorted(container.channels),
-        "hps": own,
+        "hps": users,
         "input_data_config": container.inputs,
         "input_dir": str(folders.base / "input"),
         "input_config_dir": str(folders.config),
@@ -108,22 +103,21 @@ def script_variables(container: Container) -> dict[str, str]:
     }
     all_of_it = {
         **{name: value for name, value in named.items() if name not in ("hps", "channels", "framework_params")},
-        "hyperparameters": own,
+        "hyperparameters": users,
         "channel_input_dirs": paths,
         "additional_framework_parameters": named["framework_params"],
         "job_name": str(container.hyperparameters.get(f"{RESERVED}job_name", "")),
         "is_master": container.current_host == container.hosts[0],
         "master_hostname": container.hosts[0],
     }
-    named |= {"training_env": all_of_it, "user_args": worker_options(own)}
+    named |= {"training_env": all_of_it, "user_args": worker_options(users)}
     named |= {f"channel_{name}": path for name, path in paths.items()}
-    named |= {f"hp_{name}": value for name, value in own.items()}
+    named |= {f"hp_{name}": value for name, value in users.items()}
     texts = {f"SM_{name.upper()}": _text(value) for name, value in named.items()}
     return {name: text for name, text in texts.items() if len(f"{name}={text}".encode()) < _LONGEST_BYTES}
 
 
 def _machine(container: Container) -> dict[str, Any]:
-    """What SageMaker says of the machines, and what this one has."""
     resources = container.resources
     group = resources.get("current_group_name", "homogeneousCluster")
     listed = resources.get("instance_groups")

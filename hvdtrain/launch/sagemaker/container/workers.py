@@ -51,34 +51,31 @@ class ContainerExit:
 def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> ContainerExit:
     """Run the workers that fall to this process until all have ended; signals are passed on to them.
 
-    All of a host that is alone find each other by a server of this process; others by hvdtrain's own rendezvous.
-
-    Raises:
-        UsageError: they cannot be started.
-        HvdtrainError: nobody reads their output.
+    All of a host that is alone find each other by a server of this process; others by hvdtrain's own rendezvous. Raises
+    UsageError: they cannot be started; HvdtrainError: nobody reads their output.
     """
-    own = assigned_ranks(container, environ)
+    places = assigned_ranks(container, environ)
     token = secrets.token_hex(16)
     inherited = {**environ, **script_variables(container)}
     with SignalInbox() as inbox, OrphanReaper(token), ExitStack() as stack:
         stack.callback(kill_job, token)
         server, host = None, ""
-        if own[0].size > len(own):
+        if places[0].size > len(places):
             host = container.current_host
             command = _connecting(command, inherited)
-            variables = [_variables_among_hosts(inherited, container, each, token) for each in own]
+            variables = [_variables_among_hosts(inherited, container, each, token) for each in places]
         else:
-            server = stack.enter_context(RendezvousServer(LOOPBACK, len(own), notify=inbox.wake))
-            variables = [worker_environment(inherited, each, server.environment, "lo", token, 0) for each in own]
+            server = stack.enter_context(RendezvousServer(LOOPBACK, len(places), notify=inbox.wake))
+            variables = [worker_environment(inherited, each, server.environment, "lo", token, 0) for each in places]
         # Workers are numbered as on this host: ranks of other hosts are none of this supervisor's business.
         orders = [WorkerSpec(number, command.argv, each) for number, each in enumerate(variables)]
         outputs = [OutputParser() for _ in orders]
         workers = [WorkerState(number, host, tail=output.tail) for number, output in enumerate(outputs)]
         group = stack.enter_context(closing(LocalWorkerGroup(orders, str(command.folder))))
-        watched = server is not None and command.run_folder is not None and len(own) > 1
+        watched = server is not None and command.run_folder is not None and len(places) > 1
         start_timeout = START_SECONDS if watched else None
         outcome = Supervisor([group], workers, Console(), inbox, start_timeout, GRACE_SECONDS, server).run()
-    return _container_exit(outcome, workers, own, outputs, command)
+    return _container_exit(outcome, workers, places, outputs, command)
 
 
 def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerCommand:
@@ -91,7 +88,6 @@ def _connecting(command: WorkerCommand, inherited: Mapping[str, str]) -> WorkerC
 def _variables_among_hosts(
     inherited: Mapping[str, str], container: Container, assignment: RankAssignment, token: str
 ) -> dict[str, str]:
-    """The variables of one of the workers whose ranks are on several hosts."""
     if inherited.get("HOROVOD_CONTROLLER") == "mpi":
         of_rank = dict(inherited)
     else:
@@ -107,20 +103,20 @@ def _variables_among_hosts(
 def _container_exit(
     outcome: JobOutcome,
     workers: Sequence[WorkerState],
-    own: Sequence[RankAssignment],
+    places: Sequence[RankAssignment],
     outputs: Sequence[OutputParser],
     command: WorkerCommand,
 ) -> ContainerExit:
     if outcome.code == 0:
         return ContainerExit(0)
-    is_all = own[0].size == len(own)
-    is_whole_machine = not is_all and own[0].local_size == len(own)
+    is_all = places[0].size == len(places)
+    is_whole_machine = not is_all and places[0].local_size == len(places)
     failed = [worker for worker in workers if worker.code != 0]
     elsewhere = ELSEWHERE if is_whole_machine and failed and all(worker.is_consequence for worker in failed) else ""
     if outcome.root_cause_rank is None or outcome.code == RESUMABLE:
         why = elsewhere or (_PERHAPS_ELSEWHERE if is_whole_machine else "")
         return ContainerExit(outcome.code, _lines(outcome.message or _resumable(command), why), by_itself=is_all)
-    worker, assignment = workers[outcome.root_cause_rank], own[outcome.root_cause_rank]
+    worker, assignment = workers[outcome.root_cause_rank], places[outcome.root_cause_rank]
     if worker.code == 0:  # it left while others still needed it
         return ContainerExit(outcome.code, _lines(elsewhere, outcome.message), by_itself=not elsewhere)
     cause = _cause(worker, outputs[worker.rank]) if worker.code > 0 else ""

@@ -42,7 +42,6 @@ class LocalContainer:
         self.pidfd = os.pidfd_open(self.process.pid)
 
     def send(self, number: signal.Signals) -> None:
-        """Pass a signal on, unless it has ended."""
         self._was_signaled = True
         self.process.send_signal(number)
 
@@ -63,11 +62,8 @@ class LocalContainer:
 class PipeFeeder:
     """Feeds the Pipe channels of one container by `hvdtrain shard pipe-sim`, as SageMaker's agent would.
 
-    Args:
-        data: folder of the FIFOs, /opt/ml/input/data of the container.
-        channels: name → folder whose files it delivers, in the order of their names.
-        log: for the simulator's output.
-        environment: with the job's token, by which the job's reaper finds it.
+    `channels` maps a name to the folder whose files it delivers through a FIFO in `data`; `environment` has the job's
+    token, by which the job's reaper finds the simulator.
     """
 
     def __init__(self, data: Path, channels: Mapping[str, Path], log: Path, environment: Mapping[str, str]) -> None:
@@ -102,9 +98,7 @@ class PipeFeeder:
 @dataclass(eq=False)
 class ContainerSupervisor:
     """Supervises the running containers of a job, and the feeders of their pipes, for at most `max_run_s` seconds.
-
-    Signals of `inbox` are passed on; None: somebody else handles them.
-    """
+    Signals of `inbox` are passed on; None: somebody else handles them."""
 
     containers: Sequence[LocalContainer]
     feeders: Sequence[PipeFeeder]
@@ -120,13 +114,9 @@ class ContainerSupervisor:
         self._is_late = False
 
     def run(self) -> None:
-        """Return when all have ended well.
-
-        Raises:
-            UsageError: a container reports that an argument of the job is wrong.
-            HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it
-                can go on later, else 128 and the signal.
-        """
+        """Return when all have ended well. Raises UsageError: a container reports that an argument of the job is wrong;
+        HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it can go
+        on later, else 128 and the signal."""
         while self._running:
             self._wait_for_an_event()
             for container in [each for each in self._running if each.process.poll() is not None]:

@@ -11,7 +11,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.channel import NUMBERED_NAME, local_path
 from hvdtrain.launch.sagemaker.container.contract import Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
-from hvdtrain.launch.sagemaker.pipe_plan import read_plan
+from hvdtrain.launch.sagemaker.pipe_plan import is_sharded, read_plan
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 LOCAL_REGION = "local"
@@ -48,29 +48,26 @@ class LocalChannel:
 
 def find_channels(spec: TrainingSpec, channels: Mapping[str, str]) -> list[LocalChannel]:
     """The files of each channel: its name → folder, file, or NAME.manifest (API_S3DataSource) with a folder as prefix.
-
-    Raises:
-        UsageError: something does not exist, or is not a manifest or plan.
-    """
+    Raises UsageError: something does not exist, or is not a manifest or plan."""
     paths = {name: Path(path).expanduser().absolute() for name, path in channels.items()}
     is_divided, plan = spec.instance_count > 1, paths.get(PLAN_CHANNEL)
     if is_divided and plan is not None:  # without a plan, jobs are submitted with divided channels
-        is_divided = read_plan(str(plan if plan.is_dir() else plan.parent)).is_sharded
-    found = []
+        is_divided = is_sharded(read_plan(str(plan if plan.is_dir() else plan.parent)))
+    local_channels = []
     for name, path in paths.items():
         is_pipe = NUMBERED_NAME.fullmatch(name) is not None
         mode = "Pipe" if is_pipe else "FastFile" if spec.input_mode == "FastFile" and name != PLAN_CHANNEL else "File"
         folder = path if path.is_dir() and not is_pipe else None
         files = _files_at(path) if folder is None else ()
-        found.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and is_divided))
-    return found
+        local_channels.append(LocalChannel(name, mode, folder, files, is_divided=is_pipe and is_divided))
+    return local_channels
 
 
 def write_config(
     folders: Folders, spec: TrainingSpec, channels: Sequence[LocalChannel], hosts: Sequence[str], job: str
 ) -> None:
     """hyperparameters.json, resourceconfig.json and inputdataconfig.json of one of the containers `hosts`."""
-    own = spec.worker_hyperparameters | reserved(spec, job, str(folders.code), LOCAL_REGION)
+    hyperparameters = spec.worker_hyperparameters | reserved(spec, job, str(folders.code), LOCAL_REGION)
     group = "homogeneousCluster"
     resources = {
         "current_host": folders.base.name,
@@ -88,7 +85,7 @@ def write_config(
         }
         for channel in channels
     }
-    contents = {"hyperparameters": encode(own), "resourceconfig": resources, "inputdataconfig": inputs}
+    contents = {"hyperparameters": encode(hyperparameters), "resourceconfig": resources, "inputdataconfig": inputs}
     for name, content in contents.items():
         (folders.config / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
 
@@ -102,7 +99,6 @@ def checkpoint_folder(uri: str, shared: Path) -> Path:
 
 
 def require_writable(folder: Path) -> None:
-    """Raise UsageError unless `folder` is there or can be made."""
     try:
         for path in (folder, *folder.parents):
             with suppress(FileNotFoundError):
@@ -119,10 +115,7 @@ def require_writable(folder: Path) -> None:
 
 def make_folders(folders: Folders, checkpoints: Path | None, source: Path | None) -> None:
     """All folders of a container; `code` leads to the job's source, `checkpoints` to the job's checkpoint location.
-
-    Raises:
-        UsageError: another job has left something there.
-    """
+    Raises UsageError: another job has left something there."""
     if folders.output.exists() or folders.model.exists():
         raise UsageError(
             f"{folders.base} holds a training job already.",

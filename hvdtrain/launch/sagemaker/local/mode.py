@@ -33,15 +33,12 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
     """Run the job; returns the first container's folder, with `model/` and `output/`.
 
     `channels` maps a name, which ends in a number in mode Pipe, to a folder, a file, or NAME.manifest. `output_dir`
-    gets a folder for each instance. Checkpoint locations are folders beside it, which jobs share.
-
-    Raises:
-        UsageError: a hyperparameter, a channel or the output folder cannot be used.
-        HvdtrainError: training failed, with the text that SageMaker would show as FailureReason; or a signal ended it,
-            with exit code 75 where a later job can go on.
+    gets a folder for each instance. Checkpoint locations are folders beside it, which jobs share. Raises UsageError: a
+    hyperparameter, a channel or the output folder cannot be used; HvdtrainError: training failed, with the text that
+    SageMaker would show as FailureReason; or a signal ended it, with exit code 75 where a later job can go on.
     """
     hosts = [f"algo-{number + 1}" for number in range(spec.instance_count)]
-    found = find_channels(spec, channels)
+    local_channels = find_channels(spec, channels)
     output_dir = output_dir.expanduser().absolute()
     bases = [Folders(output_dir / host) for host in hosts]
     job = f"{spec.base_job_name}-{secrets.token_hex(4)}"
@@ -54,8 +51,8 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
         environment = _environment(spec, job, token)
         feeders = []
         for number, folders in enumerate(bases):
-            write_config(folders, spec, found, hosts, job)
-            if piped := _lay_out(folders, found, number, len(hosts)):
+            write_config(folders, spec, local_channels, hosts, job)
+            if piped := _lay_out(folders, local_channels, number, len(hosts)):
                 feeder = PipeFeeder(folders.data, piped, folders.base / "pipe-sim.log", environment)
                 feeders.append(stack.enter_context(closing(feeder)))
         containers = [stack.enter_context(closing(LocalContainer(folders, environment))) for folders in bases]
@@ -66,8 +63,8 @@ def run_local(spec: TrainingSpec, channels: Mapping[str, str], output_dir: Path)
 def _environment(spec: TrainingSpec, job: str, token: str) -> dict[str, str]:
     """What all containers have in common. Several containers use loopback, because their names have no address."""
     meeting = {"MASTER_ADDR": _LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)} if spec.instance_count > 1 else {}
-    own = {JOB_VARIABLE: job, JOB_TOKEN_VARIABLE: with_job_token(os.environ, token)}
-    return {**without_launcher(os.environ), **spec.environment, **meeting, **own}
+    marks = {JOB_VARIABLE: job, JOB_TOKEN_VARIABLE: with_job_token(os.environ, token)}
+    return {**without_launcher(os.environ), **spec.environment, **meeting, **marks}
 
 
 def _make_all_folders(spec: TrainingSpec, bases: Sequence[Folders], shared: Path) -> None:

@@ -136,9 +136,14 @@ def example_scripts() -> dict[str, str]:
 
 
 def test_the_ready_to_edit_scripts_are_what_the_renderers_print() -> None:
-    """Besides sagemaker_estimator.py, which test_sagemaker_request.py runs."""
+    """Besides those in Python, and the page about all of them."""
     if UPDATE:
         for name, text in example_scripts().items():
             (SCRIPTS / name).write_text(text)
-    shipped = {path.name: path.read_text() for path in SCRIPTS.iterdir() if path.name != "sagemaker_estimator.py"}
+    shipped = {path.name: path.read_text() for path in SCRIPTS.iterdir() if path.suffix not in (".py", ".md")}
     assert shipped == example_scripts()
+
+
+def test_the_page_names_every_script() -> None:
+    page = (SCRIPTS / "README.md").read_text()
+    assert [path.name for path in SCRIPTS.iterdir() if path.is_file() and path.name not in page] == ["README.md"]

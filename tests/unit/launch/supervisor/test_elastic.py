@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
-from hvdtrain.launch.supervisor import departures
+from hvdtrain.launch.supervisor import deadlines
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -310,7 +310,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_one_that_cannot_be_killed_is
     assert elastic.departures.overdue() == []
     assert launcher.killed == [1]
     assert elastic.departures.overdue() == []
-    monkeypatch.setattr(departures, "KILLED_SECONDS", 0.0)
+    monkeypatch.setattr(deadlines, "KILLED_SECONDS", 0.0)
     assert elastic.departures.overdue() == [1]
     assert end(elastic, 1, WorkerExit(-signal.SIGKILL, by_us=True))
     assert elastic.departures.deadline is None

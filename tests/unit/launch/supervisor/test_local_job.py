@@ -6,7 +6,7 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, assign_ranks
-from hvdtrain.launch.supervisor.restarts import command_for_restart, given, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import command_for_restart, option_value, trains, with_run_folder
 from hvdtrain.launch.worker_environment import worker_environment
 from hvdtrain.topology import detect_topology
 
@@ -51,13 +51,13 @@ def test_what_trains(command: tuple[str, ...], answer: bool) -> None:
 
 
 def test_flags_are_found_in_every_spelling() -> None:
-    assert given(("--output-dir", "a"), "output-dir") == "a"
-    assert given(("--output_dir=a", "--output-dir", "b"), "output-dir") == "b"
-    assert given(("--output-dirs", "a"), "output-dir") is None
+    assert option_value(("--output-dir", "a"), "output-dir") == "a"
+    assert option_value(("--output_dir=a", "--output-dir", "b"), "output-dir") == "b"
+    assert option_value(("--output-dirs", "a"), "output-dir") is None
 
 
 def test_all_starts_share_one_run_folder() -> None:
-    folder = given(with_run_folder(PYTHON, 1), "output-dir")
+    folder = option_value(with_run_folder(PYTHON, 1), "output-dir")
     assert folder is not None
     assert folder.startswith("runs/")
     named = (*PYTHON, "--output-dir", "a")
@@ -73,7 +73,7 @@ def test_all_starts_share_one_run_folder() -> None:
 def test_a_restart_continues_from_its_own_checkpoint(resume: str, checkpoint: bool, resumes: bool) -> None:
     command = (*PYTHON, "--resume", resume, "--output-dir", "out")
     files = {"out/checkpoints/latest"} if checkpoint else set()
-    assert (given(command_for_restart(command, files.__contains__), "resume") == "auto") is resumes
+    assert (option_value(command_for_restart(command, files.__contains__), "resume") == "auto") is resumes
 
 
 def test_ranks_fill_one_host_after_the_other() -> None:
