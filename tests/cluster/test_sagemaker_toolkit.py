@@ -144,10 +144,8 @@ def test_both_kinds_of_channels_under_the_toolkit(
         "result.json",
     ]
     assert (by_file.base / "output" / "success").exists()
-    assert (result_of(by_pipe.base / "model")["world_size"], result_of(by_pipe.base / "model")["samples_seen"]) == (
-        2,
-        2 * 1438,
-    )
+    result = result_of(by_pipe.base / "model")
+    assert (result["world_size"], result["samples_seen"]) == (2, 2 * 1438)
 
 
 @pytest.mark.usefixtures("opt_ml")
