@@ -158,13 +158,8 @@ class ShardIterable(IterableDataset[TorchBatch]):
     read when it is asked for; then `ShardLoader`, which reads ahead, is the better choice. torchdata's
     StatefulDataLoader resumes behind the last batch that was taken, with the same number of workers.
 
-    Args:
-        plan, rank, size, start_step, augment: as for `ShardBatchSampler`.
-        catalog: the records that the plan was made for.
-        decode, options: as for `ShardDataset`.
-
-    Raises:
-        PlanError: an argument is out of range, or the plan is for other data.
+    Arguments are as for `ShardBatchSampler` and `ShardDataset`. Raises PlanError (one is out of range, or the plan is
+    for other data).
     """
 
     def __init__(
