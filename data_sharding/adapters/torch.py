@@ -136,7 +136,8 @@ class ShardDataset(Dataset[dict[str, Any]]):
 
     def __getitem__(self, record_id: int) -> dict[str, Any]:
         """One record. Errors as `RecordReader.load`; and whatever the decode function raises."""
-        return self.__getitems__([record_id])[0]
+        item: dict[str, Any] = self.__getitems__([record_id])[0]
+        return item
 
     def __getitems__(self, slots: Sequence[int]) -> DecodedRows:
         """A batch, of `StepSlots` or any record ids. Raises as `__getitem__`, and PlanError for slots of other data."""

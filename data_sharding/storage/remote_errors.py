@@ -76,13 +76,19 @@ _NAMES: Final = {
 }
 
 _CODES: Final = {
-    **dict.fromkeys((401, 403), Trouble.DENIED),
-    **dict.fromkeys((404,), Trouble.NOT_FOUND),
-    **dict.fromkeys((408, "RequestTimeout"), Trouble.TIMEOUT),
-    **dict.fromkeys((416, "InvalidRange"), Trouble.OUT_OF_RANGE),
-    **dict.fromkeys((429, "SlowDown", "InternalError"), Trouble.BROKEN_ANSWER),
-    **dict.fromkeys(("NoSuchBucket",), Trouble.NO_BUCKET),
+    "NoSuchBucket": Trouble.NO_BUCKET,
+    "InvalidRange": Trouble.OUT_OF_RANGE,
+    "SlowDown": Trouble.BROKEN_ANSWER,
+    "RequestTimeout": Trouble.TIMEOUT,
+    "InternalError": Trouble.BROKEN_ANSWER,
+    401: Trouble.DENIED,
+    403: Trouble.DENIED,
+    404: Trouble.NOT_FOUND,
+    408: Trouble.TIMEOUT,
+    416: Trouble.OUT_OF_RANGE,
+    429: Trouble.BROKEN_ANSWER,
 }
+
 _EXTRAS: Final = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 
 
