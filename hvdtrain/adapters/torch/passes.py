@@ -98,7 +98,7 @@ class Draws:
 
     @classmethod
     def on(cls, device: torch.device, seed: int, rank: int) -> "Draws":
-        """Of a model on `device`; one on a GPU may draw on the host too."""
+        """Make those of a model on `device`; one on a GPU may draw on the host too."""
         if device.type == "cpu":
             return cls(seed, rank, [torch.default_generator])
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ class Measurement:
         return losses
 
     def shares(self, rows: Rows, losses: torch.Tensor, share: float) -> torch.Tensor:
-        """By what each loss counts, float32[n]: `share`, or 0. Made anew where something is different."""
+        """Return by what each loss counts, float32[n]: `share`, or 0. It is made anew where something is different."""
         if rows.weights is not None:
             return rows.weights * share
         if self._equal_shares is None or self._equal_shares[0] != (len(losses), share):

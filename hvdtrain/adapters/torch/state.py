@@ -50,7 +50,7 @@ def view_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Stat
 
 
 def view_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:  # noqa: ARG001
-    """Of these the weights and buffers alone: the optimizer's arrays are not copied from a GPU."""
+    """View the weights and buffers alone: the optimizer's arrays are not copied from a GPU."""
     return _weights(model, lambda _, tensor: view_of(tensor))
 
 

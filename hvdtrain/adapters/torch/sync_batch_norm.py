@@ -121,7 +121,7 @@ class _SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
 
 
 class _SyncBatchNormAnyDim(_SyncBatchNorm, nn.SyncBatchNorm):
-    """Of a model that was written for torch.distributed."""
+    """A layer of a model that was written for torch.distributed."""
 
 
 _SYNCHRONIZED: Final[dict[type[nn.Module], type[_SyncBatchNorm]]] = {

@@ -123,7 +123,7 @@ def _told(chain: Chain, starts: Sequence[int], costs: Sequence[LinkCost] | None)
 
 
 def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]]) -> list[list[float]]:
-    """Of each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
+    """Measure each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
 
     One row of ones for a model that cannot be cut.
     """
