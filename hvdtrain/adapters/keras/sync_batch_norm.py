@@ -34,8 +34,7 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
     Layers stay the objects they are, with their variables, paths and configs, so that what is saved does not change.
     To be called before the model's first call is traced.
 
-    Args:
-        sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
+    Args: `sum_over_ranks`: `horovod_sum`, or None with one process: then there are no collectives.
 
     Raises `UsageError`: there is no BatchNormalization, or one of another class, whose own methods would be lost.
     """

@@ -171,9 +171,7 @@ def backward(losses: torch.Tensor, shares: torch.Tensor) -> None:
     This is what `torch.autograd.backward` calls in the end. By itself that imports SymPy, which takes a second, and
     takes 7 % longer for a step of a small MLP; `losses.dot(shares).backward()` takes 13 % longer.
 
-    Args:
-        losses: floating[n], with a graph.
-        shares: of the same shape and type, without one.
+    Args: `losses`: floating[n], with a graph; `shares`: of the same shape and type, without one.
     """
     _engine_run_backward((losses,), (shares,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 

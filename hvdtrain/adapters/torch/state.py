@@ -34,8 +34,7 @@ def read_state(
 ) -> State:
     """Copies of "model/NAME" for the state_dict and "optimizer/PARAMETER/SLOT" for the optimizer.
 
-    Args:
-        earlier: a copy that nobody needs any more: its memory is used again.
+    Args: `earlier`: a copy that nobody needs any more: its memory is used again.
 
     Raises `UsageError`: the optimizer or a module keeps something that cannot be saved.
     """

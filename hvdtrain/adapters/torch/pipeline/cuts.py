@@ -27,8 +27,7 @@ def chosen_cuts(
 
     The model is built for this, and dropped. A cut is the first link of a stage, for each stage but the first one.
 
-    Args:
-        features: of one micro batch, as `decode` makes them.
+    Args: `features`: of one micro batch, as `decode` makes them.
 
     Raises `UsageError`: the model cannot be cut so.
     """

@@ -37,8 +37,7 @@ def link_times(
 ) -> list[LinkTimes]:
     """Time each link. The model is on the host, and is afterwards as it was.
 
-    Args:
-        device: on which one link at a time is timed.
+    Args: `device`: on which one link at a time is timed.
 
     Raises:
         UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
