@@ -7,6 +7,7 @@ imported.
 import argparse
 import importlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,12 +30,7 @@ _FILES: Final = ("FILE", "PATH", "SRC")
 
 def run(argv: Sequence[str]) -> int:
     """Print the script that `argv` asks for; returns 0."""
-    parser = CommandParser(
-        "hvdtrain completion",
-        "Nothing was printed.",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("hvdtrain completion", "Nothing was printed.", description=_DESCRIPTION)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     shell = parser.parse(argv).shell
     print(script(shell))
@@ -80,10 +76,11 @@ def _add_command(commands: Any, name: str, module: str, line: str) -> None:
 
 
 def _add_launchers(launchers: Any, run_launch: Any) -> None:
-    from hvdtrain.cli.launch.launchers import launcher_names, load_launcher
+    from hvdtrain.cli.launch import launcher_names, load_launcher
 
     for name in launcher_names():
-        _add_parser(launchers, name, load_launcher(name).line, parser_of(run_launch, [name]))
+        with suppress(UsageError):  # another package's, which cannot be used
+            _add_parser(launchers, name, load_launcher(name).line, parser_of(run_launch, [name]))
 
 
 def _add_parser(commands: Any, name: str, line: str, parser: CommandParser | None) -> None:

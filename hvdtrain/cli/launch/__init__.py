@@ -1,13 +1,25 @@
 """`hvdtrain launch LAUNCHER [-np N] [-H a:4,b:4] [--dry-run] ... -- train ...`: start a job, here or on a cluster."""
 
+import importlib
 from collections.abc import Sequence
 from typing import Final
 
+from hvdtrain import extensions
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.launch.launchers import launcher_names, load_launcher
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.launcher_api import Launcher
 from hvdtrain.launch.option_groups import HOSTS
+
+BUILT_IN: Final = {
+    "local": "hvdtrain.launch.local",
+    "ssh": "hvdtrain.launch.ssh.launcher",
+    "horovodrun": "hvdtrain.launch.horovodrun",
+    "mpirun": "hvdtrain.launch.mpirun",
+    "slurm": "hvdtrain.launch.slurm",
+    "sagemaker": "hvdtrain.cli.launch.sagemaker",
+    "kubernetes": "hvdtrain.launch.kubernetes",
+}
+"""Name → module whose LAUNCHER it is. Each is imported only when it is used."""
 
 _SYNONYMS: Final = {
     **dict.fromkeys(["--nproc-per-node", "--nproc", "--num-proc", "--num-processes", "--num-workers", "-n"], "-np"),
@@ -32,6 +44,30 @@ def run(argv: Sequence[str]) -> int:
     if options.dry_run and not launcher.checks_command:  # of a job that starts, the workers check them
         _require_options(command)
     return launcher.start(options, command)
+
+
+def launcher_names() -> list[str]:
+    """Ours, then those of other packages."""
+    added = extensions.names_in(extensions.LAUNCHERS)
+    return [*BUILT_IN, *(name for name in added if name not in BUILT_IN)]
+
+
+def load_launcher(name: str) -> Launcher:
+    """The launcher of that name; UsageError where there is none, or a package adds something else."""
+    if name in BUILT_IN:
+        launcher = importlib.import_module(BUILT_IN[name]).LAUNCHER
+    else:
+        launcher = extensions.load(extensions.LAUNCHERS, name)
+    if launcher is None:
+        near = did_you_mean(name, launcher_names())
+        raise UsageError(f"There is no launcher {name!r}.", "Nothing was started.", near)
+    if not isinstance(launcher, Launcher):
+        raise UsageError(
+            f"The launcher {name!r} of another package is of type {type(launcher).__name__}.",
+            "A launcher is a hvdtrain.launch.launcher_api.Launcher.",
+            "see docs/extending.md, or uninstall that package.",
+        )
+    return launcher
 
 
 def _parser(name: str, launcher: Launcher) -> CommandParser:
@@ -66,9 +102,16 @@ def _require_options(command: tuple[str, ...]) -> None:
 def _print_help() -> int:
     print("usage: hvdtrain launch LAUNCHER [OPTIONS] [-- train ...]\n")
     for name in launcher_names():
-        print(f"  {name:11} {load_launcher(name).line}")
+        print(f"  {name:11} {_line_of(name)}")
     print("\n`hvdtrain launch LAUNCHER --help` explains each; `--dry-run` prints what would run.")
     return 0
+
+
+def _line_of(name: str) -> str:
+    try:
+        return load_launcher(name).line
+    except UsageError as error:  # of another package: the others can be used
+        return f"cannot be used: {error.fact}"
 
 
 def _require_command(command: tuple[str, ...]) -> None:

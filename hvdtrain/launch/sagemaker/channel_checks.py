@@ -25,7 +25,10 @@ def require_valid_channels(spec: TrainingSpec, channels: Sequence[Channel]) -> N
     _require_readers(spec, names, pipes)
     _require_data_of_channels(spec, names)
     for channel in channels:
-        (_require_local if spec.is_local else _require_s3)(spec, channel)
+        if spec.is_local:
+            _require_local(channel)
+        else:
+            require_s3_uri(f"Channel {channel.name}", channel.data_location)
 
 
 def require_manifests(plan: Path, channels: Sequence[Channel]) -> None:
@@ -85,18 +88,7 @@ def _require_plan(spec: TrainingSpec, names: Sequence[str], pipes: Sequence[str]
         )
 
 
-def _require_s3(spec: TrainingSpec, channel: Channel) -> None:
-    location = channel.data_location
-    if not location.startswith("s3://"):
-        raise UsageError(
-            f"Channel {channel.name} is {location[:200]!r}.",
-            f"{spec.instance_type} machines read from S3.",
-            "give an s3:// URI, or instance_type='local'.",
-        )
-    require_s3_uri(f"Channel {channel.name}", location)
-
-
-def _require_local(_spec: TrainingSpec, channel: Channel) -> None:
+def _require_local(channel: Channel) -> None:
     location = channel.data_location
     if channel.upload is not None and channel.pending_plan is None:
         return

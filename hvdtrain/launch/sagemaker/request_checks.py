@@ -8,18 +8,12 @@ compared here.
 import functools
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from hvdtrain.errors import UsageError, did_you_mean
 
 _OPERATION = "CreateTrainingJob"
-_CLASSES = {
-    # Java's classes in terms of Python's; within brackets only, as the model has them.
-    r"\p{Alnum}": "A-Za-z0-9",
-    r"\p{L}": r"\w",
-    r"\p{N}": r"\w",
-    r"\p{Z}": " \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000",
-}
 _SHOWN = 100
 _ARGUMENTS = {
     "TrainingJobName": "job_name (--job-name)",
@@ -108,8 +102,9 @@ def _text(value: str, shape: Any, path: str) -> Iterator[tuple[str, str, str]]:
     if choices and value not in choices:
         hint = did_you_mean(value, choices) if len(choices) <= 20 else _nearest(value, choices)
         yield (fact, "The API has no such choice.", hint)
-    if pattern and not compiled(pattern).fullmatch(value):
-        yield (fact, f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
+    with suppress(re.error):  # some of the model's patterns are Java's alone: the service itself compares them
+        if pattern and not re.fullmatch(pattern, value):
+            yield (fact, f"It must match {pattern[: 2 * _SHOWN]}", _change(path))
 
 
 def _change(path: str) -> str:
@@ -125,10 +120,3 @@ def _nearest(value: str, choices: list[str]) -> str:
     family = [choice for choice in choices if choice.rpartition(".")[0] == value.rpartition(".")[0]]
     there = f"There are {', '.join(family)}; newer ones need" if family else "What is newer needs"
     return f"{near}{there} a newer botocore."
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """One of the model's patterns, which are Java's, for Python."""
-    for java, python in _CLASSES.items():
-        pattern = pattern.replace(java, python)
-    return re.compile(pattern)

@@ -212,11 +212,11 @@ def require_s3_uri(what: str, uri: str) -> None:
     """Raise UsageError unless `uri` is s3://, a bucket that there can be, and a key without control characters."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     bad = " ".join(map(repr, dict.fromkeys(re.findall(r"[^a-z0-9.-]", bucket) + re.findall(r"[\x00-\x1f\x7f]", key))))
-    if uri.startswith("s3://") and not bad and _BUCKET.fullmatch(bucket):
+    if not uri.startswith("s3://"):
+        conflict = "SageMaker's machines read from S3."
+    elif bad or not _BUCKET.fullmatch(bucket):
+        conflict = f"It has {bad}." if bad else f"No bucket is called {bucket[:80]!r}."
+    else:
         return
-    no_bucket = f"No bucket is called {bucket[:80]!r}." if uri.startswith("s3://") else "It is not a place in S3."
-    raise UsageError(
-        f"{what} is {uri[:200]!r}.",
-        f"It has {bad}." if bad and uri.startswith("s3://") else no_bucket,
-        "write s3://bucket/key; buckets have 3 to 63 lowercase letters, digits, dots and hyphens.",
-    )
+    hint = "write s3://bucket/key; buckets have 3 to 63 lowercase letters, digits, dots and hyphens."
+    raise UsageError(f"{what} is {uri[:200]!r}.", conflict, hint)

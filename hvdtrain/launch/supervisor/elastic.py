@@ -8,13 +8,13 @@ After a request to stop, those that are left after a loss form one more world, w
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.supervisor.deadlines import Departures
-from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, cause_in, report
+from hvdtrain.launch.supervisor.diagnosis import USAGE, cause_in, report
 from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
 from hvdtrain.launch.supervisor.losses import Losses
 from hvdtrain.launch.supervisor.newcomers import Newcomers
@@ -110,17 +110,6 @@ class Elastic:
     @property
     def server(self) -> RendezvousServer:
         return self.launcher.server
-
-    def with_losses(self, outcome: JobOutcome) -> JobOutcome:
-        return replace(outcome, mended=self.losses.mended, first_cause=self.losses.cause)
-
-    def overdue(self) -> list[int]:
-        return self.departures.overdue()
-
-    def next_deadline(self, may_change: bool) -> float | None:
-        """When `overdue` is to be called at the latest, and `act`, where the workers may change."""
-        times = [self.departures.deadline, self.deadline if may_change else None]
-        return min((at for at in times if at is not None), default=None)
 
     @property
     def deadline(self) -> float | None:

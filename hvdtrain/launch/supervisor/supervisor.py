@@ -4,7 +4,7 @@ import selectors
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
@@ -59,13 +59,18 @@ class Supervisor:
                 group.watch(selector, self)
             self._selector = selector
             while self._ended < len(self.workers):
-                for key, _ in selector.select(self._due.seconds_to_first(self.elastic.next_deadline(self._may_go_on))):
+                for key, _ in selector.select(self._seconds_to_deadline()):
                     key.data()
                 self._act_on_deadlines()
                 self._act_on_changes()
         outcome = self._outcome()
         self._print(outcome)
-        return self.elastic.with_losses(outcome)
+        losses = self.elastic.losses
+        return replace(outcome, mended=losses.mended, first_cause=losses.cause)
+
+    def _seconds_to_deadline(self) -> float | None:
+        elastic = self.elastic
+        return self._due.seconds_to_first(elastic.departures.deadline, elastic.deadline if self._may_go_on else None)
 
     def _outcome(self) -> JobOutcome:
         if self._late is not None:
@@ -177,7 +182,7 @@ class Supervisor:
                 self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _act_on_changes(self) -> None:
-        for number in self.elastic.overdue():
+        for number in self.elastic.departures.overdue():
             self._give_up(number)
         if not self._may_go_on:
             return

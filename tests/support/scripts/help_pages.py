@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 
-from hvdtrain.cli.launch.launchers import BUILT_IN
+from hvdtrain.cli.launch import BUILT_IN
 from hvdtrain.cli.main import COMMANDS, main
 
 

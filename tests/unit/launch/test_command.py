@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.cli.launch.launchers import BUILT_IN
+from hvdtrain.cli.launch import BUILT_IN
 
 SECONDS = 60
 

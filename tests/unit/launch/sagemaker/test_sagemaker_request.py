@@ -22,7 +22,7 @@ from botocore.validate import ParamValidator
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker import Estimator, TrainingInput, TrainingSpec
 from hvdtrain.launch.sagemaker.request import as_text, new_job_name, region_of
-from hvdtrain.launch.sagemaker.request_checks import compiled, problems, require_valid_request
+from hvdtrain.launch.sagemaker.request_checks import problems, require_valid_request
 
 SOURCE = Path(__file__).parent / "source"
 GOLDEN = Path(__file__).parent / "golden"
@@ -146,7 +146,7 @@ BROKEN: list[tuple[list[str | int], Any, str]] = [
     (["VpcConfig", "Subnets"], ["subnet-1"] * 17, "VpcConfig.Subnets has 17 entries"),
     (["HyperParameters", "note"], "x" * 2501, "HyperParameters['note'] has 2501 characters"),
     (["Environment"], {"A-B": "1"}, "a key of Environment is 'A-B'"),
-    (["Tags", 0, "Value"], "4 < 5", "change tags (--tag)"),
+    (["Tags", 0, "Value"], "x" * 257, "change tags (--tag)"),
 ]
 
 
@@ -220,26 +220,6 @@ def test_sagemakers_own_sdk_renders_the_same_request() -> None:
     assert theirs["HyperParameters"].pop("sagemaker_container_log_level") == "20"  # of the toolkit, INFO
     assert theirs.pop("ProfilerConfig") == {"DisableProfiler": True}
     assert ours == theirs
-
-
-def test_every_pattern_of_the_model_can_be_compared() -> None:
-    seen: set[str] = set()
-
-    def walk(shape: Any) -> None:
-        if shape.name in seen:
-            return
-        seen.add(shape.name)
-        if "pattern" in shape.metadata:
-            compiled(shape.metadata["pattern"])
-        inner = {"structure": lambda: list(shape.members.values()), "list": lambda: [shape.member]}
-        for member in inner.get(shape.type_name, lambda: [])():
-            walk(member)
-        if shape.type_name == "map":
-            walk(shape.key)
-            walk(shape.value)
-
-    walk(SHAPE)
-    assert len(seen) > 100
 
 
 @pytest.mark.parametrize(

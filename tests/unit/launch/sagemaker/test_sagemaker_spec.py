@@ -57,7 +57,7 @@ def spec(**changes: Any) -> TrainingSpec:
         ({"role": None}, "has no role"),
         ({"image": None}, "has no image"),
         ({"output_path": None}, "has no output_path"),
-        ({"output_path": "/tmp/jobs"}, "not a place in S3"),
+        ({"output_path": "/tmp/jobs"}, "machines read from S3"),
         ({"checkpoint_s3_uri": "s3://B/x"}, "The checkpoint_s3_uri is 's3://B/x'. It has 'B'"),
         ({"hyperparameters": {"output_dir": "runs/x"}}, "would be lost with the machine"),
         ({"region": "Virginia"}, "region is 'Virginia'"),
