@@ -42,11 +42,7 @@ class RunFacts:
 
 
 def read_facts(folder: Path) -> RunFacts:
-    """Read the facts of the run in `folder`.
-
-    Raises:
-        UsageError: there is no such folder, or it holds nothing of a run.
-    """
+    """Read the facts of the run in `folder`; UsageError where there is no run."""
     require_run(folder)
     problems: list[str] = []
     config = _read(folder / "config.yaml", _CONFIG_BYTES, _from_yaml, problems)
