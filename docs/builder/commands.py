@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from hvdtrain.cli.launch.launchers import launcher_names, load_launcher
-
 from hvdtrain.cli.command_parser import parser_of
 from hvdtrain.cli.main import COMMANDS
 from hvdtrain.config.option_help import groups, keys, option_of
@@ -46,8 +44,8 @@ def _below(name: str, module: str, line: str) -> Iterator[Command]:
         for each, (its_module, its_line) in inner.items():
             yield from _below(f"{name} {each}", its_module, its_line)
     elif name == "launch":
-        for each in launcher_names():
-            yield Command(f"{name} {each}", load_launcher(each).line, parser_of(loaded.run, [each]))
+        for each in loaded.launcher_names():
+            yield Command(f"{name} {each}", loaded.load_launcher(each).line, parser_of(loaded.run, [each]))
     else:
         yield Command(name, line, parser_of(loaded.run))
 
