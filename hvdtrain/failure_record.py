@@ -12,10 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
-
-STALL: Final = "Training has not gone on for"
-"""How the cause of a rank begins that its watchdog has ended."""
-
+STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
 Kind = Literal["exception", "error", "signal", "lost_rank", "stall"]
 """An exception that hvdtrain did not raise, an error that it did, a signal that ended this rank before it had saved,
 another rank that has ended, one that has stalled."""

@@ -23,14 +23,11 @@ from typing import Any, Final
 
 from hvdtrain.errors import HvdtrainError
 
-CHANNEL_VARIABLE: Final = "HVDTRAIN_WORLD_CHANNEL"
-"""The number of the worker's end of the socket."""
-
+CHANNEL_VARIABLE: Final = "HVDTRAIN_WORLD_CHANNEL"  # the number of the worker's end of the socket
 WORLD_VARIABLE: Final = "HVDTRAIN_WORLD"
 """The number of the world that a worker is in, from 1; 0: it has to ask for its first one."""
 
-CHANGE: Final = "a change of workers"
-"""Why all workers have stopped, where the launcher wants another world."""
+CHANGE: Final = "a change of workers"  # why all workers have stopped, where the launcher wants another world
 
 
 def is_change(stopped_by: str) -> bool:

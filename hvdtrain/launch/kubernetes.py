@@ -22,9 +22,7 @@ from hvdtrain.launch.supervisor.restarts import option_value
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
-HOME = "/home/hvdtrain"
-"""Home of the image's user, where sshd's settings and the operator's keys are."""
-
+HOME = "/home/hvdtrain"  # home of the image's user, where sshd's settings and the operator's keys are
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
 _UNSUPPORTED = (*ELASTIC, "hosts", "ssh_port", "start_timeout", "allow_root")

@@ -61,8 +61,7 @@ class Worker:
         self._ended = False
         self._killed = False
         self._failure = FailureFile()
-        self.channel: socket.socket | None
-        """The launcher's end of the worker's `WorldChannel`, without blocking."""
+        self.channel: socket.socket | None  # the launcher's end of the worker's `WorldChannel`, without blocking
         self.channel, end = _connected_sockets() if spec.is_elastic else (None, None)
         self._lines = LineReader()
         self._mark = secrets.token_hex(16) if spec.is_elastic else None

@@ -14,9 +14,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
-OUT, ERR = 1, 2
-"""The streams of a worker."""
-
+OUT, ERR = 1, 2  # the streams of a worker
 _GROUP_COUNTERS = ("memory.events", "memory.oom_control")
 _OUT_OF_MEMORY = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LAST_READS = 64  # a pipe contains less, unless a child of the worker still writes

@@ -13,8 +13,7 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.processes.worker_group import ERR, OUT
 from hvdtrain.launch.supervisor.worker_state import OutputTail
 
-REASON_CHARACTERS = 1024
-"""How much of the file SageMaker shows."""
+REASON_CHARACTERS = 1024  # how much of the file SageMaker shows
 FAILURE_FILE = "failure"
 
 _TRACEBACK = "Traceback (most recent call last)"

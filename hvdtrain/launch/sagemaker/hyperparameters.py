@@ -17,9 +17,7 @@ from hvdtrain.launch.execute import run_program
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
-OptionCheck = Callable[[Sequence[str]], object]
-"""Raises UsageError for options that `hvdtrain train` would refuse."""
-
+OptionCheck = Callable[[Sequence[str]], object]  # raises UsageError for options that `hvdtrain train` would refuse
 _CHECKER = "hvdtrain.cli.launch.train_options"
 _CHECK_SECONDS = 120.0
 

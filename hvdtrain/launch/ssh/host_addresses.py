@@ -10,7 +10,6 @@ from hvdtrain.errors import UsageError
 from hvdtrain.topology.source_address import source_address
 
 LOOPBACK = "127.0.0.1"
-
 _SIOCGIFADDR = 0x8915  # linux/sockios.h; netdevice(7)
 
 

@@ -22,8 +22,7 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
 
-_FAILED_STARTS = 3
-"""New workers that fail one after the other: then those that are too few without one wait no longer."""
+_FAILED_STARTS = 3  # new workers that fail one after the other: then those that are too few without one wait no longer
 
 
 @dataclass(eq=False)

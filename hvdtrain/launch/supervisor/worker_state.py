@@ -10,9 +10,7 @@ from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 
 TAIL_LINES = 60
-CRASH = "Fatal Python error"
-"""First words of the interpreter's report of a crash: faulthandler's."""
-
+CRASH = "Fatal Python error"  # first words of the interpreter's report of a crash: faulthandler's
 _CRASH_LINES = 1000  # of that report: the stack of any of many threads may be the one that matters
 _LINE_BYTES = 4000  # of a line that is kept for the report
 # A worker that one of these has ended did not fail because of another one, whatever it has printed before.
