@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
+.PHONY: help setup with-dev docs train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; inst
 
 test-browser: with-dev ## tests of reports in Chromium, checked by axe-core (installs what is missing with apt, as root, and npm)
 	$(BIN)/python tests/browser/run.py
+
+docs: with-dev ## build the site into build/site; a link, an anchor or a command that is wrong is an error
+	$(BIN)/python docs/builder $(ARGS)
 
 screenshots: with-dev ## draw the pictures of docs/report.md from runs of two workers, in Chromium
 	$(BIN)/python docs/report_pictures.py $(ARGS)

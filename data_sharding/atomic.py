@@ -17,7 +17,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     The bytes are written beside `path` under a hidden temporary name, flushed to disk, then renamed, and the
     folder is flushed too: after a crash `path` holds either its old content or all of the new. A symlink stays one:
     the file that it leads to is replaced.
-    Raises OSError (the folder does not exist or cannot be written; `path` is no regular file).
+    Raises OSError (the folder does not exist or cannot be written; `path` is not a regular file).
     """
     final = final_path(path)
     temporary = final.with_name(f".{final.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")

@@ -30,12 +30,9 @@ def random_crop(
     With a padding of 4: the augmentation of He et al. (2015, arXiv:1512.03385, section 4.2) for CIFAR-10.
 
     Args:
-        images: [k, H, W, C] of any type.
+        images: [k, H, W, C] of any type; the result is a copy of the same shape and type.
         random: draws for the k records; two integers in [0, 2 * padding] each, named `name`.
         padding: pixels on each side, of the value `fill`.
-
-    Returns:
-        [k, H, W, C] of the same type, a copy.
 
     Raises:
         PlanError: images have another shape or number than the draws, or the padding is negative.
@@ -58,11 +55,8 @@ def horizontal_flip(
     """Mirror each image left to right with the given probability.
 
     Args:
-        images: [k, H, W, C] of any type.
+        images: [k, H, W, C] of any type; the result is a copy of the same shape and type.
         random: draws for the k records; one coin each, named `name`.
-
-    Returns:
-        [k, H, W, C] of the same type, a copy.
 
     Raises:
         PlanError: images have another shape or number than the draws, or the probability is outside [0, 1].
@@ -90,11 +84,9 @@ def normalise(images: NDArray[Any], mean: Sequence[float], std: Sequence[float])
     means, stds = np.asarray(mean, np.float32), np.asarray(std, np.float32)
     for values in (means, stds):
         if values.shape not in ((images.shape[-1],), (1,)):
-            raise PlanError(
-                f"Values of shape {values.shape} were given for images of shape {images.shape}.",
-                "The last dimension is the channels, and each needs a value.",
-                f"give {images.shape[-1]} values, or one for all channels.",
-            )
+            fact = f"Values of shape {values.shape} were given for images of shape {images.shape}."
+            conflict = "The last dimension is the channels, and each needs a value."
+            raise PlanError(fact, conflict, f"give {images.shape[-1]} values, or one for all channels.")
     if not (stds > 0).all():
         raise PlanError(f"The std is {stds.tolist()}.", "Images are divided by it.", "use positive numbers.")
     result = images.astype(np.float32, order="C")

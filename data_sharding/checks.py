@@ -37,11 +37,9 @@ def at_least(least: int, name: str, value: Any, why: str, hint: str = "") -> int
 def one_of(name: str, value: object, literal: Any) -> None:
     """Raise `PlanError` unless `value` is one of a `Literal`'s values."""
     if value not in get_args(literal):
-        raise PlanError(
-            f"{name}={value!r} was asked for.",
-            f"It can be {' or '.join(map(str, get_args(literal)))}.",
-            f"choose one of these for {name}.",
-        )
+        fact = f"{name}={value!r} was asked for."
+        conflict = f"It can be {' or '.join(map(str, get_args(literal)))}."
+        raise PlanError(fact, conflict, f"choose one of these for {name}.")
 
 
 def check_step(step: Any, steps: int) -> None:
@@ -63,11 +61,9 @@ def check_rank(rank: Any, size: Any) -> None:
 def check_batch_fits(global_batch: Any, size: int) -> None:
     """Raise `PlanError` if a global batch has fewer records than there are ranks."""
     if whole("global_batch", global_batch) < size:
-        raise PlanError(
-            f"The global batch of {global_batch} is smaller than the {size} ranks.",
-            "Some ranks would have no record in any step.",
-            f"set --global-batch-size to {size} or more, or start fewer ranks.",
-        )
+        fact = f"The global batch of {global_batch} is smaller than the {size} ranks."
+        conflict = "Some ranks would have no record in any step."
+        raise PlanError(fact, conflict, f"set --global-batch-size to {size} or more, or start fewer ranks.")
 
 
 def check_numbers(num_records: int, global_batch: int, epoch: int, block_records: int, tail: str) -> None:
@@ -76,11 +72,9 @@ def check_numbers(num_records: int, global_batch: int, epoch: int, block_records
     at_least(0, "epoch", epoch, "Epochs count from 0.")
     at_least(1, "block_records", block_records, "A block needs at least one record.")
     if not 1 <= global_batch <= _LARGEST_BATCH:
-        raise PlanError(
-            f"The global batch size is {global_batch}.",
-            f"A step has 1 to {_LARGEST_BATCH} records.",
-            f"set --global-batch-size to {'1 or more' if global_batch < 1 else 'less'}.",
-        )
+        fact = f"The global batch size is {global_batch}."
+        conflict = f"A step has 1 to {_LARGEST_BATCH} records."
+        raise PlanError(fact, conflict, f"set --global-batch-size to {'1 or more' if global_batch < 1 else 'less'}.")
     if tail == "drop" and num_records < global_batch:
         raise PlanError(
             f"The data set has {num_records} records, fewer than one global batch of {global_batch}.",
@@ -93,11 +87,9 @@ def check_balanced_bytes(lengths: Any, num_records: int, shuffle: str) -> None:
     """Raise `PlanError` unless the bytes of each step can be balanced."""
     if lengths is None or np.shape(lengths) != (num_records,):
         has = "none" if lengths is None else f"lengths of shape {np.shape(lengths)}"
-        raise PlanError(
-            f'balance="bytes" was asked for with {has} for {num_records} records.',
-            "Bytes cannot be balanced without the length of each record.",
-            "make the plan with ShardPlan.for_catalog, or pass lengths.",
-        )
+        fact = f'balance="bytes" was asked for with {has} for {num_records} records.'
+        conflict = "Bytes cannot be balanced without the length of each record."
+        raise PlanError(fact, conflict, "make the plan with ShardPlan.for_catalog, or pass lengths.")
     if shuffle == "block":
         raise PlanError(
             'balance="bytes" was asked for with shuffle="block".',

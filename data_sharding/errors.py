@@ -1,26 +1,15 @@
-"""Every error that data_sharding raises on purpose, all of them a `ShardingError`.
-
-An error is one sentence of fact, one of conflict, and one HINT that says what to do.
-"""
+"""Every error that data_sharding raises on purpose: all of them are a `ShardingError`."""
 
 import copyreg
 from typing import Any
 
 
 class ShardingError(Exception):
-    """Base of all errors of this package.
-
-    Args:
-        fact: one sentence, what is the case.
-        conflict: one sentence, why that cannot work.
-        hint: one sentence, what the user can do.
-    """
+    """Base of all errors: one sentence what is the case, one why that cannot work, and one what the user can do."""
 
     def __init__(self, fact: str, conflict: str, hint: str) -> None:
         super().__init__(fact, conflict, hint)
-        self.fact = fact
-        self.conflict = conflict
-        self.hint = hint
+        self.fact, self.conflict, self.hint = fact, conflict, hint
 
     def __str__(self) -> str:
         return f"{self.fact} {self.conflict}\nHINT: {self.hint}"
@@ -34,19 +23,16 @@ class MissingDataError(ShardingError):
 
 
 class CorruptRecordError(ShardingError):
-    """Bytes on disk contradict their own checksum or framing.
+    """Bytes of the file `path` contradict their own checksum or framing.
 
-    Args:
-        path: the file.
-        offset: byte at which the damaged record's frame begins; 0 where the whole file is meant.
+    `offset` is the byte at which the damaged record's frame begins; 0 where the whole file is meant.
     """
 
     def __init__(
         self, fact: str, conflict: str, hint: str = "restore the file from its source.", *, path: str, offset: int = 0
     ) -> None:
         super().__init__(fact, conflict, hint)
-        self.path = path
-        self.offset = offset
+        self.path, self.offset = path, offset
 
 
 class ChangedDataError(ShardingError):

@@ -78,7 +78,7 @@ def encode(features: Mapping[str, FeatureInput], *, keep_float64: bool = False) 
 
 def decode(record: bytes) -> dict[str, Feature]:
     """Parse one tf.train.Example: int64[n], float32[n] or a list of bytes for each feature, by name; float64[n] where
-    `encode` was told to keep it, as Parquet's rows are.
+    `encode` kept it, as in Parquet's rows.
 
     A feature without a kind becomes an empty list. Arrays own their memory or are read-only views of fresh bytes.
     Raises ExampleError (the bytes are not a serialized tf.train.Example).
@@ -126,11 +126,9 @@ def _as_row(values: Feature | None) -> NDArray[Any]:
 
 
 def _uneven(what: str) -> ExampleError:
-    return ExampleError(
-        f"The records of a batch differ in {what!r}.",
-        "Only features of one kind and length can be stacked into an array.",
-        "use decode() for each record and pad or crop the values.",
-    )
+    fact = f"The records of a batch differ in {what!r}."
+    conflict = "Only features of one kind and length can be stacked into an array."
+    return ExampleError(fact, conflict, "use decode() for each record and pad or crop the values.")
 
 
 def _flat(name: str, value: FeatureInput) -> list[bytes] | NDArray[np.int64] | NDArray[np.float32]:
@@ -143,11 +141,9 @@ def _flat(name: str, value: FeatureInput) -> list[bytes] | NDArray[np.int64] | N
         return _rounded(array).ravel()
     if array.dtype.kind == "b" or (array.dtype.kind in "iu" and (array <= np.iinfo(np.int64).max).all()):
         return array.astype(np.int64).ravel()
-    raise ExampleError(
-        f"Feature {name!r} holds {array.dtype} values of {type(value).__name__}.",
-        "tf.train.Example holds bytes, 64-bit integers and 32-bit floats only.",
-        "convert the value to one of these.",
-    )
+    fact = f"Feature {name!r} holds {array.dtype} values of {type(value).__name__}."
+    conflict = "tf.train.Example holds bytes, 64-bit integers and 32-bit floats only."
+    raise ExampleError(fact, conflict, "convert the value to one of these.")
 
 
 def _values(name: str, feature: Any) -> Feature:
@@ -179,11 +175,8 @@ def _floats(name: str, float_list: Any) -> NDArray[np.float32]:
     packed = b"".join(float_list.value)
     singles = [field.data for field in UnknownFieldSet(float_list) if field.field_number == 1]
     if (packed and singles) or len(packed) % 4:
-        raise ExampleError(
-            f"The float values of feature {name!r} are in a form that no known writer produces.",
-            "Their order or number is uncertain.",
-            "restore the file from its source.",
-        )
+        fact = f"The float values of feature {name!r} are in a form that no known writer produces."
+        raise ExampleError(fact, "Their order or number is uncertain.", "restore the file from its source.")
     if singles:
         return np.array(singles, "<u4").view("<f4").astype(np.float32)
     return np.frombuffer(packed, "<f4")

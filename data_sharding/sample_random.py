@@ -28,12 +28,9 @@ class SampleRandom:
     """Draws that depend on (seed, epoch, record id, name of the draw) only.
 
     The same record gets the same augmentation in the same epoch at every world size and after every resume, in
-    whichever
-    order draws are made. Each draw needs a name of its own: `uniform`, `integers` and `coin` of one name use the same
-    bits.
-
-    Source: each number is output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a counter made of the record id and
-    the place in the draw, under a key hashed from the rest.
+    whichever order draws are made. Each draw needs a name of its own: `uniform`, `integers` and `coin` of one name use
+    the same bits. Each number is output of SplitMix64 at a counter made of the record id and the place in the draw,
+    under a key hashed from the rest.
 
     Args:
         seed, epoch: any integers; others are refused with PlanError.

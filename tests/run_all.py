@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 PYTHON = shlex.quote(sys.executable)
 BINARIES = os.path.dirname(PYTHON)
-SOURCES = "hvdtrain data_sharding launch docker tests benchmarks examples setup.py"
+SOURCES = "hvdtrain data_sharding launch docker docs tests benchmarks examples setup.py"
 PYTEST = f"{PYTHON} -m pytest --durations 15 --dist loadfile"
 
 PARTS = {

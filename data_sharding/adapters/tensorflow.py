@@ -3,11 +3,10 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode
@@ -15,19 +14,11 @@ from data_sharding.loading.record_reader import RecordReader
 from data_sharding.loading.shard_loader import LoaderOptions, ShardLoader
 from data_sharding.plan.shard_plan import ShardPlan
 
-_STRING_KINDS: Final = "OSU"
-"""Kinds of numpy dtypes that become tf.string: objects, bytes, text."""
-
 
 class TensorFlowBatch(NamedTuple):
     """Element of the data set, one rank's part of one step, k records: `LoadedBatch` in tensors.
 
-    Attributes:
-        step: int64 scalar, step of the epoch.
-        ids: int64[k].
-        weights: float32[k], 0 for masked slots and for damaged records: `sample_weight` for Keras.
-        features: what the decode function made, with k rows each.
-        global_weight: float32 scalar, real records of the step over all ranks, as planned.
+    `step` is an int64 scalar, `global_weight` a float32 scalar; `weights` are `sample_weight` for Keras.
     """
 
     step: Any
@@ -50,15 +41,13 @@ def as_tf_dataset(
 
     The first pass is the plan's epoch from `start_step` on. A pass that was read to its end is followed by the next
     epoch, in Keras' `fit` as with `repeat()`; one that was left before, by the same epoch again. (TensorFlow reads
-    ahead: leaving within the last few batches may count as the end.) Each pass is read by a `ShardLoader` of its own,
-    which ends with the pass. The reader, and `DecodeProcesses` if they are given, are the caller's and must stay open.
-    Shapes are static, the number of elements is known unless the first pass is shorter than the others, and
-    `tf.distribute` is told not to shard again. An error while loading arrives as a `tf.errors.OpError`, as tf.data
-    reports it, whose text has the name and message of the original.
+    ahead: leaving within the last few batches may count as the end.) The reader, and `DecodeProcesses` if they are
+    given, must stay open. Shapes are static, the number of elements is known unless the first pass is shorter, and
+    `tf.distribute` does not shard again. An error while loading arrives as a `tf.errors.OpError`, whose text has the
+    name and message of the original.
 
     Args:
-        plan, reader, decode, start_step, options: as for `ShardLoader`. One batch more than `prefetch` may be ready: it
-            is a tensor already.
+        plan, reader, decode, start_step, options: as for `ShardLoader`.
         feature_signature: a `tf.TensorSpec` for each feature; default: what the features of one step are, which is
             read for that. To be given where shapes differ from step to step, with None in the places that differ.
 
@@ -70,7 +59,9 @@ def as_tf_dataset(
     loader(plan, start_step=start_step).close()  # refuses bad arguments before TensorFlow's pipeline would
     if feature_signature is None:
         with loader(plan, start_step=min(start_step, plan.steps - 1), processes=0) as first_batches:
-            feature_signature = {name: _spec(array) for name, array in next(first_batches).features.items()}
+            features = next(first_batches).features
+        kinds = {name: tf.string if a.dtype.kind in "OSU" else tf.as_dtype(a.dtype) for name, a in features.items()}
+        feature_signature = {name: tf.TensorSpec(np.shape(array), kinds[name]) for name, array in features.items()}
     number, weight = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.float32)
     rows = [len(plan.shard(options["rank"], options["size"], 0).ids)]
     ids, weights = tf.TensorSpec(rows, tf.int64), tf.TensorSpec(rows, tf.float32)
@@ -104,8 +95,3 @@ class _Passes:
     def _end(self, plan: ShardPlan) -> None:
         if self._plan == plan:  # another pass over the same epoch may have come to its end before
             self._plan, self._start_step = dataclasses.replace(plan, epoch=plan.epoch + 1), 0
-
-
-def _spec(array: NDArray[Any]) -> Any:
-    dtype = tf.string if array.dtype.kind in _STRING_KINDS else tf.as_dtype(array.dtype)
-    return tf.TensorSpec(np.shape(array), dtype)

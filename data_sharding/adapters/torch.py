@@ -21,12 +21,12 @@ RuntimeError whose text has the name and message of the original.
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Final, NamedTuple, Unpack
 
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from data_sharding.adapters.torch_batch import DecodedRows, TorchBatch, collate, to_torch
 from data_sharding.adapters.torch_sampler import SamplerPass, ShardBatchSampler, State, WithWeights
 from data_sharding.catalog import Catalog
 from data_sharding.errors import PlanError
@@ -47,17 +47,84 @@ __all__ = [
 ]
 
 
+_TENSOR_KINDS: Final = "biufc"
+"""Kinds of numpy dtypes that become tensors: truth values, integers, floats, complex numbers."""
+
+
+class TorchBatch(NamedTuple):
+    """One rank's part of one step, k records: `LoadedBatch` in tensors. DataLoader can pin its memory.
+
+    `step` is -1 where a sampler of another kind chose the records. Arrays that no tensor can hold (strings, objects)
+    stay numpy arrays in `features`.
+    """
+
+    step: int
+    ids: torch.Tensor
+    weights: torch.Tensor
+    features: dict[str, Any]
+    global_weight: float
+
+
+class DecodedRows(Sequence[dict[str, Any]]):
+    """k decoded records: `batch` has them together; as a sequence it gives one after the other.
+
+    So `collate` takes the batch as it is, and torch's `default_collate` makes a dict of tensors from the records.
+    """
+
+    def __init__(self, batch: LoadedBatch) -> None:
+        self.batch = batch
+        taken = {"id", "weight"} & set(batch.features)
+        if taken:
+            fact = f"The decode function returned a feature named {taken.pop()!r}."
+            conflict = "An item has the record's id and weight under these names."
+            raise PlanError(fact, conflict, "give the feature another name.")
+
+    def __len__(self) -> int:
+        return len(self.batch.ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The record at a place, or a list of those of a slice."""
+        row = range(len(self))[index]
+        if isinstance(row, range):
+            return [self[number] for number in row]
+        features = {name: array[row] for name, array in self.batch.features.items()}
+        return {**features, "id": self.batch.ids[row], "weight": self.batch.weights[row]}
+
+
+def to_torch(batch: LoadedBatch) -> TorchBatch:
+    """The same batch in tensors, which share the arrays' memory where they can be written to."""
+    features = {
+        name: torch.as_tensor(_usable(array)) if array.dtype.kind in _TENSOR_KINDS else array
+        for name, array in batch.features.items()
+    }
+    ids, weights = torch.as_tensor(_usable(batch.ids)), torch.as_tensor(batch.weights)
+    return TorchBatch(batch.step, ids, weights, features, batch.global_weight)
+
+
+def collate(rows: DecodedRows) -> TorchBatch:
+    """`collate_fn` for a DataLoader over `ShardDataset`: the batch as it was decoded; PlanError for other items."""
+    if not isinstance(rows, DecodedRows):
+        fact = f"collate was given {type(rows).__name__}."
+        conflict = "It takes whole batches, as ShardDataset gives them."
+        raise PlanError(fact, conflict, "use it with ShardDataset and a batch sampler, or leave out collate_fn.")
+    return to_torch(rows.batch)
+
+
+def _usable(array: NDArray[Any]) -> NDArray[Any]:
+    """An array that can be written to, in this machine's byte order, with no negative stride: a tensor needs that."""
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if not native.flags.writeable or any(stride < 0 for stride in native.strides):
+        return native.copy()
+    return native
+
+
 class ShardDataset(Dataset[dict[str, Any]]):
     """Map-style data set of decoded records; index i is record id i.
 
     An item is a dict of the decode function's features for one record, its "id", and its "weight" of 1. A batch that a
     `ShardBatchSampler` asks for is read and decoded at once, and has the plan's weights. Workers that are forked or
-    spawned open the files for themselves.
-
-    Args:
-        catalog: the records.
-        decode: turns k records into arrays of k rows; spawned workers must be able to import it.
-        options: as for `RecordReader`. A damaged record that is masked has weight 0.
+    spawned open the files for themselves; spawned ones must be able to import `decode`, which turns k records into
+    arrays of k rows. Options are as for `RecordReader`; a damaged record that is masked has weight 0.
     """
 
     def __init__(self, catalog: Catalog, decode: Decode, **options: Unpack[ReaderOptions]) -> None:
@@ -75,11 +142,9 @@ class ShardDataset(Dataset[dict[str, Any]]):
         """A batch, of `StepSlots` or any record ids. Raises as `__getitem__`, and PlanError for slots of other data."""
         chosen = slots if isinstance(slots, StepSlots) else StepSlots.of_ids(slots)
         if chosen.data_fingerprint not in (None, self._reader.catalog.fingerprint):
-            raise PlanError(
-                "The sampler's plan is for other data than the data set's.",
-                "Record ids of one mean nothing in the other.",
-                "make the plan with ShardPlan.for_catalog and the data set's catalog.",
-            )
+            fact = "The sampler's plan is for other data than the data set's."
+            conflict = "Record ids of one mean nothing in the other."
+            raise PlanError(fact, conflict, "make the plan with ShardPlan.for_catalog and the data set's catalog.")
         return DecodedRows(self._load(chosen))
 
     def _load(self, slots: StepSlots) -> LoadedBatch:

@@ -66,18 +66,15 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
         self.plan, self.start_step = loaded
 
     def _take_back_load(self) -> None:
-        # torchdata loads a saved pass into the sampler, too, which would undo the set_epoch that a script calls before.
+        # torchdata also loads a saved pass into the sampler, which would undo the set_epoch that a script calls before.
         self.plan, self.start_step = self._before_load
 
 
 class SamplerPass(Iterator[T], Generic[T]):
     """One pass of a sampler. A stateful DataLoader saves and restores the pass, which changes no later pass.
 
-    Args:
-        plan, step: the epoch, and its first step.
-        load: what to make of a step's slots.
-        stride: steps from one to the next: the number of DataLoader workers that share them.
-        after_load: called when a state was loaded.
+    `load` makes something of a step's slots, `stride` is the number of DataLoader workers that share the steps, and
+    `after_load` is called when a state was loaded.
     """
 
     def __init__(
@@ -123,9 +120,7 @@ class WithWeights(Dataset[tuple[Any, np.float32]]):
 
     A `ShardBatchSampler` fills the last step with masked slots, which repeat records: multiply the per-record losses by
     the weights, and divide their sum over all ranks by the sum of all weights. What other samplers choose has weight 1.
-
-    Args:
-        data: item i belongs to record id i of the plan.
+    Item i of `data` belongs to record id i of the plan.
     """
 
     def __init__(self, data: Dataset[Any]) -> None:
@@ -158,11 +153,9 @@ def _plan_at(plan: ShardPlan, state: Mapping[str, Any]) -> tuple[ShardPlan, int]
     try:
         epoch, position, fingerprint = (state[name] for name in ("epoch", "samples_seen", "fingerprint"))
     except KeyError as error:
-        raise PlanError(
-            f"The state to load has no {error}.",
-            "A position needs epoch, samples_seen and fingerprint.",
-            "load what state_dict() returned.",
-        ) from error
+        fact = f"The state to load has no {error}."
+        conflict = "A position needs epoch, samples_seen and fingerprint."
+        raise PlanError(fact, conflict, "load what state_dict() returned.") from error
     if fingerprint != plan.fingerprint:
         raise PlanError(
             "The state to load was saved for another plan.",

@@ -20,16 +20,13 @@ _NONE: Final = np.zeros(0, np.int64)
 class CoverageAudit:
     """Which records were read with a weight above 0, and which of them more than once.
 
-    Memory: one bit for each record, and 8 bytes for each reading beyond a record's first. Every rank keeps an audit of
-    what it read; `merge` or `union` makes one of them, in any order, across restarts and changes of size. Add a
-    step when it is committed: one that is rolled back and read again would count as read twice.
+    Memory: one bit for each of the N records, and 8 bytes for each reading beyond a record's first. Every rank keeps an
+    audit of what it read; `merge` or `union` makes one of them, in any order, across restarts and changes of size. Add
+    a step when it is committed: one that is rolled back and read again would count as read twice.
 
     Ranks can first compare two numbers: if their `count`s add up to `expected_count`, and the XOR of their `digest`s is
     `expected_digest`, then together they read everything once, unless 64-bit hashes collide. Only if not, the audits
     themselves need to be brought together, as `to_bytes`, to name the records.
-
-    Args:
-        num_records: N, records of the data set; PlanError below 1.
     """
 
     def __init__(self, num_records: int) -> None:
@@ -48,8 +45,7 @@ class CoverageAudit:
 
         Raises PlanError (there are none, or they cover different numbers of records).
         """
-        audits = list(audits)
-        if not audits:
+        if not (audits := list(audits)):
             raise PlanError("No audits were given.", "Their union has no number of records.", "pass one or more.")
         whole = cls(audits[0].num_records)
         for audit in audits:
@@ -96,29 +92,22 @@ class CoverageAudit:
         """
         ids, weights = np.asarray(ids, np.int64), np.asarray(weights)
         if ids.shape != weights.shape:
-            raise PlanError(
-                f"{ids.shape} ids came with {weights.shape} weights.",
-                "Each record needs its own weight.",
-                "add both arrays of the same batch.",
-            )
+            fact = f"{ids.shape} ids came with {weights.shape} weights."
+            raise PlanError(fact, "Each record needs its own weight.", "add both arrays of the same batch.")
         self._put(self._checked(ids[weights > 0]))
 
     def exclude(self, ids: NDArray[np.int64]) -> None:
-        """Do not expect these records ids int64[k]: those that the plan dropped, or that were masked as corrupt.
+        """Do not expect these records ids int64[k], which the plan dropped or which were masked as corrupt.
 
-        One that is read all the same, for instance after a repair and a restart, is no fault. Raises PlanError if an id
-        is outside [0, N).
+        One that is read all the same is not a fault. Raises PlanError if an id is outside [0, N).
         """
         self._excluded = np.union1d(self._excluded, self._checked(np.asarray(ids, np.int64)))
 
     def merge(self, other: "CoverageAudit") -> None:
         """Add what another rank, or an earlier run, read and excluded. Raises PlanError if it is of another N."""
         if other.num_records != self.num_records:
-            raise PlanError(
-                f"An audit of {other.num_records} records was to be merged into one of {self.num_records}.",
-                "They are about different data.",
-                "merge audits of one catalog only.",
-            )
+            fact = f"An audit of {other.num_records} records was to be merged into one of {self.num_records}."
+            raise PlanError(fact, "They are about different data.", "merge audits of one catalog only.")
         both = Bitmap(self.num_records)
         np.bitwise_and(self._read.bits, other._read.bits, out=both.bits)
         self._repeats += [*both.ids(), *other._repeats] if both.bits.any() else other._repeats
@@ -151,10 +140,7 @@ class CoverageAudit:
 
     @property
     def digest(self) -> int:
-        """64-bit XOR of the hashes of the ids read, each as often as it was read: the same in any order.
-
-        The digests of several ranks, combined by XOR, are the digest of what they read together.
-        """
+        """64-bit XOR of the hashes of the ids read, each as often as it was read. XOR adds up ranks' digests."""
         return functools.reduce(_xor_digest, itertools.chain(self._read.ids(), self._repeats), 0)
 
     @property
@@ -188,11 +174,9 @@ class CoverageAudit:
 
     def _checked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if ids.size and (ids.min() < 0 or ids.max() >= self.num_records):
-            raise PlanError(
-                f"Records from {ids.min()} to {ids.max()} were counted.",
-                f"The audit covers 0 to {self.num_records - 1}.",
-                "make the audit for the catalog that is read.",
-            )
+            fact = f"Records from {ids.min()} to {ids.max()} were counted."
+            conflict = f"The audit covers 0 to {self.num_records - 1}."
+            raise PlanError(fact, conflict, "make the audit for the catalog that is read.")
         return ids
 
 

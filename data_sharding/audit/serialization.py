@@ -23,17 +23,11 @@ _MAGIC: Final = b"dscover\x01"
 _HEADER: Final = struct.Struct("<8s4QB")
 _DIGEST_BYTES: Final = 16
 _BLOCK_BYTES: Final = 1 << 17  # of the bitmap are unpacked together: 2**20 ids, 8 MiB of them at most
-# Level 1: bitmaps of a shuffled epoch hardly compress, whatever the effort.
-_LEVEL: Final = 1
+_LEVEL: Final = 1  # bitmaps of a shuffled epoch hardly compress, whatever the effort
 
 
 class Bitmap:
-    """Ids of [0, n) that are in the set: bit i % 8 of byte i // 8.
-
-    Attributes:
-        n: ids there can be.
-        bits: uint8[ceil(n / 8)]; bits from n on are 0.
-    """
+    """Ids of [0, n) that are in the set: bit i % 8 of `bits[i // 8]`, uint8[ceil(n / 8)]; bits from n on are 0."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -114,10 +108,14 @@ def decode(data: bytes, records: int | None = None) -> StoredAudit:
     if records is not None and (n != records or max(counts) > records):
         raise _damaged(f"they are of {n} records, not of {records}")
     expected = bitmap_bytes + sum(counts) * kind.itemsize
-    body = _decompressed(message[_HEADER.size :], expected + 1)
+    try:
+        body = zlib.decompressobj().decompress(message[_HEADER.size :], expected + 1)
+    except (zlib.error, OverflowError) as error:
+        raise _damaged(f"they cannot be decompressed: {error}") from error
     if len(body) != expected:
         raise _damaged("their header contradicts their length")
-    lists = _unpacked(body[bitmap_bytes:], kind, counts)
+    differences = np.frombuffer(body[bitmap_bytes:], kind).astype(np.int64)
+    lists = [np.cumsum(part) for part in np.split(differences, np.cumsum(counts)[:-1])]
     read = Bitmap(n)
     if as_bitmap:
         read.bits[:] = np.frombuffer(body, np.uint8, bitmap_bytes)
@@ -126,25 +124,12 @@ def decode(data: bytes, records: int | None = None) -> StoredAudit:
     return StoredAudit(read, lists[1], lists[2])
 
 
-def _decompressed(packed: bytes, most: int) -> bytes:
-    """The first `most` bytes of what was compressed, which may be all."""
-    try:
-        return zlib.decompressobj().decompress(packed, most)
-    except (zlib.error, OverflowError) as error:
-        raise _damaged(f"they cannot be decompressed: {error}") from error
-
-
 def _id_type(n: int) -> np.dtype[np.unsignedinteger]:
     return np.min_scalar_type(n).newbyteorder("<")
 
 
 def _packed(ids: NDArray[np.int64], kind: np.dtype[np.unsignedinteger]) -> bytes:
     return np.diff(ids, prepend=0).astype(kind).tobytes()
-
-
-def _unpacked(body: bytes, kind: np.dtype[np.unsignedinteger], counts: list[int]) -> list[NDArray[np.int64]]:
-    differences = np.frombuffer(body, kind).astype(np.int64)
-    return [np.cumsum(part) for part in np.split(differences, np.cumsum(counts)[:-1])]
 
 
 def _checksum(message: bytes) -> bytes:

@@ -73,8 +73,8 @@ class Catalog:
                 that are empty, of another format, or links to nothing.
 
         Raises:
-            MissingDataError: a path does not exist, matches no file, or holds no record; a file is empty, or a link to
-                nothing, and `on_corrupt` is "raise".
+            MissingDataError: a path does not exist, matches no file, or holds no record; or a file is empty, or a link
+                to nothing, and `on_corrupt` is "raise".
             CorruptRecordError: a file is of another format, or damaged, and `on_corrupt` is "raise"; or no record can
                 be used.
             ChangedDataError: a file changed while it was scanned.
@@ -88,21 +88,17 @@ class Catalog:
         if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
         columns = columns_of(chosen, scanned)
-        found = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
-        return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, found)
+        noted = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
+        return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, noted)
 
     @classmethod
     def _checked(
-        cls,
-        record_format: RecordFormat,
-        files: tuple[FileEntry, ...],
-        columns: dict[str, Any],
-        damage: tuple[Damage, ...],
+        cls, kind: RecordFormat, files: tuple[FileEntry, ...], columns: dict[str, Any], damage: tuple[Damage, ...]
     ) -> Self:
         for column in columns.values():
             if column is not None:
                 column.setflags(write=False)
-        return cls(record_format, files, **columns, fingerprint=_fingerprint(files, columns), damage=damage)
+        return cls(kind, files, **columns, fingerprint=_fingerprint(files, columns), damage=damage)
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -133,16 +129,10 @@ class Catalog:
         return sum(int(sizes[file]) - offset for file, offset in first.items())
 
     def describe(self, record_id: int) -> str:
-        """Name a record for people: its file, and the byte at which its frame begins (or its row).
-
-        Raises PlanError (there is no such record).
-        """
+        """Name a record for people: its file, and the byte at which its frame begins, or its row. Raises PlanError."""
         if not 0 <= record_id < len(self):
-            raise PlanError(
-                f"There is no record {record_id}.",
-                f"The catalog has {len(self)} records.",
-                "use an id of this catalog.",
-            )
+            fact, conflict = f"There is no record {record_id}.", f"The catalog has {len(self)} records."
+            raise PlanError(fact, conflict, "use an id of this catalog.")
         path = redacted(self.files[self.file_ids[record_id]].path)
         return f"{path} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
 
@@ -151,10 +141,7 @@ class Catalog:
         return int(self.offsets[record_id]) - self.format.header_bytes
 
     def verify_unchanged(self) -> None:
-        """Check that every file still has the size and version it was indexed with.
-
-        Raises ChangedDataError (naming the first file that does not).
-        """
+        """Raise ChangedDataError unless every file still has the size and version that it was indexed with."""
         for file in self.files:
             verify_unchanged(file)
 

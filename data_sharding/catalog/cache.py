@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Wanted(NamedTuple):
-    """What a catalog is asked to be: of these files, in this format, with or without every checksum computed."""
+    """What a catalog is to be: of these files, in this format, with or without every checksum computed."""
 
     paths: Paths
     files: list[str]
@@ -41,7 +41,6 @@ class _Wanted(NamedTuple):
     on_corrupt: OnCorrupt
 
     def scan(self) -> Catalog:
-        """Make it."""
         return Catalog.index(self.paths, self.check_data, format=self.format, on_corrupt=self.on_corrupt)
 
 
@@ -57,10 +56,9 @@ def open_catalog(
 ) -> Catalog:
     """The saved catalog of these paths if it is still true, else a new one, which is saved.
 
-    True is a catalog that matches its own fingerprint, lists the files that `paths` lead to now, in their order, each
-    with the size and version that it has now, in the same format. One made with `check_data` serves both kinds of
-    requests. Of several processes on a host one scans, and the others wait for it. A place that cannot be written is
-    logged, and the catalog returned unsaved.
+    True is a catalog that matches its own fingerprint and format, and lists the files that `paths` lead to now, each
+    with its size and version. One made with `check_data` serves both kinds of requests. Of several processes on a host
+    one scans, and the others wait for it. A place that cannot be written is logged, and the catalog returned unsaved.
 
     Args:
         paths, check_data, format, on_corrupt: as `Catalog.index`.
@@ -87,14 +85,14 @@ def open_catalog(
 
 def _kept(wanted: _Wanted, places: Sequence[Path], wait_s: float) -> Catalog:
     """The first true catalog of `places`, or a new one, put at the last of them."""
-    if (found := _first_true(wanted, places)) is not None:
-        return found
+    if (kept := _first_true(wanted, places)) is not None:
+        return kept
     place, catalog = places[-1], None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with filelock.FileLock(f"{place}.lock", timeout=wait_s):
-            if (found := _first_true(wanted, places)) is not None:  # made by another process while this one waited
-                return found
+            if (kept := _first_true(wanted, places)) is not None:  # made by another process while this one waited
+                return kept
             catalog = wanted.scan()
             catalog.save(place)
     except filelock.Timeout as error:
@@ -109,22 +107,19 @@ def _kept(wanted: _Wanted, places: Sequence[Path], wait_s: float) -> Catalog:
 
 
 def _first_true(wanted: _Wanted, places: Sequence[Path]) -> Catalog | None:
-    found = (_load_if_true(wanted, place) for place in places if place.exists())
-    return next((catalog for catalog in found if catalog is not None), None)
-
-
-def _load_if_true(wanted: _Wanted, place: Path) -> Catalog | None:
-    """The catalog kept at `place`, or None and a log line that says why it is of no use."""
-    try:
-        catalog = Catalog.load(place)
-        if catalog.format != wanted.format or [file.path for file in catalog.files] != wanted.files:
-            raise ChangedDataError(f"{place} lists other files.", "Files were added or removed.", "index again.")
-        _verify_all(catalog.files, wanted.listed)
-    except (CatalogError, ChangedDataError, MissingDataError) as error:
-        _log.info("indexing again: %s", error.fact)
-        return None
-    # With damage inside, "raise" has to raise: the scan knows how.
-    return None if catalog.damage and wanted.on_corrupt == "raise" else catalog
+    """The first catalog of `places` that can be used; a log line says why another cannot."""
+    for place in filter(Path.exists, places):
+        try:
+            catalog = Catalog.load(place)
+            if catalog.format != wanted.format or [file.path for file in catalog.files] != wanted.files:
+                raise ChangedDataError(f"{place} lists other files.", "Files were added or removed.", "index again.")
+            _verify_all(catalog.files, wanted.listed)
+        except (CatalogError, ChangedDataError, MissingDataError) as error:
+            _log.info("indexing again: %s", error.fact)
+            continue
+        if not catalog.damage or wanted.on_corrupt != "raise":  # with damage inside, the scan knows how to raise
+            return catalog
+    return None
 
 
 def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> None:
@@ -145,9 +140,8 @@ def _folder(paths: Paths, files: Sequence[str], cache_dir: str | Path | None, be
     if not beside_data:
         return Path(cache_dir) if cache_dir is not None else None
     if any(map(is_remote, files)):
-        raise PlanError(
-            f"{files[0]} is not on this machine.", "No catalog can be kept beside it.", "give a cache folder."
-        )
+        fact = f"{files[0]} is not on this machine."
+        raise PlanError(fact, "No catalog can be kept beside it.", "give a cache folder.")
     if isinstance(paths, str | Path) and os.path.isdir(paths):
         return Path(paths) / FOLDER
     return Path(os.path.commonpath([os.path.dirname(file) for file in files])) / FOLDER

@@ -34,12 +34,7 @@ class Damage(NamedTuple):
 
 
 class StoredCatalog(NamedTuple):
-    """What a file holds.
-
-    Attributes:
-        columns: the arrays of `COLUMNS` by name, None for one that the format does not have.
-        fingerprint: the one that the catalog was saved with.
-    """
+    """What a file holds; `columns` are the arrays of `COLUMNS` by name, None for one that the format does not have."""
 
     format: RecordFormat
     files: tuple[FileEntry, ...]
@@ -140,11 +135,8 @@ def columns_of(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, R
     counts = [len(index.offsets) for index in indexes]
     if not any(counts):
         others = f", nor do {len(entries) - 1} more files" if len(entries) > 1 else ""
-        raise MissingDataError(
-            f"{redacted(entries[0].path)} holds no record{others}.",
-            "There is nothing to read.",
-            "check the path, and how the files were written.",
-        )
+        fact = f"{redacted(entries[0].path)} holds no record{others}."
+        raise MissingDataError(fact, "There is nothing to read.", "check the path, and how the files were written.")
     _check_alike(scanned)
     by_file = record_format.file_labels([entry.path for entry in entries])
     sound = [index for index in indexes if len(index.offsets)]
@@ -165,11 +157,11 @@ def _check_alike(scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> None:
             kinds.setdefault(index.layout | labelled, redacted(entry.path))
     if len(kinds) > 1:
         (first, path), (second, other) = list(kinds.items())[:2]
-        own, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
-        if not own:
-            path, other, own, others = other, path, others, own
+        mine, others = ", ".join(sorted(first - second)), ", ".join(sorted(second - first))
+        if not mine:
+            path, other, mine, others = other, path, others, mine
         raise PlanError(
-            f"{path} has {own}, and {other} has {others or 'not'}.",
+            f"{path} has {mine}, and {other} has {others or 'not'}.",
             "The records of one data set are alike.",
             "name files that belong together, or choose by the format's options what all of them have.",
         )

@@ -87,11 +87,9 @@ def convert(
     """
     target = format_named(to) if isinstance(to, str) else to
     if is_remote(str(folder)):
-        raise PlanError(
-            f"The destination is {redacted(str(folder))}.",
-            "Only files on this machine's disks can be written whole or not at all.",
-            "convert into a folder, then copy it with the storage's own tool.",
-        )
+        fact = f"The destination is {redacted(str(folder))}."
+        conflict = "Only files on this machine's disks can be written whole or not at all."
+        raise PlanError(fact, conflict, "convert into a folder, then copy it with the storage's own tool.")
     destination = Path(folder).resolve()
     name = destination.name or "records" if name is None else name
     _check_request(target, num_shards, name)
@@ -114,11 +112,9 @@ def convert(
 
 def _write_and_check(source: Catalog, paths: list[Path], job: _Job) -> Converted:
     if job.payloads and (job.target.name != "tar" or source.format.name not in targets.OPAQUE_FORMATS):
-        raise PlanError(
-            f"Payloads of {source.format.name} were to be taken for {job.payloads} on the way to {job.target.name}.",
-            f"That can be chosen on the way from {' or '.join(targets.OPAQUE_FORMATS)} to tar only.",
-            "leave it out.",
-        )
+        fact = f"Payloads of {source.format.name} were to be taken for {job.payloads} on the way to {job.target.name}."
+        conflict = f"That can be chosen on the way from {' or '.join(targets.OPAQUE_FORMATS)} to tar only."
+        raise PlanError(fact, conflict, "leave it out.")
     if len(paths) > len(source):
         raise too_few(len(source), len(paths))
     digests = _write(source, paths, job)
@@ -163,13 +159,9 @@ def _check(written: Catalog, digests: NDArray[np.uint32], on_progress: Progress)
 
 def _not_as_written(written: Catalog, record_id: int, how: str) -> CorruptRecordError:
     path, offset = written.files[written.file_ids[record_id]].path, written.frame_offset(record_id)
-    return CorruptRecordError(
-        f"{how}, in {path} at byte offset {offset}.",
-        "Reading back what had just been written gave something else.",
-        "check the disk, and convert again.",
-        path=path,
-        offset=offset,
-    )
+    fact = f"{how}, in {path} at byte offset {offset}."
+    conflict = "Reading back what had just been written gave something else."
+    return CorruptRecordError(fact, conflict, "check the disk, and convert again.", path=path, offset=offset)
 
 
 def _publish(paths: Sequence[Path], destination: Path) -> list[Path]:
@@ -188,11 +180,8 @@ def _publish(paths: Sequence[Path], destination: Path) -> list[Path]:
 
 def _check_request(target: RecordFormat, num_shards: int, name: str) -> None:
     if target.name not in targets.SUFFIXES:
-        raise PlanError(
-            f"Records were to be written in the format {target.name}.",
-            "It can be read but not written.",
-            f"choose {', '.join(targets.SUFFIXES)}.",
-        )
+        fact = f"Records were to be written in the format {target.name}."
+        raise PlanError(fact, "It can be read but not written.", f"choose {', '.join(targets.SUFFIXES)}.")
     if not 1 <= whole("num_shards", num_shards) <= 99999:
         raise PlanError(f"{num_shards} files were asked for.", "Records need 1 to 99999.", "give another number.")
     if not name or name.startswith(".") or "/" in name:
@@ -209,8 +198,6 @@ def _check_apart(sources: Paths, destination: Path) -> None:
         path = Path(source).resolve()
         overlap = destination.is_relative_to(path) if path.is_dir() else path.parent == destination
         if overlap and not is_remote(source):
-            raise PlanError(
-                f"{source} and the folder {destination} overlap.",
-                "Readers of the folder would get old and new records together.",
-                "choose another folder.",
-            )
+            fact = f"{source} and the folder {destination} overlap."
+            conflict = "Readers of the folder would get old and new records together."
+            raise PlanError(fact, conflict, "choose another folder.")

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.class_names import root_of
 from data_sharding.convert.targets import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.formats.image_folder import root_of
 from data_sharding.formats.record_format import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
 from data_sharding.formats.tar import scan_archive
-from data_sharding.formats.tar_parts import join_samples
+from data_sharding.formats.tar_members import SampleParts, next_member, split_name
 from data_sharding.formats.tfrecord import HEADER, length_crc
+from data_sharding.formats.writers import TarWriter
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.storage import describe_file, is_remote, open_source
 from data_sharding.storage.input_files import Paths, find_files
@@ -41,7 +42,10 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
     Raises ShardingError (as `Catalog.index`; a compressed file is damaged, or remote).
     """
     named = [str(sources)] if isinstance(sources, str | Path) else [str(source) for source in sources]
-    chosen = format_named(record_format) if isinstance(record_format, str) else record_format or _format_of(named)
+    first = named[0] if named else ""
+    bare = first[:-4] + ".tar" if first.lower().endswith(".tgz") else first.removesuffix(".gz")
+    suggested = record_format or format_of(first if os.path.isdir(first) else bare)
+    chosen = format_named(suggested) if isinstance(suggested, str) else suggested
     if chosen.name not in _EXPANDED:
         return Catalog.index(named, format=chosen)
     compressed = tuple(f"{pattern}.gz" for pattern in chosen.patterns) + (("*.tgz",) if chosen.name == "tar" else ())
@@ -57,7 +61,7 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
             for number, file in enumerate(files):
                 if _is_scattered(file):
                     files[number] = str(scratch / f"joined-{number}-{os.path.basename(file)}")
-                    join_samples(file, Path(files[number]))
+                    _join_samples(file, Path(files[number]))
         return Catalog.index(files, check_data=bool(originals), format=chosen)
     except CorruptRecordError as error:
         if (original := originals.get(error.path)) is None:
@@ -70,7 +74,7 @@ class ImageNames:
     """Key and extension of each file of a catalog of images: "cat/17" and "jpg" for root/cat/17.JPG.
 
     The folders stay in the key, so that unpacked shards are the folder of images again. A dot before the extension
-    becomes "_", since a key ends at the first one. No two files have the same key: the second gets its number.
+    becomes "_", since a key ends at the first one. If two files have the same key, the second gets its number.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -115,20 +119,11 @@ def _batches(catalog: Catalog, ids: NDArray[np.int64]) -> Iterator[NDArray[np.in
         yield from np.split(some, np.flatnonzero(np.diff(portion)) + 1)
 
 
-def _format_of(named: Sequence[str]) -> RecordFormat:
-    first = named[0] if named else ""
-    bare = first[:-4] + ".tar" if first.lower().endswith(".tgz") else first.removesuffix(".gz")
-    return format_of(first if os.path.isdir(first) else bare)
-
-
 def _is_compressed(file: str) -> bool:
     """Whether a file is gzip. The CRC tells a TFRecord file whose first length begins like gzip apart."""
     if is_remote(file) and file.lower().endswith((".gz", ".tgz")):
-        raise PlanError(
-            f"{file} is compressed and remote.",
-            "Only local files are expanded.",
-            "copy it to this machine, and convert the copy.",
-        )
+        fact = f"{file} is compressed and remote."
+        raise PlanError(fact, "Only local files are expanded.", "copy it to this machine, and convert the copy.")
     if is_remote(file) or not os.path.isfile(file):
         return False
     with open(file, "rb") as opened:
@@ -160,9 +155,35 @@ def _expand_gzip(path: str, target: Path) -> None:
             while chunk := stream.read1(_CHUNK_BYTES):  # `read` would lose what precedes the damage
                 expanded += plain.write(chunk)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise CorruptRecordError(
-                f"The gzip stream of {path} is damaged after {expanded} bytes of content.",
-                f"It cannot be expanded any further: {error}.",
-                path=path,
-                offset=expanded,
-            ) from error
+            fact = f"The gzip stream of {path} is damaged after {expanded} bytes of content."
+            conflict = f"It cannot be expanded any further: {error}."
+            raise CorruptRecordError(fact, conflict, path=path, offset=expanded) from error
+
+
+def _join_samples(path: str, target: Path) -> None:
+    """Write an archive again, with the members of each sample together at the place of the first. It has no damage."""
+    entry = describe_file(path)
+    with watching_maps, TarWriter(target) as writer:
+        source = open_source(entry)
+        position, parts = 0, SampleParts()
+        runs: list[tuple[str, dict[str, slice]]] = []
+        joined: list[int] = []
+        while (member := next_member(source, position, entry.size)) is not None:
+            position = member.after
+            split = split_name(member.name) if member.is_file else None
+            if split is None:
+                continue
+            if not runs or runs[-1][0] != split[0]:
+                runs.append((split[0], {}))
+            runs[-1][1][split[1]] = slice(member.data, member.data + member.size)
+        for number, (key, spans) in enumerate(runs):
+            earlier = parts.rest_of(key, spans, number)
+            if earlier is not None:
+                runs[earlier][1].update(spans)
+            else:
+                joined.append(number)
+        last = ""
+        for number in joined:
+            key, spans = runs[number]
+            last = key if key != last else f"{key}-{number:08d}"  # what stood between them may have been joined away
+            writer.write(last, {extension: source[span] for extension, span in spans.items()})

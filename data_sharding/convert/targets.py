@@ -32,8 +32,7 @@ from data_sharding.errors import ExampleError, PlanError
 from data_sharding.example import Feature, FeatureInput
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.recordio import RecordIOFormat
-from data_sharding.formats.tar_members import TarSample, tar_sample
-from data_sharding.formats.tar_parts import SampleParts
+from data_sharding.formats.tar_members import SampleParts, TarSample, tar_sample
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
 
 SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}
@@ -53,10 +52,8 @@ class SourceRecord(NamedTuple):
     Attributes:
         number: its place among the records written, from 0 on.
         source_id: its id in the catalog that it is read from.
-        payload: its bytes.
         label: what the source keeps apart from the payload, if anything.
-        key: name of the sample that it becomes, where the source has names; else empty.
-        suffix: extension of the file that it is, in lower case without the dot; empty where files hold many records.
+        key, suffix: name of the sample that it becomes, and extension of its file without the dot; else empty.
     """
 
     number: int
@@ -70,9 +67,7 @@ class SourceRecord(NamedTuple):
 def encoder(source_format: str, target: str, payloads: Payloads | None) -> Callable[[SourceRecord], bytes | TarSample]:
     """How records of a format become samples of a tar shard, or payloads of the other targets.
 
-    Args:
-        payloads: what payloads of tfrecord and recordio are on the way to tar; default: tfrecord holds Examples,
-            recordio does not.
+    `payloads` of tfrecord are Examples by default on the way to tar, those of recordio are not.
     """
     if target == "tar":
         if source_format == "tar":
@@ -87,7 +82,7 @@ def encoder(source_format: str, target: str, payloads: Payloads | None) -> Calla
     if source_format == "tar":
         return _example_of_sample
     name = "image" if source_format in _IMAGE_FORMATS else "data"
-    return lambda record: example.encode(_labelled(name, record))
+    return lambda record: _example_of_payload(name, record)
 
 
 def digest(content: bytes | TarSample) -> int:
@@ -104,16 +99,14 @@ def digest(content: bytes | TarSample) -> int:
 def _example_of_sample(record: SourceRecord) -> bytes:
     sample = tar_sample(record.payload)
     if _KEY in sample.members:
-        raise ExampleError(
-            f"Sample {sample.key!r} has a member with the extension {_KEY!r}.",
-            "The feature of that name holds the sample's key.",
-            "rename the member.",
-        )
+        fact = f"Sample {sample.key!r} has a member with the extension {_KEY!r}."
+        raise ExampleError(fact, "The feature of that name holds the sample's key.", "rename the member.")
     return example.encode({_KEY: sample.key.encode("utf-8", "surrogateescape"), **sample.members})
 
 
-def _labelled(name: str, record: SourceRecord) -> Mapping[str, FeatureInput]:
-    return {name: record.payload} if record.label is None else {name: record.payload, "label": record.label}
+def _example_of_payload(name: str, record: SourceRecord) -> bytes:
+    label: Mapping[str, FeatureInput] = {} if record.label is None else {"label": record.label}
+    return example.encode({name: record.payload, **label})
 
 
 def _sample_of_payload(record: SourceRecord) -> TarSample:
@@ -130,11 +123,9 @@ def _sample_of_example(record: SourceRecord) -> TarSample:
             continue
         extension, content = _member(record, name, values)
         if extension in members:
-            raise ExampleError(
-                f"Two features of record {record.number} would both become a member .{extension}.",
-                "Names in tar shards have no upper case and no slash.",
-                "rename the features, or store the records whole: --payloads opaque.",
-            )
+            fact = f"Two features of record {record.number} would both become a member .{extension}."
+            conflict = "Names in tar shards have no upper case and no slash."
+            raise ExampleError(fact, conflict, "rename the features, or store the records whole: --payloads opaque.")
         members[extension] = content
     return TarSample(key, members)
 
@@ -145,11 +136,9 @@ def _features(record: SourceRecord) -> dict[str, Feature]:
     except ExampleError as error:
         raise ExampleError(error.fact, error.conflict, "store such records whole: --payloads opaque.") from error
     if features.keys() <= {_KEY}:
-        raise ExampleError(
-            f"Record {record.number} is a tf.train.Example without features.",
-            "A sample of a tar shard needs a member.",
-            "store such records whole: --payloads opaque.",
-        )
+        fact = f"Record {record.number} is a tf.train.Example without features."
+        conflict = "A sample of a tar shard needs a member."
+        raise ExampleError(fact, conflict, "store such records whole: --payloads opaque.")
     return features
 
 
@@ -166,11 +155,8 @@ def _member(record: SourceRecord, name: str, values: Feature) -> tuple[str, byte
 
 def _one_bytes(record: SourceRecord, name: str, values: Feature) -> bytes:
     if not isinstance(values, list) or len(values) != 1:
-        raise ExampleError(
-            f"Feature {name!r} of record {record.number} has {len(values)} values.",
-            "A member of a tar shard holds one.",
-            "store the records whole: --payloads opaque.",
-        )
+        fact = f"Feature {name!r} of record {record.number} has {len(values)} values."
+        raise ExampleError(fact, "A member of a tar shard holds one.", "store the records whole: --payloads opaque.")
     return values[0]
 
 
@@ -183,11 +169,9 @@ def check_free(folder: Path, name: str) -> None:
     for suffix in SUFFIXES.values():
         there = sorted(folder.glob(f"{glob.escape(name)}-?????-of-?????{suffix}"))
         if there:
-            raise PlanError(
-                f"{folder} already holds {there[0].name}.",
-                f"A second set of the name {name!r} would overwrite it or be mixed up with it.",
-                "remove the old files, or choose another folder or name.",
-            )
+            fact = f"{folder} already holds {there[0].name}."
+            conflict = f"A second set of the name {name!r} would overwrite it or be mixed up with it."
+            raise PlanError(fact, conflict, "remove the old files, or choose another folder or name.")
 
 
 @contextlib.contextmanager
@@ -196,8 +180,7 @@ def open_shard(
 ) -> Iterator[Callable[[SourceRecord], int]]:
     """Write one file, which gets its name when the block ends well.
 
-    Yields:
-        A function that appends a record in the target's form, and returns the digest of what was appended.
+    Yields a function that appends a record in the target's form, and returns the digest of what was appended.
     """
     multipart = target.multipart if isinstance(target, RecordIOFormat) else "dmlc"
     samples = TarWriter(path) if target.name == "tar" else None

@@ -4,11 +4,11 @@
 payloads into what they hold; they need neither a framework nor an extra.
 """
 
-from data_sharding.class_names import class_names
 from data_sharding.formats.cifar10 import decode_cifar10
+from data_sharding.formats.image_folder import class_names
 from data_sharding.formats.mnist import decode_mnist
 from data_sharding.formats.numpy_arrays import decode_rows, row_type
-from data_sharding.formats.recordio_image import decode_image_record
+from data_sharding.formats.recordio import decode_image_record
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
 from data_sharding.formats.tar_members import tar_members
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter

@@ -56,8 +56,6 @@ class Cifar10Format(RecordFormat):
         split: which files of a folder are meant; a file named by itself is taken whatever it is called.
         classes: 10 for CIFAR-10; for CIFAR-100, 100 for its fine or 20 for its coarse labels.
 
-    Raises:
-        PlanError: another split or number of classes.
     """
 
     split: Split = "train"
@@ -73,10 +71,7 @@ class Cifar10Format(RecordFormat):
         return _VARIANTS[self.classes].patterns[self.split]
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
-        """Of the Python version everything but the images is read, of the binary version everything.
-
-        Raises CorruptRecordError (the file is no such batch, or its array is not kept row by row).
-        """
+        """Of the Python version everything but the images is read, of the binary version everything."""
         if source[0:1] == _PICKLE_MAGIC:
             return _index_pickled(path, source, _VARIANTS[self.classes], self.classes)
         return _index_binary(path, source, _VARIANTS[self.classes], self.classes)

@@ -71,11 +71,8 @@ def write_idx(catalog: Catalog, folder: str | Path | None = None) -> list[Path]:
             folder is given for files behind a URL.
     """
     if catalog.format.name != "tfrecord":
-        raise PlanError(
-            f"The catalog is of format {catalog.format.name}.",
-            "Such an index exists for TFRecord files only.",
-            "save the catalog itself.",
-        )
+        fact = f"The catalog is of format {catalog.format.name}."
+        raise PlanError(fact, "Such an index exists for TFRecord files only.", "save the catalog itself.")
     paths, header = _targets(catalog, folder), catalog.format.header_bytes
     ends = np.searchsorted(catalog.file_ids, np.arange(len(paths) + 1))
     for number, path in enumerate(paths):
@@ -102,11 +99,9 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
         beside = os.path.dirname(file.path) if folder is None else folder
         path = Path(beside) / (os.path.basename(file.path) + _SUFFIX)
         if path in named:
-            raise PlanError(
-                f"{file.path} and {named[path]} have one name.",
-                f"Both indices would be {path}.",
-                "write them beside the files, or index the folders separately.",
-            )
+            fact = f"{file.path} and {named[path]} have one name."
+            conflict = f"Both indices would be {path}."
+            raise PlanError(fact, conflict, "write them beside the files, or index the folders separately.")
         named[path] = file.path
     return list(named)
 
@@ -119,8 +114,5 @@ def _no_index(path: str | Path, reason: str) -> CatalogError:
 
 def other_file(path: str | Path, data_path: str, reason: str) -> CatalogError:
     """The error for an index that does not describe the file beside it."""
-    return CatalogError(
-        f"{path} does not describe {data_path}: {reason}.",
-        "Its records would be read from wrong places.",
-        "remove the index, or write it again.",
-    )
+    fact = f"{path} does not describe {data_path}: {reason}."
+    return CatalogError(fact, "Its records would be read from wrong places.", "remove the index, or write it again.")

@@ -46,23 +46,15 @@ class MnistFormat(RecordFormat):
     def __post_init__(self) -> None:
         one_of("split", self.split, Split)
         if not 1 <= self.classes <= 256:
-            raise PlanError(
-                f"The format mnist was given classes={self.classes}.",
-                "A label is one byte.",
-                "choose a number from 1 to 256.",
-            )
+            fact = f"The format mnist was given classes={self.classes}."
+            raise PlanError(fact, "A label is one byte.", "choose a number from 1 to 256.")
 
     @property
     def patterns(self) -> tuple[str, ...]:
         return f"{_STEMS[self.split]}-images-idx3-ubyte", f"{_STEMS[self.split]}-images.idx3-ubyte"
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
-        """Of the images only the header is read, the labels all.
-
-        Raises:
-            MissingDataError: there is no file of labels beside the images.
-            CorruptRecordError: one of the files is no such idx file, compressed, or they do not belong together.
-        """
+        """Of the images only the header is read, the labels all."""
         images, rows, columns = _shape(path, source, 3)
         labels_path, size = _labels_path(path), rows * columns
         if not 0 < size < 2**31:
@@ -106,11 +98,9 @@ def _shape(path: str, source: ByteSource, dimensions: int) -> tuple[int, ...]:
 def _labels_path(path: str) -> str:
     folder, slash, name = path.rpartition("/")
     if "images" not in name:
-        raise MissingDataError(
-            f"The name of {path} does not say where its labels are.",
-            "The labels' name is that of the images with `labels` instead of `images`.",
-            "name the file of images train-images-idx3-ubyte or alike.",
-        )
+        fact = f"The name of {path} does not say where its labels are."
+        conflict = "The labels' name is that of the images with `labels` instead of `images`."
+        raise MissingDataError(fact, conflict, "name the file of images train-images-idx3-ubyte or alike.")
     return folder + slash + name.replace("images", "labels").replace("idx3", "idx1")
 
 
@@ -118,11 +108,9 @@ def _read_labels(path: str, images: int) -> NDArray[np.int64]:
     try:
         source = open_source(describe_file(path))
     except MissingDataError as error:
-        raise MissingDataError(
-            f"The images' labels are missing: {error.fact}",
-            "Images without labels cannot be learnt from.",
-            f"put {path} beside the images, decompressed.",
-        ) from error
+        fact = f"The images' labels are missing: {error.fact}"
+        conflict = "Images without labels cannot be learnt from."
+        raise MissingDataError(fact, conflict, f"put {path} beside the images, decompressed.") from error
     (announced,) = _shape(path, source, 1)
     if announced != images:
         raise _not_idx(path, f"announces {announced} labels, and its file of images {images} images")

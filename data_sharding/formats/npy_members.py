@@ -29,7 +29,6 @@ class Member(NamedTuple):
 
     Attributes:
         name: without ".npy"; empty for the array of an .npy file.
-        dtype, shape, fortran_order: as its header says.
         begin: byte of the file at which its values begin.
         whole: begin and end of the .npy file in the zip, and the zip's CRC-32 for it; None in an .npy file.
         compressed: it is compressed, and all but name and CRC is unknown.
@@ -127,10 +126,8 @@ def _read_header(path: str, source: ByteSource, name: str, begin: int, end: int,
     except (ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError, IndexError, Warning) as error:
         raise unusable(path, begin, "has an array's header that cannot be read") from error
     if not dtype.hasobject and math.prod(shape) * dtype.itemsize != end - values:
-        reason = f"announces {dtype}{list(shape)} and has {end - values} bytes of it"
-        raise unusable(path, values, reason)
-    whole = (begin, end, crc) if crc is not None else None
-    return Member(name, dtype, shape, fortran_order, values, whole)
+        raise unusable(path, values, f"announces {dtype}{list(shape)} and has {end - values} bytes of it")
+    return Member(name, dtype, shape, fortran_order, values, None if crc is None else (begin, end, crc))
 
 
 def _parse(text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:

@@ -35,12 +35,7 @@ class NumpyFormat(RecordFormat):
     patterns = ("*.npz", "*.npy")
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
-        """Only the arrays' headers and the labels are read; with `check_data`, all is compared with the zip's CRC-32.
-
-        Raises:
-            MissingDataError: the file has no such arrays, or several that could be meant.
-            CorruptRecordError: it is neither .npz nor .npy; an array is compressed, in Fortran order, or of objects.
-        """
+        """Only headers of arrays and labels are read; with `check_data`, all is compared with the zip's CRC-32."""
         members = find_members(path, source)
         data, labels = _choose(path, members, self.data, self.labels)
         begins = np.arange(data.rows, dtype=np.int64) * data.row_bytes + data.begin
@@ -48,7 +43,7 @@ class NumpyFormat(RecordFormat):
         damaged = [member for member in used if check_data and damaged_member(source, member)]
         if damaged:
             how = "holds an array {} that does not match the zip's CRC"
-            return RecordIndex.of_nothing(*(unusable(path, one.begin, how.format(one)) for one in damaged))
+            return RecordIndex.of_nothing(*(unusable(path, member.begin, how.format(member)) for member in damaged))
         return RecordIndex(
             begins,
             np.full_like(begins, data.row_bytes),
@@ -74,11 +69,9 @@ def row_type(catalog: Catalog) -> RowType:
         ChangedDataError: the first file is not the one that was indexed.
     """
     if not isinstance(catalog.format, NumpyFormat):
-        raise PlanError(
-            f"The catalog's format is {catalog.format.name}.",
-            "Only rows of numpy arrays have a type of their own.",
-            "decode these records with the function that fits how they were written.",
-        )
+        fact = f"The catalog's format is {catalog.format.name}."
+        conflict = "Only rows of numpy arrays have a type of their own."
+        raise PlanError(fact, conflict, "decode these records with the function that fits how they were written.")
     # All files are of one type, but one without records may be damaged.
     return catalog.format.row_type(catalog.files[catalog.file_ids[0]])
 
@@ -113,11 +106,9 @@ def decode_rows(
 def _row_type_of(records: RecordBatch) -> RowType:
     known = None if records.row_type is None else records.row_type()
     if known is None:
-        raise PlanError(
-            f"{len(records)} records are to be decoded as rows, without dtype and shape.",
-            "They were not read from .npy or .npz files, which say it.",
-            "give both, as decode_rows(records, dtype, shape).",
-        )
+        fact = f"{len(records)} records are to be decoded as rows, without dtype and shape."
+        conflict = "They were not read from .npy or .npz files, which say it."
+        raise PlanError(fact, conflict, "give both, as decode_rows(records, dtype, shape).")
     return known
 
 
@@ -164,15 +155,11 @@ def _check_usable(path: str, member: Member) -> None:
         ),
         "has rows of no bytes": (not member.row_bytes, "name another array with the option data."),
     }
-    for how, (found, hint) in obstacles.items():
-        if found:
-            raise CorruptRecordError(
-                f"The array {member} of {path}, at byte offset {member.begin}, {how}.",
-                "Its rows are not in the file one after the other, so none can be read by itself.",
-                hint,
-                path=path,
-                offset=member.begin,
-            )
+    for how, (is_so, hint) in obstacles.items():
+        if is_so:
+            fact = f"The array {member} of {path}, at byte offset {member.begin}, {how}."
+            conflict = "Its rows are not in the file one after the other, so none can be read by itself."
+            raise CorruptRecordError(fact, conflict, hint, path=path, offset=member.begin)
 
 
 def _read_labels(path: str, source: ByteSource, member: Member) -> NDArray[np.int64]:
@@ -183,8 +170,6 @@ def _read_labels(path: str, source: ByteSource, member: Member) -> NDArray[np.in
 
 
 def _unclear(path: str, members: list[Member], how: str) -> MissingDataError:
-    return MissingDataError(
-        f"{path} {how}.",
-        f"It holds {', '.join(map(str, members[:20])) or 'no array'}.",
-        "name them with the options data and labels.",
-    )
+    fact = f"{path} {how}."
+    conflict = f"It holds {', '.join(map(str, members[:20])) or 'no array'}."
+    return MissingDataError(fact, conflict, "name them with the options data and labels.")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats import parquet_rows
-from data_sharding.formats.parquet_columns import Columns, choose_columns
+from data_sharding.formats.parquet_rows import Columns, choose_columns
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
@@ -45,10 +45,7 @@ class ParquetFormat(RecordFormat):
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """The footer and the labels are read; with `check_data`, all that payloads are made of.
 
-        Raises:
-            PlanError: pyarrow is not installed.
-            MissingDataError, ExampleError: the columns are not there, or of other types.
-            CorruptRecordError: the file is no Parquet file, or its footer is damaged.
+        Raises also PlanError (pyarrow is not installed) and ExampleError (columns of other types).
         """
         try:
             with source.file() as file:
@@ -98,9 +95,8 @@ def _labelled(path: str, parquet: Any, name: str, index: RecordIndex) -> RecordI
 
     def look(group: int, first: int, count: int) -> list[CorruptRecordError]:
         labels = parquet_rows.read_group(parquet, Columns(name, (), ""), group).column(name)
-        values.append(
-            labels.drop_null().cast(parquet_rows.pyarrow_module("pyarrow").int64()).to_numpy().astype(np.int64)
-        )
+        as_int64 = labels.drop_null().cast(parquet_rows.pyarrow_module("pyarrow").int64())
+        values.append(as_int64.to_numpy().astype(np.int64))
         good[first : first + count] = valid = labels.is_valid().to_numpy()
         rows = (np.flatnonzero(~valid) + first).tolist()
         return [_refusal(path, row, f"row {row} is without a label.") for row in rows]
@@ -130,9 +126,8 @@ def _look_at_groups(
         try:
             damage += look(group, first, count)
         except parquet_rows.decoding_errors() as error:
-            damage.append(
-                _refusal(path, first, parquet_rows.unreadable(parquet_rows.named_rows(parquet, group), error))
-            )
+            rows = parquet_rows.named_rows(parquet, group)
+            damage.append(_refusal(path, first, parquet_rows.unreadable(rows, error)))
         first += count
     return damage
 

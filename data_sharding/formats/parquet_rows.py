@@ -1,23 +1,105 @@
-"""Rows of an open Parquet file, a row group at a time."""
+"""Which columns of a Parquet file make a record and which one is its label, and its rows, a row group at a time."""
 
 import importlib
+import re
 import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import example
-from data_sharding.errors import PlanError
-from data_sharding.formats.parquet_columns import Columns, choose_columns, float64_columns
+from data_sharding.errors import CorruptRecordError, ExampleError, MissingDataError, PlanError
 from data_sharding.formats.record_format import Damaged
 from data_sharding.storage import ByteSource, FileEntry
 from data_sharding.storage.byte_source import SourceFile
 
 _BYTES_KEPT: Final = 256 << 20
+
+_BINARY: Final = re.compile(r"(large_)?binary$|fixed_size_binary\[")
+_INTEGER: Final = re.compile(r"u?int(8|16|32|64)$")
+_FEATURE: Final = re.compile(rf"{_BINARY.pattern}|{_INTEGER.pattern}|(bool|halffloat|float|double|(large_)?string)$")
+_HOLDS_VALUES: Final = re.compile(r"((large_|fixed_size_)?list|dictionary)<")
+
+
+class Columns(NamedTuple):
+    """Names of the columns to use; a field of a struct is called "column.field".
+
+    Attributes:
+        data: the column of byte strings that are the payloads; empty: payloads are Examples of `features`.
+        features: the columns of an Example.
+        label: the column of labels; empty: none.
+    """
+
+    data: str
+    features: tuple[str, ...]
+    label: str
+
+    @property
+    def payload(self) -> list[str]:
+        """What has to be read for payloads."""
+        return [self.data] if self.data else list(self.features)
+
+    def layout(self, schema: Any) -> frozenset[str]:
+        """The columns with their types. What Arrow alone tells apart (large types, dictionaries) is one type here."""
+        types = [(field.name, field.type) for top in schema for field in top.flatten()]
+        values = {name: kind.value_type if str(kind).startswith("dictionary<") else kind for name, kind in types}
+        kinds = {name: str(kind).replace("large_", "") for name, kind in values.items()}
+        used = {f"{name} {kinds[name]}" for name in self.payload}
+        return frozenset(used | ({f"label {self.label} {kinds[self.label]}"} if self.label else set()))
+
+
+def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
+    """The columns for a pyarrow schema and a user's choice; an empty name is none. See `ParquetFormat`.
+
+    Raises:
+        MissingDataError: a chosen column does not exist or has another type, or none is left.
+        CorruptRecordError: two columns have the same name.
+        ExampleError: a column that would be part of an Example has a type that it cannot hold.
+    """
+    kinds = {field.name: field.type for top in schema for field in top.flatten()}
+    if len(kinds) != sum(len(top.flatten()) for top in schema):
+        fact = f"{path}, a Parquet file by byte offset 0, has two columns of the same name."
+        conflict = f"They cannot be told apart among {', '.join(kinds)}."
+        raise CorruptRecordError(fact, conflict, "write it again with distinct names.", path=path)
+    binary = [name for name, kind in kinds.items() if _BINARY.match(str(kind))]
+    integers = [name for name, kind in kinds.items() if _INTEGER.match(str(kind))]
+    if data and data not in binary:
+        raise _no_column(path, kinds, data, "byte strings")
+    if label and label not in integers:
+        raise _no_column(path, kinds, label, "integers")
+    if not data and not label and len(kinds) == 2 and len(binary) == len(integers) == 1:
+        label = integers[0]
+    features = tuple(name for name in kinds if name != label)
+    if not features:
+        raise _no_column(path, kinds, "", "data")
+    if data or (len(features) == 1 and binary):
+        return Columns(data or features[0], (), label)
+    for name in features:
+        kind = kinds[name]
+        if not _FEATURE.match(str(kind.value_type if _HOLDS_VALUES.match(str(kind)) else kind)):
+            raise ExampleError(
+                f"The column {name!r} of {path} has the type {kind}.",
+                "A row of several columns becomes a tf.train.Example, which holds bytes, integers and floats only.",
+                "name a column of byte strings with the option data, or write the table without this column.",
+            )
+    return Columns("", features, label)
+
+
+def _float64_columns(schema: Any) -> frozenset[str]:
+    """Columns of 64-bit floats, or of lists of them."""
+    kinds = {field.name: field.type for field in schema}
+    inner = {name: kind.value_type if _HOLDS_VALUES.match(str(kind)) else kind for name, kind in kinds.items()}
+    return frozenset(name for name, kind in inner.items() if str(kind) == "double")
+
+
+def _no_column(path: str, kinds: dict[str, Any], name: str, wanted: str) -> MissingDataError:
+    there = ", ".join(f"{column} ({kind})" for column, kind in list(kinds.items())[:20])
+    fact = f"{path} has no column {name!r} of {wanted}." if name else f"{path} has no column of {wanted}."
+    return MissingDataError(fact, f"Its columns are {there or 'none'}.", "name them with the options data and label.")
 
 
 class RecentGroups:
@@ -53,9 +135,7 @@ class RowSource:
     """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is; or a `Damaged` one."""
 
     def __init__(self, entry: FileEntry, source: ByteSource, data: str, label: str) -> None:
-        self._entry = entry
-        self._source = source
-        self._chosen = data, label
+        self._entry, self._source, self._chosen = entry, source, (data, label)
         self._lock = threading.Lock()
         self._opened: tuple[Any, Columns, NDArray[np.int64]] | None = None
         self._groups: dict[int, Any] = {}
@@ -67,10 +147,7 @@ class RowSource:
         return self.spans([span.start or 0], [span.stop])[0]
 
     def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:  # noqa: ARG002
-        """The payloads of rows `begins`; each row group is decoded once.
-
-        Raises ChangedDataError (the file is not the one that was indexed).
-        """
+        """The payloads of rows `begins`; each row group is decoded once. Raises ChangedDataError."""
         rows = np.asarray(begins, np.int64)
         # One lock for all: threads that wait for the same row group would each decode it otherwise.
         with self._lock:
@@ -145,11 +222,8 @@ def pyarrow_module(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise PlanError(
-            "pyarrow, which reads Parquet files, is not installed.",
-            "They cannot be read without it.",
-            "run `pip install 'hvdtrain[parquet]'`.",
-        ) from error
+        fact = "pyarrow, which reads Parquet files, is not installed."
+        raise PlanError(fact, "They cannot be read without it.", "run `pip install 'hvdtrain[parquet]'`.") from error
 
 
 def decoding_errors() -> tuple[type[Exception], ...]:
@@ -187,7 +261,7 @@ def read_group(parquet: Any, columns: Columns, group: int) -> Any:
 def payloads_of(table: Any, columns: Columns) -> list[bytes | None]:
     """The payload of each row; None for a row without one."""
     if not columns.data:
-        doubles = float64_columns(table.schema)
+        doubles = _float64_columns(table.schema)
         return [example.encode(_features(row, doubles), keep_float64=True) for row in table.to_pylist()]
     payloads: list[bytes | None] = table.column(columns.data).to_pylist()
     return payloads

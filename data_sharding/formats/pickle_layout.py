@@ -102,9 +102,7 @@ class _Input:
     """The file of a pickle, whose reads are limited in number and end where the file does."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self._size = size
-        self._reads = 0
+        self._file, self._size, self._reads = file, size, 0
 
     def read(self, count: int) -> bytes:
         self._reads += 1
@@ -158,7 +156,7 @@ def _instruction(name: str, size: int) -> Callable[[Any], None]:
     def load_call(machine: Any) -> None:
         arguments, function = machine.stack.pop(), machine.stack.pop()
         if not isinstance(function, _Function) or not isinstance(arguments, tuple):
-            raise _RefusedError("calls what is no function")  # not named: it may be endless
+            raise _RefusedError("calls what is not a function")  # not named: it may be endless
         machine.append(function(*arguments))
 
     def refuse(_: Any) -> None:
@@ -168,8 +166,8 @@ def _instruction(name: str, size: int) -> Callable[[Any], None]:
         return pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
     if name == "FRAME":
         return lambda machine: machine.read(8)
-    own = {"SETITEM": load_items, "SETITEMS": load_items, "REDUCE": load_call}
-    return own.get(name, load_string if size in _LENGTHS and not name.startswith("LONG") else refuse)
+    changed = {"SETITEM": load_items, "SETITEMS": load_items, "REDUCE": load_call}
+    return changed.get(name, load_string if size in _LENGTHS and not name.startswith("LONG") else refuse)
 
 
 for _opcode in pickletools.opcodes:

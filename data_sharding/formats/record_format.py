@@ -209,12 +209,8 @@ class FrameError(Exception):
 
 def cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordError:
     """The error for a file that ends inside its record `number`, which begins at byte `record`."""
-    return CorruptRecordError(
-        f"{path} ends inside record {number}, which begins at byte offset {record}.",
-        f"The file was cut short: {how}.",
-        path=path,
-        offset=record,
-    )
+    fact = f"{path} ends inside record {number}, which begins at byte offset {record}."
+    return CorruptRecordError(fact, f"The file was cut short: {how}.", path=path, offset=record)
 
 
 def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:

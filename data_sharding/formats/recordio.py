@@ -5,17 +5,20 @@ record, 1 the first part of one, 2 a middle part, 3 the last. Writers of dmlc be
 occurs in the data at a multiple of 4, and leave it out; its readers put it back between the parts. SageMaker's SDK
 never splits, and its reader joins parts as they are. Source: dmlc-core, include/dmlc/recordio.h and src/recordio.cc.
 The format has no checksum: damage inside a payload goes unseen.
+
+MXNet's im2rec packs images into payloads, `u32le flag | f32le label | u64le id | u64le id2 | flag x f32le labels |
+image file`. With flag 0 the label is the one in front, else there are `flag` labels. Source: mxnet/recordio.py, pack().
 """
 
 import struct
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
-from data_sharding.errors import CorruptRecordError
+from data_sharding.errors import CorruptRecordError, ExampleError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
 from data_sharding.storage import ByteSource
 
@@ -28,6 +31,7 @@ HEADER: Final = struct.Struct("<II")
 LENGTH_BITS: Final = 29
 LENGTH_MASK: Final = (1 << LENGTH_BITS) - 1
 WHOLE, FIRST, MIDDLE, LAST = range(4)
+_IMAGE_HEADER: Final = struct.Struct("<IfQQ")
 
 
 def expected_flags(inside: bool) -> tuple[int, int]:
@@ -62,14 +66,7 @@ def padded(length: int) -> int:
 
 @dataclass(frozen=True)
 class RecordIOFormat(RecordFormat):
-    """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers.
-
-    Args:
-        multipart: how the parts of a record are joined; see `Multipart`.
-
-    Raises:
-        PlanError: no such `multipart`.
-    """
+    """`RecordFormat` for RecordIO files. A record's span is its whole frame: all its parts with their headers."""
 
     multipart: Multipart = "dmlc"
     name = "recordio"
@@ -98,13 +95,14 @@ class RecordIOFormat(RecordFormat):
                 record = after
         if damage is None and record < end:
             damage = cut_short(path, record, len(offsets), "its last part is missing")
-        found = () if damage is None else (damage,)
-        return RecordIndex(np.array(offsets, np.int64), np.array(lengths, np.int64), damage=found)
+        return RecordIndex(
+            np.array(offsets, np.int64), np.array(lengths, np.int64), damage=() if damage is None else (damage,)
+        )
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         joint = MAGIC_BYTES if self.multipart == "dmlc" else b""
         payloads = [_joined(span, joint) for span in raw]
-        return Unpacked([payload or b"" for payload in payloads], np.array([one is not None for one in payloads], bool))
+        return Unpacked([payload or b"" for payload in payloads], np.array([p is not None for p in payloads], bool))
 
 
 def _joined(span: bytes, joint: bytes) -> bytes | None:
@@ -113,8 +111,7 @@ def _joined(span: bytes, joint: bytes) -> bytes | None:
         magic, length = HEADER.unpack_from(span)  # of a whole record, whose cflag is 0
         if magic == MAGIC and length <= LENGTH_MASK and HEADER.size + padded(length) == len(span):
             return span[HEADER.size : HEADER.size + length]
-    parts: list[bytes] = []
-    frame = 0
+    parts, frame = [], 0
     while frame + HEADER.size <= len(span):
         magic, word = HEADER.unpack_from(span, frame)
         cflag, length = word >> LENGTH_BITS, word & LENGTH_MASK
@@ -144,8 +141,7 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
             )
         how = f"begins with {head[:4].hex()} instead of {MAGIC_BYTES.hex()}"
     elif len(head) < HEADER.size:
-        how = f"its part at byte offset {frame} has {len(head)} of 8 header bytes"
-        return cut_short(path, record, number, how)
+        return cut_short(path, record, number, f"its part at byte offset {frame} has {len(head)} of 8 header bytes")
     else:
         word = HEADER.unpack(head)[1]
         cflag, needed = word >> LENGTH_BITS, HEADER.size + padded(word & LENGTH_MASK)
@@ -158,9 +154,36 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
         elif cflag in (WHOLE, FIRST):
             kind = "starts another record" if cflag == FIRST else "is another record"
             how = f"{kind}, while the one of byte offset {record} has no end"
-    return CorruptRecordError(
-        f"The part at byte offset {frame} of {path}, where record {number} was expected, {how}.",
-        "Without its framing the rest of the file cannot be read.",
-        path=path,
-        offset=frame,
-    )
+    fact = f"The part at byte offset {frame} of {path}, where record {number} was expected, {how}."
+    return CorruptRecordError(fact, "Without its framing the rest of the file cannot be read.", path=path, offset=frame)
+
+
+class ImageRecord(NamedTuple):
+    """One image with its labels.
+
+    Attributes:
+        labels: float32[n]; n is 1 for a label in the header.
+        image_id, image_id2: the image's number, and a second one, which is 0 where unused.
+        image: the encoded image file.
+    """
+
+    labels: NDArray[np.float32]
+    image_id: int
+    image_id2: int
+    image: bytes
+
+
+def decode_image_record(payload: bytes) -> ImageRecord:
+    """Split a payload into header, labels and image; the image is not decoded.
+
+    Raises ExampleError (the payload is shorter than its header says).
+    """
+    head = payload[: _IMAGE_HEADER.size].ljust(_IMAGE_HEADER.size, b"\0")
+    flag, label, image_id, image_id2 = _IMAGE_HEADER.unpack(head)
+    start = _IMAGE_HEADER.size + 4 * flag
+    if len(payload) < start:
+        fact = f"A payload of {len(payload)} bytes is not an image record."
+        conflict = f"Its header and labels alone take {start} bytes."
+        raise ExampleError(fact, conflict, "decode these records with the function that fits how they were written.")
+    labels = np.frombuffer(payload, "<f4", flag, _IMAGE_HEADER.size) if flag else np.array([label])
+    return ImageRecord(labels.astype(np.float32), image_id, image_id2, payload[start:])

@@ -55,11 +55,9 @@ def format_named(name: str, options: Mapping[str, Any] | None = None) -> RecordF
     fitted: dict[str, Any] = {}
     for option, value in (options or {}).items():
         if option not in known:
-            raise PlanError(
-                f"The format {name} has no option {option!r}.",
-                f"Its options are: {', '.join(known) or 'none'}.",
-                "leave it out, or correct its name.",
-            )
+            fact = f"The format {name} has no option {option!r}."
+            conflict = f"Its options are: {', '.join(known) or 'none'}."
+            raise PlanError(fact, conflict, "leave it out, or correct its name.")
         fitted[option] = _fitted(value, type(known[option]))
         if type(fitted[option]) is not type(known[option]):
             raise PlanError(
@@ -120,11 +118,8 @@ def _format_of_folder(folder: str) -> RecordFormat:
 
 def _only_one(path: str, formats: Sequence[RecordFormat]) -> RecordFormat | None:
     if len(formats) > 1:
-        raise PlanError(
-            f"{path} holds files of the formats {' and '.join(f.name for f in formats)}.",
-            "They cannot be read as one data set.",
-            "name the files with a glob, or the format.",
-        )
+        fact = f"{path} holds files of the formats {' and '.join(f.name for f in formats)}."
+        raise PlanError(fact, "They cannot be read as one data set.", "name the files with a glob, or the format.")
     return formats[0] if formats else None
 
 
@@ -136,11 +131,9 @@ def _class_of(name: str) -> Any:
         return _added(name)
     names = [*_BUILT_IN, *added]
     near = difflib.get_close_matches(name, names, 1)
-    raise PlanError(
-        f"There is no record format {name!r}.",
-        f"The formats are {', '.join(names)}.",
-        f"did you mean {near[0]!r}?" if near else "choose one of these.",
-    )
+    fact = f"There is no record format {name!r}."
+    conflict = f"The formats are {', '.join(names)}."
+    raise PlanError(fact, conflict, f"did you mean {near[0]!r}?" if near else "choose one of these.")
 
 
 def added_names() -> list[str]:
@@ -168,11 +161,8 @@ def _added(name: str) -> Any:
     packages = ", ".join(sorted({p.dist.name if p.dist is not None else p.value for p in points}))
     (point, *others) = points
     if any(other.value != point.value for other in others):
-        raise ShardingError(
-            f"Several packages add the record format {name!r}: {packages}.",
-            "A name stands for one of them only.",
-            "uninstall those that are not used here.",
-        )
+        fact = f"Several packages add the record format {name!r}: {packages}."
+        raise ShardingError(fact, "A name stands for one of them only.", "uninstall those that are not used here.")
     try:
         kind = point.load()
     except Exception as error:  # importing another's module can raise anything
@@ -181,16 +171,12 @@ def _added(name: str) -> Any:
             f"The package {packages} says that it is there.",
             "install that package again, with what it needs, or uninstall it.",
         ) from error
-    if not _is_format(kind) or kind.name != name:
+    is_format = isinstance(kind, type) and RecordFormat in kind.__mro__ and dataclasses.is_dataclass(kind)
+    has_defaults = is_format and all(field.default is not dataclasses.MISSING for field in dataclasses.fields(kind))
+    if not has_defaults or kind.name != name:
         raise ShardingError(
             f"{point.value} is not a record format of the name {name!r}.",
             f"The package {packages} says that it is, and a saved catalog finds its format by that name.",
             "make it a frozen dataclass that inherits from RecordFormat, has this name, and a default for each option.",
         )
     return kind
-
-
-def _is_format(kind: Any) -> bool:
-    if not (isinstance(kind, type) and RecordFormat in kind.__mro__ and dataclasses.is_dataclass(kind)):
-        return False
-    return all(field.default is not dataclasses.MISSING for field in dataclasses.fields(kind))

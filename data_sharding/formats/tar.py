@@ -9,8 +9,15 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, refuse_gzip
-from data_sharding.formats.tar_members import BLOCK, Member, TarError, next_member, parse_sample, split_name
-from data_sharding.formats.tar_parts import SampleParts
+from data_sharding.formats.tar_members import (
+    BLOCK,
+    Member,
+    SampleParts,
+    TarError,
+    next_member,
+    parse_sample,
+    split_name,
+)
 from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -29,10 +36,7 @@ class TarFormat(RecordFormat):
     patterns = ("*.tar",)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
-        """Only headers are touched; there is no checksum of content that `check_data` could compare.
-
-        Raises ScatteredSampleError (members of one sample are at different places of the archive).
-        """
+        """Only headers are touched. Raises also ScatteredSampleError (members of one sample do not stand together)."""
         index, scattered = scan_archive(path, source)
         if scattered is not None:
             raise scattered
@@ -60,9 +64,7 @@ class _Scan:
     """One pass over the headers of an archive."""
 
     def __init__(self, path: str, source: ByteSource) -> None:
-        self._path = path
-        self._source = source
-        self._end = source.size()
+        self._path, self._source, self._end = path, source, source.size()
         self._begins: list[int] = []
         self._ends: list[int] = []
         self._damage: list[CorruptRecordError] = []
@@ -164,9 +166,6 @@ class _Scan:
                 "check the path, or name the format that the file has.",
                 path=self._path,
             )
-        return CorruptRecordError(
-            f"The member at byte offset {error.offset} of {self._path} {error.what}.",
-            "The rest of the archive cannot be read, nor can the sample before it be known to be whole.",
-            path=self._path,
-            offset=error.offset,
-        )
+        fact = f"The member at byte offset {error.offset} of {self._path} {error.what}."
+        conflict = "The rest of the archive cannot be read, nor can the sample before it be known to be whole."
+        return CorruptRecordError(fact, conflict, path=self._path, offset=error.offset)

@@ -13,6 +13,7 @@ whose key is the folder, here it does not.
 """
 
 import zlib
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from data_sharding.errors import ExampleError
@@ -47,11 +48,8 @@ class Member(NamedTuple):
 
     Attributes:
         name: its path, as stored; bytes that are not UTF-8 as surrogates.
-        begin: byte at which its first header begins.
-        data: byte at which its content begins.
+        begin, data, after: bytes at which its first header, its content and the next member begin.
         size: bytes of content.
-        after: byte at which the next member begins.
-        is_file: whether it is a regular file, not a folder.
         refused: why it must not be used: "is a symbolic link", "has an absolute name"; None for a good one.
     """
 
@@ -131,8 +129,8 @@ def _member(header: bytes, kind: bytes, begin: int, data: int, size: int, extend
         size = int(value)
     if data + size > end:
         raise TarError(f"is cut short: its content needs {size} bytes, {max(end - data, 0)} are left", begin)
-    unsafe = "has a name that leaves its folder" if ".." in name.split("/") else None
-    refused = "has an absolute name" if name.startswith("/") else unsafe
+    refused = "has a name that leaves its folder" if ".." in name.split("/") else None
+    refused = "has an absolute name" if name.startswith("/") else refused
     return Member(name, begin, data, size, data + padded(size), True, refused)
 
 
@@ -189,10 +187,7 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def tar_members(payload: bytes) -> dict[str, bytes]:
-    """From the payload of a record in tar format to the content of its members by extension, such as "jpg".
-
-    Raises ExampleError (the bytes are not the members of one sample).
-    """
+    """The content of the members of a record in tar format by extension, such as "jpg"; errors as `tar_sample`."""
     return tar_sample(payload).members
 
 
@@ -231,3 +226,25 @@ def parse_sample(span: bytes) -> TarSample:
     if key is None or last != end:
         raise TarError("ends where the sample does not", last)
     return TarSample(key, members)
+
+
+class SampleParts:
+    """The samples of an archive so far, each added once it is whole."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, frozenset[str]]] = {}
+        self._kinds: dict[frozenset[str], frozenset[str]] = {}  # most samples have the same extensions: kept once
+
+    def rest_of(self, key: str, extensions: Iterable[str], number: int) -> int | None:
+        """Add a sample, which the caller gives a number. The number of the earlier sample whose rest it is, or None.
+
+        With an extension that the earlier sample of its key has, too, it is another sample of the same key, as in
+        webdataset.
+        """
+        here = frozenset(extensions)
+        earlier = self._last.get(key)
+        if earlier is not None and here.isdisjoint(earlier[1]):
+            here |= earlier[1]
+            number = earlier[0]
+        self._last[key] = number, self._kinds.setdefault(here, here)
+        return number if earlier is not None and number == earlier[0] else None

@@ -18,12 +18,8 @@ class TextFormat(RecordFormat):
     """`RecordFormat` for windows of any file's bytes.
 
     A window has `window` bytes and one more, with which the next window begins: so each byte but a file's first is
-    predicted exactly once. The last window of a file is shorter if the file ends inside it.
-
-    Attributes:
-        window: bytes to predict in a record.
-        first, last: the part of each file's windows to use, as fractions: 0.0 and 0.9 for the first nine
-            tenths.
+    predicted exactly once. The last window of a file is shorter if the file ends inside it. `first` and `last` are the
+    part of each file's windows to use, as fractions: 0.0 and 0.9 for the first nine tenths.
 
     Raises:
         PlanError: an empty window, or an empty part.
@@ -37,11 +33,9 @@ class TextFormat(RecordFormat):
 
     def __post_init__(self) -> None:
         if not 1 <= self.window < _WINDOW_LIMIT or not 0 <= self.first < self.last <= 1:
-            raise PlanError(
-                f"The format text was given window={self.window}, first={self.first:g} and last={self.last:g}.",
-                "A window has one byte or more, and a part lies between 0 and 1.",
-                "use window=256, first=0 and last=0.9, for example.",
-            )
+            fact = f"The format text was given window={self.window}, first={self.first:g} and last={self.last:g}."
+            conflict = "A window has one byte or more, and a part lies between 0 and 1."
+            raise PlanError(fact, conflict, "use window=256, first=0 and last=0.9, for example.")
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Nothing of the file is read."""

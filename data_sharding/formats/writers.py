@@ -17,10 +17,7 @@ from data_sharding.storage.mapped_file import OUT_OF_DESCRIPTORS, out_of_descrip
 
 
 class _Writer:
-    """Context manager that writes one file.
-
-    The file gets its name when the block ends well; an exception leaves neither it nor a temporary file.
-    """
+    """Context manager that writes one file, which gets its name when the block ends well, or is not left."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -42,11 +39,9 @@ class _Writer:
 
     def _open_file(self) -> BinaryIO:
         if self._file is None:
-            raise PlanError(
-                f"The writer of {self.path} is not open.",
-                "Records can only be written between its opening and its closing.",
-                f"write inside `with {type(self).__name__}(path) as writer:`.",
-            )
+            fact = f"The writer of {self.path} is not open."
+            conflict = "Records can only be written between its opening and its closing."
+            raise PlanError(fact, conflict, f"write inside `with {type(self).__name__}(path) as writer:`.")
         return self._file
 
 
@@ -56,7 +51,7 @@ class TFRecordWriter(_Writer):
     def write(self, data: bytes) -> None:
         """Append one record. Raises PlanError (called outside the `with` block)."""
         file = self._open_file()
-        # All computed before the first byte is written: a value that is no bytes must not leave half a record.
+        # All computed before the first byte is written: a value that is not bytes must not leave half a record.
         header, footer = HEADER.pack(len(data), length_crc(len(data))), FOOTER.pack(masked_crc(data))
         file.write(header)
         file.write(data)
@@ -67,9 +62,8 @@ class RecordIOWriter(_Writer):
     """Context manager that writes one RecordIO file, which gets its name when the block ends well, or is not left.
 
     Args:
-        multipart: "dmlc" splits payloads at aligned magic numbers, as dmlc and MXNet do, which lets their readers find
-            a record's start from the middle of a file; "sagemaker" writes each payload as one part, as SageMaker's
-            SDK does.
+        multipart: "dmlc" splits payloads at aligned magic numbers, as dmlc and MXNet do; "sagemaker" writes each
+            payload as one part, as SageMaker's SDK does.
 
     Raises:
         PlanError: no such `multipart`.
@@ -87,11 +81,9 @@ class RecordIOWriter(_Writer):
         """
         file = self._open_file()
         if len(data) > LENGTH_MASK:
-            raise PlanError(
-                f"A record of {len(data)} bytes was to be written to {self.path}.",
-                f"A RecordIO record holds at most {LENGTH_MASK} bytes.",
-                "write it to a TFRecord file instead.",
-            )
+            fact = f"A record of {len(data)} bytes was to be written to {self.path}."
+            conflict = f"A RecordIO record holds at most {LENGTH_MASK} bytes."
+            raise PlanError(fact, conflict, "write it to a TFRecord file instead.")
         file.write(framed(data, self._multipart))
 
 
@@ -130,15 +122,12 @@ class TarWriter(_Writer):
                 f"Sample {key!r} has no members.", "It would leave no trace in an archive.", "give it one member."
             )
         if key == self._last_key:
-            raise PlanError(
-                f"Two samples in a row have the key {key!r}.",
-                "In an archive they would become one.",
-                "give each its own key.",
-            )
+            fact = f"Two samples in a row have the key {key!r}."
+            raise PlanError(fact, "In an archive they would become one.", "give each its own key.")
         for extension in members:
             name = f"{key}.{extension}"
-            is_plain = not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
-            if not is_plain or split_name(name) != (key, extension):
+            is_unsafe = name.startswith("/") or ".." in name.split("/") or "\0" in name
+            if is_unsafe or split_name(name) != (key, extension):
                 raise PlanError(
                     f"A member was to be named {name!r}.",
                     f"A reader of the archive would not find key {key!r} and extension {extension!r} in it.",
@@ -153,21 +142,15 @@ def shard_names(name: str, num_shards: int, suffix: str) -> list[str]:
 
 def too_few(records: int, files: int) -> PlanError:
     """The error for fewer records than files."""
-    return PlanError(
-        f"{records} records were to be distributed over {files} files.",
-        "Some files would be empty.",
-        f"ask for at most {max(records, 1)} files.",
-    )
+    fact = f"{records} records were to be distributed over {files} files."
+    return PlanError(fact, "Some files would be empty.", f"ask for at most {max(records, 1)} files.")
 
 
 def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], num_shards: int) -> list[Path]:
-    """Distribute `records` round-robin over `num_shards` files: record i goes to file i mod num_shards.
+    """Distribute `records`, which may be a generator, round-robin: record i goes to file i mod num_shards.
 
-    Files are named `<name>-00000-of-00004.tfrecord` and so on; their record counts differ by at most one. One pass
-    over `records`, which may be a generator; its exception, like any other, leaves no file behind. The folder is made.
-
-    Returns:
-        The paths, in order.
+    Returns the files' paths in order: `<name>-00000-of-00004.tfrecord` and so on. An exception, also of the generator,
+    leaves none of them behind. The folder is made.
 
     Raises:
         PlanError: num_shards < 1, fewer records than files, or the folder holds a set of the same name in another
@@ -180,11 +163,9 @@ def write_shards(pattern_dir: str | Path, name: str, records: Iterable[bytes], n
         raise PlanError("Fewer than 1 file was asked for.", "Records need a file to go to.", "ask for 1 file or more.")
     stale = sorted(set(folder.glob(f"{glob.escape(name)}-?????-of-?????.tfrecord")) - set(paths))
     if stale:
-        raise PlanError(
-            f"{folder} already holds {stale[0].name}, of a set written in another number of files.",
-            f"Readers of the folder would get the records of both sets of '{name}'.",
-            "remove the old files, or choose another folder or name.",
-        )
+        fact = f"{folder} already holds {stale[0].name}, of a set written in another number of files."
+        conflict = f"Readers of the folder would get the records of both sets of '{name}'."
+        raise PlanError(fact, conflict, "remove the old files, or choose another folder or name.")
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:

@@ -36,14 +36,13 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
 
     They can serve any number of loaders of the same catalog, so that one set lasts for all epochs. A process starts
     when it is first needed, and is started again after it has died. It inherits the environment without what launchers
-    set for a rank, and with OMP_NUM_THREADS=1, since the processes are the parallelism. It ends when it is closed, and
-    when the process that made it ends in whatever way. Linux only.
+    set for a rank, and with OMP_NUM_THREADS=1. It ends when it is closed, and when the process that made it ends in
+    whatever way. Linux only.
 
     Args:
         reader: its catalog and options are used; each process opens the files for itself.
-        decode: importable by its name: a function, or a method of an object that can be pickled. Not defined in the
-            script that was started, which no helper runs again.
-        processes: how many, at least one.
+        decode: importable by its name, from a module other than the script that was started: a function, or a method of
+            an object that can be pickled.
 
     Raises:
         PlanError: an argument is refused.

@@ -38,7 +38,11 @@ def main(arguments: Sequence[str]) -> None:
     try:
         reading = _open(receive(channel), columns)
         while True:
-            _reply(channel, arena, _answer(reading, *receive(channel)))
+            answer = _answer(reading, *receive(channel))
+            try:
+                send(channel, answer, arena)
+            except (pickle.PicklingError, TypeError, AttributeError) as error:
+                send(channel, Failure.of(error), arena)
     except (EOFError, ConnectionError):
         return  # the parent closed the socket: nothing more is wanted
 
@@ -63,13 +67,6 @@ def _answer(reading: tuple[RecordReader, Decode] | Failure, *request: object) ->
         return read_and_decode(*reading, *request)  # type: ignore[arg-type]
     except BaseException as error:  # handed to the parent, whatever it is
         return Failure.of(error)
-
-
-def _reply(channel: socket.socket, arena: Arena, answer: Decoded | Failure) -> None:
-    try:
-        send(channel, answer, arena)
-    except (pickle.PicklingError, TypeError, AttributeError) as error:
-        send(channel, Failure.of(error), arena)
 
 
 def _end_with_parent(channel: int, parent: int) -> None:

@@ -52,12 +52,8 @@ def decode_rows(
 ) -> dict[str, NDArray[Any]]:
     """What `decode` makes of k records: arrays of k rows by name.
 
-    Args:
-        name: names the record at a place of the batch, for the message of an exception that `decode` raises; then the
-            records are decoded again, one by one, until one fails.
-
-    Raises:
-        PlanError: as `read_and_decode`; and whatever `decode` raises.
+    If `decode` raises, the records are decoded again, one by one, and `name` names the one that fails. Errors as
+    `read_and_decode`.
     """
     try:
         features = _call(decode, records)
@@ -83,19 +79,16 @@ def _name_failing(
     """Say in an exception that `decode` raised for these records which of them it fails with.
 
     Our own errors say so in their first sentence, which is all that is shown of them, and others in a note.
-
-    Args:
-        name: names the record at a place of the batch.
     """
-    found = _found(error, decode, records, name)
+    culprit = _failing(error, decode, records, name)
     fact = getattr(error, "fact", None)
     if isinstance(fact, str):
-        vars(error)["fact"] = f"{found} {fact}"
+        vars(error)["fact"] = f"{culprit} {fact}"
     else:
-        error.add_note(found)
+        error.add_note(culprit)
 
 
-def _found(
+def _failing(
     error: Exception, decode: Callable[[RecordBatch], Any], records: RecordBatch, name: Callable[[int], str]
 ) -> str:
     first: dict[str, str] = {}
@@ -130,11 +123,9 @@ def _check_rows(decode: Decode, features: Any, rows: int) -> None:
         if not isinstance(array, np.ndarray):
             raise _no_arrays(decode, f"a {type(array).__name__} for {name!r}", rows)
         if array.shape[:1] != (rows,):
-            raise PlanError(
-                f"The decode function returned shape {array.shape} for {name!r} from {rows} records.",
-                "The first dimension must be the records, or weights would fall on the wrong ones.",
-                "return one row for each record.",
-            )
+            fact = f"The decode function returned shape {array.shape} for {name!r} from {rows} records."
+            conflict = "The first dimension must be the records, or weights would fall on the wrong ones."
+            raise PlanError(fact, conflict, "return one row for each record.")
 
 
 def name_of(decode: Decode) -> str:

@@ -22,15 +22,12 @@ class OrderedPrefetch(Generic[T]):
     in `produce(i)` is raised by the take() of i, after all results before it. Threads begin at `start()` and are
     daemons: a read that never returns cannot keep a failing process alive.
 
-    Small results can be made several at a time: with `run_s`, a thread that has found room makes as many as it makes in
-    so long, whatever the depth. Each time that it waits costs two switches between threads that want Python's lock, and
-    a consumer that computes lets go of that lock at every operation.
-
     Args:
         timeout_s: longest wait of take() for one result, and of close() for the threads, in seconds.
         name: what errors call this.
         weigh: what a result that is ready counts for.
-        run_s: seconds for which a thread that has found room works before it looks for room again.
+        run_s: seconds for which a thread that has found room works before it looks for room again, whatever the depth:
+            each wait costs two switches between threads that want the GIL.
         produce_several: makes several results at once, in less time than one by one. If it raises an exception, they
             are made one by one, so that it is raised at its own place.
     """
@@ -50,8 +47,8 @@ class OrderedPrefetch(Generic[T]):
         produce_several: Callable[[range], list[T]] | None = None,
     ) -> None:
         self._name, self._weigh, self._run_s, self._produce_several = name, weigh, run_s, produce_several
-        self._held = 0  # weight of what is ready or in the making
         self._produce, self._stop, self._depth, self._timeout_s = produce, stop, depth, timeout_s
+        self._held = 0  # weight of what is ready or in the making
         self._next_made = self._next_taken = start
         # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
         self._changed = threading.Condition()
@@ -143,7 +140,13 @@ class OrderedPrefetch(Generic[T]):
                 self._next_made = indices.stop
                 self._held += len(indices)
             begin = time.perf_counter()
-            self._hand_over(indices, self._made(indices))
+            results = self._made(indices)
+            with self._changed:
+                if not self._cancelled:
+                    self._results.update(zip(indices, results, strict=False))
+                    self._held += sum(weight for _, _, weight in results) - len(results)
+                    if self._is_awaited:
+                        self._changed.notify_all()
             each_s = max(time.perf_counter() - begin, 1e-9) / len(indices)
             together = min(max(int(self._run_s / each_s), 1), _MOST_TOGETHER)
 
@@ -169,14 +172,6 @@ class OrderedPrefetch(Generic[T]):
                 return [*results, (None, raised, self._depth)]
         return results
 
-    def _hand_over(self, indices: range, results: list[_Result[T]]) -> None:
-        with self._changed:
-            if not self._cancelled:
-                self._results.update(zip(indices, results, strict=False))
-                self._held += sum(weight for _, _, weight in results) - len(results)
-                if self._is_awaited:
-                    self._changed.notify_all()
-
     @property
     def is_busy(self) -> bool:
         """Whether a thread is alive."""
@@ -189,8 +184,6 @@ class OrderedPrefetch(Generic[T]):
         frames = sys._current_frames()
         at = [frames[thread.ident] for thread in self._threads if thread.ident in frames]
         doing = ", ".join(f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in at)
-        return LoaderTimeoutError(
-            fact,
-            f"Its threads are at {doing}." if at else "None of its threads is alive.",
-            "check the storage and the decode function, or allow more time.",
-        )
+        fact = fact
+        conflict = f"Its threads are at {doing}." if at else "None of its threads is alive."
+        return LoaderTimeoutError(fact, conflict, "check the storage and the decode function, or allow more time.")

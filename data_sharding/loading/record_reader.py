@@ -41,10 +41,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     the files for itself.
 
     Args:
-        catalog: the records.
         check_crc: compare every payload's checksum with the catalog's, where the format has one.
-        max_open_files: files kept open at a time; each takes one file descriptor. A quarter of what the process may
-            open in addition (ulimit -n) is not exceeded.
+        max_open_files: files kept open at a time, but no more than a quarter of what the process may open in addition.
         on_corrupt: what `load` does with a damaged record: "raise"; or "mask" and "quarantine", which both hand out
             another record's payload in its place, marked as not intact.
     """
@@ -80,9 +78,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
         """Records ids int64[k] with their labels, and `random` passed on; damaged ones as `on_corrupt` says.
 
-        Raises:
-            CorruptRecordError: as `read`, where `on_corrupt` is "raise", or where nothing near is intact.
-            ChangedDataError, PlanError: as `read`.
+        Errors as `read`, but CorruptRecordError only where `on_corrupt` is "raise", or where nothing near is intact.
         """
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
@@ -93,8 +89,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             payloads[slot] = (
                 payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
             )
-        labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
-        return RecordBatch(payloads, ids, labels, intact, random, self._row_type)
+        return RecordBatch(payloads, ids, self._labels(ids), intact, random, self._row_type)
 
     def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
@@ -102,14 +97,12 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         payloads, intact = self._unpacked(ids)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
             return [self.load(*batch) for batch in batches]
-        labels = self.catalog.labels[ids] if self.catalog.labels is not None else None
+        labels = self._labels(ids)
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(
-                payloads[at], own, labels[at] if labels is not None else None, intact[at], random, self._row_type
-            )
-            for at, (own, random) in zip(places, batches, strict=True)
+            RecordBatch(payloads[at], part, None if labels is None else labels[at], intact[at], random, self._row_type)
+            for at, (part, random) in zip(places, batches, strict=True)
         ]
 
     def raw(self, record_id: int) -> bytes:
@@ -130,6 +123,9 @@ class RecordReader(AbstractContextManager["RecordReader"]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt)
+
+    def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        return None if self.catalog.labels is None else self.catalog.labels[ids]
 
     def _stand_in(self, damaged: int, payload: bytes) -> bytes:
         """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
@@ -174,11 +170,9 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ids = np.asarray(ids, np.int64)
         # As unsigned numbers, negative ids are the largest ones: one comparison instead of two.
         if ids.size and np.maximum.reduce(ids.view(np.uint64)) >= len(self.catalog):
-            raise NoSuchRecordError(
-                f"Records from {ids.min()} to {ids.max()} were asked for.",
-                f"The catalog has records 0 to {len(self.catalog) - 1}.",
-                "use the plan that was made for this catalog.",
-            )
+            fact = f"Records from {ids.min()} to {ids.max()} were asked for."
+            conflict = f"The catalog has records 0 to {len(self.catalog) - 1}."
+            raise NoSuchRecordError(fact, conflict, "use the plan that was made for this catalog.")
         return ids
 
     def _require_intact(self, ids: NDArray[np.int64], payloads: list[bytes], intact: NDArray[np.bool_]) -> None:
@@ -192,9 +186,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         verify_unchanged(entry)
         offset, unit = self.catalog.frame_offset(record_id), self.catalog.format.offset_unit
         place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
-        reason = (
-            "Its data does not match its stored CRC." if self.catalog.crcs is not None else "Its framing is broken."
-        )
+        reason = "Its framing is broken." if self.catalog.crcs is None else "Its data does not match its stored CRC."
         return CorruptRecordError(
             f"Record {record_id}, in {redacted(entry.path)} at {place}, is damaged.",
             payload.reason if isinstance(payload, Damaged) else reason,
@@ -225,8 +217,7 @@ class ForkSafeReader:
 def _keep_freed_memory() -> None:
     """Let glibc keep up to 64 MiB of freed memory instead of handing it back after each batch of large records.
 
-    Handed back, every page of the next batch has to be mapped and zeroed again. glibc raises its thresholds by itself
-    when a large block that it had mapped is freed (mallopt(3), M_MMAP_THRESHOLD, "dynamic"): so one is made and freed
-    here, once a process. No page of it is ever touched. Other allocators ignore it.
+    glibc raises its thresholds by itself when a large block that it had mapped is freed (mallopt(3), M_MMAP_THRESHOLD,
+    "dynamic"): so one is made and freed here, once a process. No page of it is ever touched.
     """
     np.empty(_LARGEST_THRESHOLD - 2**16, np.uint8)

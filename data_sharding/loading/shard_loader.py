@@ -60,11 +60,10 @@ class LoadedBatch(NamedTuple):
 
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
-    return _batch_of(slots, fetch(slots.ids, slots.random))
+    return _batch_of(slots, *fetch(slots.ids, slots.random))
 
 
-def _batch_of(slots: StepSlots, made: Decoded) -> LoadedBatch:
-    features, intact = made
+def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArray[np.bool_]) -> LoadedBatch:
     if intact.all():
         return LoadedBatch(slots.step, slots.ids, slots.weights, features, slots.global_weight)
     damaged = slots.ids[~intact & (slots.weights > 0)]
@@ -86,12 +85,11 @@ def _load_steps(
     """As `_load_step` one by one, but the records of all these steps are read at once."""
     try:
         slots = [planner(step) for step in steps]
-        several = reader.load_several([(one.ids, one.random) for one in slots])
-        return [_batch_of(one, decoded(decode, records)) for one, records in zip(slots, several, strict=True)]
+        several = reader.load_several([(part.ids, part.random) for part in slots])
+        return [_batch_of(part, *decoded(decode, records)) for part, records in zip(slots, several, strict=True)]
     except Exception as error:
-        error.add_note(
-            f"while loading steps {steps[0]} to {steps[-1]} of {who}, each of which could be loaded afterwards"
-        )
+        together = f"steps {steps[0]} to {steps[-1]} of {who}"
+        error.add_note(f"while loading {together}, each of which could be loaded afterwards")
         raise
 
 
@@ -102,11 +100,11 @@ class ShardLoader:
     which); after a `break`, what is left of the epoch.
 
     Batches are read and decoded in background threads. An exception there is raised here, at its own step. The reader
-    stays open: it is the caller's, and can serve the next epoch. A loader that is dropped unclosed ends its threads.
+    stays open: it is the caller's. A loader that is dropped unclosed ends its threads.
 
-    Threads are enough for decoders that let go of Python's lock (image codecs, numpy on large arrays). For others, the
-    threads can hand their batches to processes: with `processes=N` to N that end with this loader, or with
-    `DecodeProcesses` instead of `decode` to some that serve one epoch after another.
+    Threads are enough for decoders that release the GIL (image codecs, numpy on large arrays). For others, the threads
+    can hand their batches to processes: with `processes=N` to N that end with this loader, or with `DecodeProcesses`
+    instead of `decode` to some that serve one epoch after another.
 
     Args:
         plan: the epoch to begin with.
@@ -116,11 +114,11 @@ class ShardLoader:
         rank, size: whose slice of each global batch to load.
         augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record).
         start_step: first step to load; `plan.steps` gives an empty loader.
-        prefetch: batches that may be ready or in the making ahead of the consumer. Small ones are made several at a
-            time: what a thread makes within a millisecond may be ahead, too.
+        prefetch: batches that may be ready or in the making ahead of the consumer, and what a thread makes within a
+            millisecond.
         threads: background threads.
         processes: decode in as many processes of its own, 0 for none; see `DecodeProcesses` for what `decode` can be.
-            `prefetch` and `threads` then are at least the number of processes, so that none is idle.
+            `prefetch` and `threads` then are at least the number of processes.
         timeout_s: longest wait for one batch, in seconds.
 
     Raises:
@@ -152,7 +150,6 @@ class ShardLoader:
         fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
         here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
         self._ended = False
-        own = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
 
         def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
             planner, who = SlotPlanner(plan, rank, size, augment), f"epoch {plan.epoch} for rank {rank} of {size}"
@@ -167,9 +164,10 @@ class ShardLoader:
                 produce_several=None if here is None else functools.partial(_load_steps, planner, reader, here, who),
             )
 
-        self._begin, self._own = begin, own
+        self._begin = begin
+        self._processes = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
         self._prefetch = begin(plan, start_step)
-        self._abandon = weakref.finalize(self, _abandon, self._prefetch, own)
+        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
 
     def __iter__(self) -> Self:
         """Itself; after the epoch's last batch, turned to the next epoch."""
@@ -177,7 +175,7 @@ class ShardLoader:
             is_open = self._abandon.detach() is not None
             self.plan = dataclasses.replace(self.plan, epoch=self.plan.epoch + 1)
             self._prefetch, self._ended = self._begin(self.plan, 0), False
-            self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._own)
+            self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
             if not is_open:
                 self._abandon()
         return self
@@ -229,11 +227,8 @@ def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: 
     """What makes a batch of ids, and how many batches it can make at a time without waiting."""
     if isinstance(decode, DecodeProcesses):
         if processes:
-            raise PlanError(
-                f"DecodeProcesses and processes={processes} were given.",
-                "There can be only one set of processes.",
-                "leave out processes.",
-            )
+            fact = f"DecodeProcesses and processes={processes} were given."
+            raise PlanError(fact, "There can be only one set of processes.", "leave out processes.")
         if decode.catalog.fingerprint != reader.catalog.fingerprint:
             raise PlanError(
                 "The decode processes were made for other data than the reader's.",
@@ -246,7 +241,7 @@ def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: 
     return functools.partial(read_and_decode, reader, decode), 1
 
 
-def _abandon(prefetch: OrderedPrefetch[LoadedBatch], own: DecodeProcesses | None) -> None:
+def _abandon(prefetch: OrderedPrefetch[LoadedBatch], processes: DecodeProcesses | None) -> None:
     prefetch.cancel()
-    if own is not None:
-        own.close()  # frees threads that wait for them
+    if processes is not None:
+        processes.close()  # frees threads that wait for them

@@ -55,7 +55,8 @@ def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
     while True:
         try:
             status = os.stat(name.path)
-            break
+            _require_fifo(name, status)
+            return status
         except FileNotFoundError:
             now = time.monotonic()
         except OSError as error:
@@ -68,8 +69,6 @@ def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
         if now - begin >= timeout_s:
             raise _never_appeared(name, timeout_s)
         time.sleep(_APPEARANCE_POLL_S)
-    _require_fifo(name, status)
-    return status
 
 
 def numbers_of(base: Path, channel: str) -> list[int]:
@@ -85,12 +84,10 @@ def numbers_of(base: Path, channel: str) -> list[int]:
 class Fifo:
     """The reading end of one FIFO, open, locked, and read by a thread, so that its writer waits for a full buffer only.
 
-    Args:
-        timeout_s: longest wait for bytes, in seconds.
-        buffer_bytes: what may wait in memory.
+    Bytes are waited for `timeout_s` seconds at most, and `buffer_bytes` of them may wait in memory.
 
     Raises:
-        PlanError: it is no FIFO, or another process reads it.
+        PlanError: it is not a FIFO, or another process reads it.
         MissingDataError: it cannot be opened.
     """
 
@@ -118,12 +115,7 @@ class Fifo:
         self._chunks.start()
 
     def take(self) -> bytes | None:
-        """The next bytes; None at the end.
-
-        Raises:
-            LoaderTimeoutError: nothing came for `timeout_s` seconds.
-            MissingDataError, PlanError: it cannot be read, or is closed.
-        """
+        """The next bytes; None at the end. Raises LoaderTimeoutError, MissingDataError; PlanError once it is closed."""
         return self._chunks.take()
 
     def close(self) -> None:
@@ -140,7 +132,12 @@ class Fifo:
         try:
             _require_fifo(self.name, os.fstat(self._file.fileno()))
             lock_at_once(self._file, self.name.channel)
-            self._enlarge()
+            try:
+                fcntl.fcntl(self._file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+            except OSError as error:
+                # The user's share of pipe memory is used up, or the system's limit is lower: slower, and as correct.
+                if error.errno not in (errno.EPERM, errno.EBUSY):
+                    raise
         except BaseException:
             self._file.close()
             raise
@@ -148,15 +145,20 @@ class Fifo:
     def _read_chunk(self, number: int) -> bytes | None:  # noqa: ARG002
         """The next bytes, as many as are there (at most `PIPE_BYTES`); None at the end, or once stopped.
 
-        An empty read alone is no end: before a writer comes a FIFO reads as empty, too. Linux reports POLLHUP only
-        after a writer was there and has gone, so the end is POLLHUP together with an empty read.
+        A FIFO reads as empty before a writer comes, too. Linux reports POLLHUP only after a writer was there and has
+        gone, so the end is POLLHUP together with an empty read.
         """
         end = time.monotonic() + self._timeout_s
         while True:
             events = dict(self._poll.poll(max(0.0, end - time.monotonic()) * 1000))
             if self._stop.fileno() in events:
                 return None
-            chunk = self._read()
+            try:
+                chunk = os.read(self._file.fileno(), PIPE_BYTES)  # b"": nobody writes
+            except BlockingIOError:
+                chunk = None  # a writer is there and has written nothing
+            except OSError as error:
+                raise _unreadable(self.name, error) from error
             if chunk:
                 self._bytes += len(chunk)
                 return chunk
@@ -165,30 +167,11 @@ class Fifo:
             if time.monotonic() >= end:
                 raise self._silent(has_writer=chunk is None)
 
-    def _read(self) -> bytes | None:
-        """b"": nobody writes; None: a writer is there and has written nothing."""
-        try:
-            return os.read(self._file.fileno(), PIPE_BYTES)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise _unreadable(self.name, error) from error
-
-    def _enlarge(self) -> None:
-        try:
-            fcntl.fcntl(self._file.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        except OSError as error:
-            # The user's share of pipe memory is used up, or the system's limit is lower: slower, and as correct.
-            if error.errno not in (errno.EPERM, errno.EBUSY):
-                raise
-
     def _silent(self, has_writer: bool) -> LoaderTimeoutError:
         if has_writer or self._bytes:
-            return LoaderTimeoutError(
-                f"{self.name.path} ({self.name}) was silent for {self._timeout_s:g} s after {self._bytes:,} bytes.",
-                "Its writer is still there and writes nothing.",
-                "look at the agent that feeds the pipe, or allow more time.",
-            )
+            fact = f"{self.name.path} ({self.name}) was silent for {self._timeout_s:g} s after {self._bytes:,} bytes."
+            conflict = "Its writer is still there and writes nothing."
+            return LoaderTimeoutError(fact, conflict, "look at the agent that feeds the pipe, or allow more time.")
         return LoaderTimeoutError(
             f"Nobody opened {self.name.path} ({self.name}) for writing within {self._timeout_s:g} s.",
             "The FIFO exists, but no agent feeds it: 0 bytes came.",
@@ -197,11 +180,9 @@ class Fifo:
 
 
 def _unreadable(name: PassName, error: OSError) -> MissingDataError:
-    return MissingDataError(
-        f"{name.path} ({name}) cannot be read: {error.strerror}.",
-        "This worker's records come through it.",
-        "let this user read it, or check --data.pipe-dir.",
-    )
+    fact = f"{name.path} ({name}) cannot be read: {error.strerror}."
+    conflict = "This worker's records come through it."
+    return MissingDataError(fact, conflict, "let this user read it, or check --data.pipe-dir.")
 
 
 def _passed_by(name: PassName, later: list[int]) -> PlanError:
@@ -224,8 +205,6 @@ def _never_appeared(name: PassName, timeout_s: float) -> LoaderTimeoutError:
 
 def _require_fifo(name: PassName, status: os.stat_result) -> None:
     if not stat.S_ISFIFO(status.st_mode):
-        raise PlanError(
-            f"{name.path} ({name}) is not a FIFO.",
-            "Pipe mode reads what an agent writes into FIFOs.",
-            "use --data.mode file for files, or check --data.pipe-dir.",
-        )
+        fact = f"{name.path} ({name}) is not a FIFO."
+        conflict = "Pipe mode reads what an agent writes into FIFOs."
+        raise PlanError(fact, conflict, "use --data.mode file for files, or check --data.pipe-dir.")

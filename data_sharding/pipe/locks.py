@@ -2,12 +2,10 @@
 
 Before anything is opened, `check_openers` compares what all ranks are about to open. Then a lock, flock(2) on a file
 `.<channel>.lock` beside the FIFOs, is taken without waiting and held for life. It belongs to the open file: a second
-opener is refused in another process and in the same one alike (fcntl's record locks would let the same process in, and
-would be lost when any of its descriptors of the file is closed), and the kernel frees it when its holder dies, however
-that happens. The file stays: removing it would let two processes lock two files of one name. A fork would share the
-open file, so that a child could keep the lock, and the FIFO's read end, after its parent died or closed early: then the
-writer would never see EPIPE. So a child closes its copies at once, and every method of an inherited reader is refused
-there.
+opener is refused in another process and in the same one alike (fcntl's record locks would let the same process in), and
+the kernel frees it when its holder dies. The file stays: removing it would let two processes lock two files of one
+name. A forked child would share lock and FIFO, so that the writer never saw EPIPE after the parent had died. So a child
+closes its copies at once, and every method of an inherited reader is refused there.
 """
 
 import errno
@@ -75,14 +73,9 @@ class StopEvent(threading.Event):
 
 
 class ChannelLock:
-    """The right to read one channel, for the life of this object.
+    """The right to read one channel, for the life of this object; `who` is how a second opener's error names it.
 
-    Where the folder cannot be written there is no lock file; then the lock on each FIFO itself, which is taken when it
-    is opened, is all there is.
-
-    Args:
-        base: folder of the FIFOs.
-        who: the holder, as the error of a second opener names it.
+    Where the folder `base` cannot be written, the lock on each FIFO itself, taken when it is opened, is all there is.
 
     Raises:
         MissingDataError: no such folder, or one in which nothing can be locked.
@@ -91,13 +84,10 @@ class ChannelLock:
 
     def __init__(self, base: Path, channel: str, who: str) -> None:
         # Workers of a torch DataLoader and of a multiprocessing.Pool are daemons; launchers' workers are not.
-        if multiprocessing.current_process().daemon:
-            helper = multiprocessing.current_process().name
-            raise PlanError(
-                f"Channel {channel} was asked for in {helper}, a data-loading subprocess.",
-                "Each such subprocess would open the same FIFO.",
-                "read the channel in the worker itself, e.g. with num_workers=0.",
-            )
+        if (process := multiprocessing.current_process()).daemon:
+            fact = f"Channel {channel} was asked for in {process.name}, a data-loading subprocess."
+            conflict = "Each such subprocess would open the same FIFO."
+            raise PlanError(fact, conflict, "read the channel in the worker itself, e.g. with num_workers=0.")
         if not os.path.isdir(base):
             raise MissingDataError(
                 f"There is no folder {base}.", f"The FIFOs of channel {channel} are to appear in it.", "check the path."
@@ -143,8 +133,7 @@ def lock_at_once(file: OwnedDescriptor, channel: str, holder: Path | None = None
 class FifoOpener:
     """A rank of the job, and the FIFO of a channel that it is about to open; `host` is for messages.
 
-    `machine` tells kernels apart, such as the boot id: names of hosts may be equal. On one machine two paths with the
-    same device and inode are one FIFO.
+    `machine` tells kernels apart, such as the boot id. On one machine, device and inode tell FIFOs apart.
     """
 
     rank: int

@@ -14,10 +14,7 @@ _FOOTER_BYTES: Final = np.arange(tfrecord.FOOTER.size)
 
 
 def parser_for(framing: Framing) -> "FrameParser":
-    """A new parser: "tfrecord", "recordio" as dmlc and MXNet write it, or as SageMaker reads it.
-
-    Raises PlanError (no such framing).
-    """
+    """A new parser: "tfrecord", "recordio" as dmlc and MXNet write it, or as SageMaker reads it. Raises PlanError."""
     one_of("framing", framing, Framing)
     if framing == "tfrecord":
         return TFRecordFrames()
@@ -35,11 +32,7 @@ class FrameParser(Protocol):
 
 
 class _Carry:
-    """The bytes of a frame that is not whole yet.
-
-    They are joined with later ones only once the frame can be whole, so that a record larger than many chunks is copied
-    once, not once a chunk.
-    """
+    """The bytes of a frame that is not whole yet. They are joined with later ones only once the frame can be whole."""
 
     def __init__(self, header_bytes: int) -> None:
         self._header_bytes = header_bytes

@@ -54,7 +54,6 @@ class PipePlan:
 
     Attributes:
         prefix: what comes before every file's name, e.g. "s3://bucket/folder/".
-        framing: of the records in all files.
         hosts, workers_per_host: the job for which the channels were cut.
         distribution: "divided": a channel for each worker of the job, replicated to all hosts (each worker opens only
             its own). "sharded-by-s3-key": a channel for each worker of a host, whose files the service divides over
@@ -74,11 +73,8 @@ class PipePlan:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         expected = _channel_count(self.hosts, self.workers_per_host, self.distribution)
         if len(self.channels) != expected:
-            raise PlanError(
-                f"There are {len(self.channels)} channels for {self.hosts} hosts of {self.workers_per_host} workers.",
-                f"It should have {expected}.",
-                "make the plan again.",
-            )
+            fact = f"There are {len(self.channels)} channels for {self.hosts} hosts of {self.workers_per_host} workers."
+            raise PlanError(fact, f"It should have {expected}.", "make the plan again.")
         for channel in self.channels:
             check_channel_name(channel.name)
         _check_files([file for channel in self.channels for file in channel.files], expected)
@@ -145,8 +141,8 @@ def make_plan(
         dealt[index].append(file)
         heapq.heappush(smallest, (size + file.size, number + 1, index))
     channels = tuple(
-        PipeChannel(f"{channel}-{index}", tuple(sorted(own, key=lambda file: file.name)))
-        for index, own in enumerate(dealt)
+        PipeChannel(f"{channel}-{index}", tuple(sorted(part, key=lambda file: file.name)))
+        for index, part in enumerate(dealt)
     )
     return PipePlan(prefix, framing, hosts, workers_per_host, distribution, channels)
 
@@ -163,24 +159,20 @@ def _channel_count(hosts: int, workers_per_host: int, distribution: Distribution
     at_least(1, "workers_per_host", workers_per_host, "A host has at least one worker.")
     channels = workers_per_host * (hosts if distribution == "divided" else 1)
     if channels > MAX_CHANNELS:
+        hint = "let the service divide the files, a channel a local worker (--distribution sharded-by-s3-key)."
         raise PlanError(
             f"{hosts} hosts of {workers_per_host} workers would take {channels} channels.",
             f"A training job has at most {MAX_CHANNELS}, and workers must not share one.",
-            "let the service divide the files over hosts (--distribution sharded-by-s3-key), which takes one channel a "
-            "local worker."
-            if distribution == "divided"
-            else f"start {MAX_CHANNELS} workers a host or fewer.",
+            hint if distribution == "divided" else f"start {MAX_CHANNELS} workers a host or fewer.",
         )
     return channels
 
 
 def _check_files(files: Sequence[PipeFile], channels: int) -> None:
     if len(files) < channels:
-        raise PlanError(
-            f"{len(files)} files were to be distributed over {channels} channels.",
-            "Some worker would have nothing to read.",
-            f"write the data to {channels} files or more, in one size if you can.",
-        )
+        fact = f"{len(files)} files were to be distributed over {channels} channels."
+        conflict = "Some worker would have nothing to read."
+        raise PlanError(fact, conflict, f"write the data to {channels} files or more, in one size if you can.")
     name, times = Counter(file.name for file in files).most_common(1)[0]
     if times > 1:
         raise PlanError(f"{name} is named twice.", "Its records would be read twice.", "name it once.")
@@ -196,8 +188,6 @@ def _check_files(files: Sequence[PipeFile], channels: int) -> None:
 def check_channel_name(name: str) -> None:
     """Raise PlanError for a name that SageMaker does not allow."""
     if not _CHANNEL_NAME.fullmatch(name):
-        raise PlanError(
-            f"The channel name {name!r} is not allowed.",
-            "It becomes part of a path, and of the job's description.",
-            "use up to 64 letters, digits, dots, hyphens and underscores.",
-        )
+        fact = f"The channel name {name!r} is not allowed."
+        conflict = "It becomes part of a path, and of the job's description."
+        raise PlanError(fact, conflict, "use up to 64 letters, digits, dots, hyphens and underscores.")

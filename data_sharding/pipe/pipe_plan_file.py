@@ -47,7 +47,7 @@ def load_plan(path: str | Path) -> PipePlan:
 
     Raises:
         MissingDataError: it cannot be opened.
-        CatalogError: it is no plan of this version.
+        CatalogError: it is not a plan of this version.
         PlanError: its channels contradict its job.
     """
     path = Path(path)
@@ -55,11 +55,9 @@ def load_plan(path: str | Path) -> PipePlan:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise MissingDataError(
-            f"{path} cannot be opened: {error.strerror}.",
-            "Pipe mode needs the plan that says who reads which channel.",
-            "make it with `hvdtrain shard pipe-plan`.",
-        ) from error
+        fact = f"{path} cannot be opened: {error.strerror}."
+        conflict = "Pipe mode needs the plan that says who reads which channel."
+        raise MissingDataError(fact, conflict, "make it with `hvdtrain shard pipe-plan`.") from error
     try:
         return _from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -85,16 +83,13 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
     while not all(path.startswith(folder.rstrip("/") + "/") for path in paths):
         folder = os.path.dirname(folder)
     prefix = folder.rstrip("/") + "/"
+    record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
+    counts = [len(scan_file(record_format, path).offsets) if count else None for path in paths]
     files = [
-        PipeFile(path.removeprefix(prefix), describe_file(path).size, _count(path, framing) if count else None)
-        for path in paths
+        PipeFile(path.removeprefix(prefix), describe_file(path).size, records)
+        for path, records in zip(paths, counts, strict=True)
     ]
     return prefix, files
-
-
-def _count(path: str, framing: Framing) -> int:
-    record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
-    return len(scan_file(record_format, path).offsets)
 
 
 def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None = None) -> tuple[str, ...]:
@@ -103,11 +98,8 @@ def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None 
     Raises PlanError (the prefix is a URL, and no folder is given).
     """
     if folder is None and is_remote(plan.prefix):
-        raise PlanError(
-            f"The plan's files are at {plan.prefix}.",
-            "Local copies are needed.",
-            "say where copies of them are: --source DIR.",
-        )
+        fact = f"The plan's files are at {plan.prefix}."
+        raise PlanError(fact, "Local copies are needed.", "say where copies of them are: --source DIR.")
     return tuple(str(Path(plan.prefix if folder is None else folder) / file.name) for file in channel.files)
 
 
@@ -118,8 +110,8 @@ def _as_json(plan: PipePlan) -> dict[str, Any]:
         **fields,
         "records": plan.rank_records(),
         "channels": [
-            {"name": one.name, "bytes": one.bytes, "records": one.records, "files": list(map(astuple, one.files))}
-            for one in plan.channels
+            {"name": c.name, "bytes": c.bytes, "records": c.records, "files": list(map(astuple, c.files))}
+            for c in plan.channels
         ],
     }
 

@@ -21,12 +21,10 @@ class PipeReader(AbstractContextManager["PipeReader"]):
     Args:
         base: folder in which the FIFOs `<channel>_<epoch>` appear.
         rank: whose channel it is, as errors say.
-        framing: how records are framed in the stream; see `parser_for`.
         timeout_s: longest wait for the FIFO, for its writer, and for its next bytes, each, in seconds.
         buffer_bytes: what may wait in memory, read and not yet asked for.
 
-    Raises:
-        MissingDataError, PlanError: as `ChannelLock`.
+    Errors as `ChannelLock`.
     """
 
     def __init__(
@@ -52,24 +50,18 @@ class PipeReader(AbstractContextManager["PipeReader"]):
     def open(self, expected_records: int | None = None) -> "PipePass":
         """Open this epoch's FIFO once it exists; its writer may come later still.
 
-        Closing the pass, early or not, moves on to the next epoch.
-
-        Args:
-            expected_records: how many must arrive, if that is known.
+        Closing the pass, early or not, moves on to the next epoch. `expected_records` must arrive, if that is known.
 
         Raises:
             LoaderTimeoutError: the FIFO did not appear in time.
             MissingDataError: it cannot be opened.
-            PlanError: another process reads it; it is no FIFO; the agent is at a later epoch; the last pass is still
+            PlanError: another process reads it; it is not a FIFO; the agent is at a later epoch; the last pass is still
                 open; this reader is closed, or is used in a forked child.
         """
         self.check_usable()
         if self._pass is not None and not self._pass.closed:
-            raise PlanError(
-                f"Epoch {self._pass.name.epoch} of channel {self.channel} is still open.",
-                "The FIFOs of a channel come one after the other.",
-                "close it first.",
-            )
+            fact = f"Epoch {self._pass.name.epoch} of channel {self.channel} is still open."
+            raise PlanError(fact, "The FIFOs of a channel come one after the other.", "close it first.")
         name = PassName(self._base, self.channel, self.epoch, self._rank)
         await_fifo(name, self._timeout_s)
         fifo = Fifo(name, self._timeout_s, self._buffer_bytes)
@@ -131,19 +123,17 @@ class PipePass(AbstractContextManager["PipePass"]):
     def discard(self, count: int) -> None:
         """Read over `count` records; errors as `read`, and `ChangedDataError` if there are fewer."""
         while count > 0:
-            found = len(self.read(min(count, 4096)))
-            if not found:
+            passed = len(self.read(min(count, 4096)))
+            if not passed:
                 raise self._wrong_count(count + self._records)
-            count -= found
+            count -= passed
 
     def require_end(self) -> None:
         """Read to the end, and raise `ChangedDataError` if another record comes; other errors as `read`."""
         if self.read(1):
-            raise ChangedDataError(
-                f"{self._where()} holds more than the records that were to be read from it.",
-                "An epoch without the rest would not be an epoch of the data.",
-                "make the plan again from the data as they are now.",
-            )
+            fact = f"{self._where()} holds more than the records that were to be read from it."
+            conflict = "An epoch without the rest would not be an epoch of the data."
+            raise ChangedDataError(fact, conflict, "make the plan again from the data as they are now.")
 
     def await_data(self) -> None:
         """Return once a byte, or the end, has come; errors as `read`.
@@ -168,10 +158,10 @@ class PipePass(AbstractContextManager["PipePass"]):
         try:
             chunk = self._fifo.take()
             if chunk is None:
-                self._finish()
-                return
-            self._bytes += len(chunk)
-            records = self._parser.feed(chunk)
+                self._parser.finish()
+                self._ended = True
+            self._bytes += len(chunk or b"")
+            records = self._parser.feed(chunk) if chunk else []
         except FrameError as error:
             raise CorruptRecordError(
                 f"{self._where()} cannot be read on from byte {error.offset:,}: {error.what}.",
@@ -182,13 +172,9 @@ class PipePass(AbstractContextManager["PipePass"]):
             ) from error
         self._records += len(records)
         self._ready.extend(records)
-        if self._expected is not None and self._records > self._expected:
-            raise self._wrong_count(self._expected)
-
-    def _finish(self) -> None:
-        self._parser.finish()
-        self._ended = True
-        if self._expected is not None and self._records != self._expected:
+        if self._expected is not None and (
+            self._records > self._expected or (self._ended and self._records != self._expected)
+        ):
             raise self._wrong_count(self._expected)
 
     def _wrong_count(self, expected: int) -> ChangedDataError:

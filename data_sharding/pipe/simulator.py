@@ -41,17 +41,12 @@ class ChannelFeed:
     late_s: float = 0.0
     truncate: int | None = None
 
-    def order(self, epoch: int) -> list[str]:
-        """The files in the order of an epoch."""
-        files = list(self.files)
-        if self.shuffle is not None:
-            random.Random(f"{self.shuffle}:{epoch}").shuffle(files)
-        return files
-
     def chunks(self, epoch: int) -> Iterator[bytes]:
         """The bytes of an epoch."""
-        left = self.truncate
-        for name in self.order(epoch):
+        left, files = self.truncate, list(self.files)
+        if self.shuffle is not None:
+            random.Random(f"{self.shuffle}:{epoch}").shuffle(files)
+        for name in files:
             with open(name, "rb") as file:
                 while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
                     yield chunk
@@ -68,12 +63,7 @@ class Delivery:
 
 
 class PipeSimulator:
-    """Feeds channels from a `with` block's beginning to its end, and leaves no FIFO behind.
-
-    Args:
-        base: folder for the FIFOs; made if need be.
-        channels: what each delivers, by name.
-        epochs: FIFOs a channel.
+    """Feeds channels from a `with` block's beginning to its end, with a FIFO an epoch, and leaves no FIFO behind.
 
     Raises:
         PlanError: no channel, a name that is not allowed, fewer than one epoch; or, when the block begins, a FIFO of
@@ -166,11 +156,8 @@ class _ChannelThread(threading.Thread):
         deadline = time.monotonic() + _END_S
         while self.is_alive():
             if time.monotonic() > deadline:
-                raise LoaderTimeoutError(
-                    f"The feed of channel {self._channel} is still busy {_END_S:g} s after it was told to stop.",
-                    "Its files cannot be read.",
-                    "check the storage.",
-                )
+                fact = f"The feed of channel {self._channel} is still busy {_END_S:g} s after it was told to stop."
+                raise LoaderTimeoutError(fact, "Its files cannot be read.", "check the storage.")
             # To be its reader for a moment ends a blocking open for writing.
             with contextlib.suppress(FileNotFoundError):
                 if self._path.is_fifo():
@@ -206,20 +193,15 @@ class _ChannelThread(threading.Thread):
 
 def _exists_already(path: Path, others: int = 0) -> PlanError:
     more = f", and {others} more of its channel" if others else ""
-    return PlanError(
-        f"{path} exists already{more}.",
-        "A FIFO that another agent feeds, or that one left behind, must not get a second writer.",
-        "end that agent, remove what it left, or use another folder.",
-    )
+    fact = f"{path} exists already{more}."
+    conflict = "A FIFO that another agent feeds, or that one left behind, must not get a second writer."
+    return PlanError(fact, conflict, "end that agent, remove what it left, or use another folder.")
 
 
 def _check(channels: Mapping[str, ChannelFeed], epochs: int) -> None:
     if not channels or epochs < 1:
-        raise PlanError(
-            f"{len(channels)} channels were to be fed for {epochs} epochs.",
-            "That would feed nothing.",
-            "give one channel or more, and one epoch or more.",
-        )
+        fact = f"{len(channels)} channels were to be fed for {epochs} epochs."
+        raise PlanError(fact, "That would feed nothing.", "give one channel or more, and one epoch or more.")
     for name, feed in channels.items():
         check_channel_name(name)
         missing = [file for file in feed.files if not Path(file).is_file()]

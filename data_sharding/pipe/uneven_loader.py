@@ -15,8 +15,7 @@ import numpy as np
 
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.loading.shard_loader import LoadedBatch
-from data_sharding.pipe.batches import BatchShape, PipeBatches
-from data_sharding.pipe.pipe_loader import read_to_its_end
+from data_sharding.pipe.pipe_loader import BatchShape, PipeBatches, read_to_its_end
 from data_sharding.pipe.pipe_reader import PipePass
 
 GatherCounts = Callable[[int], Sequence[int]]
@@ -26,10 +25,8 @@ GatherCounts = Callable[[int], Sequence[int]]
 class UnevenStream:
     """One rank's batches, pass after pass, for the life of a job. All ranks call `next` equally often.
 
-    Args:
-        open_pass: opens this rank's next FIFO; called by all ranks between the same two steps.
-        gather_counts: the exchange of counts.
-        shape, prefetch, timeout_s: as for `PipeBatches`.
+    `open_pass` opens this rank's next FIFO; all ranks call it between the same two steps. The rest is as for
+    `PipeBatches`.
     """
 
     def __init__(
@@ -48,24 +45,19 @@ class UnevenStream:
         self.steps_taken = 0
 
     def next(self) -> LoadedBatch:
-        """The next step's batch; `step` is its number since the stream's beginning.
+        """The next step's batch; `step` is its number since the stream's beginning. Errors as `PipePass.read`.
 
-        Raises:
-            MissingDataError: a whole pass brought no rank a record, or this rank never had one.
-            ShardingError: as `PipePass.read`.
+        Raises MissingDataError (a whole pass brought no rank a record, or this rank never had one).
         """
         for _ in range(2):  # the first try may find the end of a pass, which all ranks then leave together
-            batch = self._next_own()
+            batch = self._next_of_rank()
             real = sum(self._gather_counts(int(np.count_nonzero(batch.weights))))
             if real:
                 self.steps_taken += 1
                 return batch._replace(step=self.steps_taken - 1, global_weight=float(real))
             self.close()
-        raise MissingDataError(
-            "A whole epoch of all channels brought no rank a record.",
-            "There is nothing to train on.",
-            "look at the agent that feeds the pipes.",
-        )
+        fact = "A whole epoch of all channels brought no rank a record."
+        raise MissingDataError(fact, "There is nothing to train on.", "look at the agent that feeds the pipes.")
 
     def close(self) -> None:
         """Close the open pass, early if need be; `next` would open another. May be called twice."""
@@ -73,7 +65,7 @@ class UnevenStream:
             self._batches.close()
             self._filler, self._batches = self._batches.filler, None
 
-    def _next_own(self) -> LoadedBatch:
+    def _next_of_rank(self) -> LoadedBatch:
         if self._batches is None:
             self._batches = PipeBatches(
                 self._open_pass(), self._shape, filler=self._filler, prefetch=self._prefetch, timeout_s=self._timeout_s
@@ -99,11 +91,8 @@ class UnevenPipeLoader(AbstractContextManager["UnevenPipeLoader"]):
         self._stream, self._step, self._steps, self._ended = stream, start_step, steps, False
         target = epoch * steps + start_step
         if stream.steps_taken > target:
-            raise PlanError(
-                f"Step {start_step} of epoch {epoch} was asked for after {stream.steps_taken} steps were taken.",
-                "A pipe cannot be read again.",
-                "start the job again.",
-            )
+            fact = f"Step {start_step} of epoch {epoch} was asked for after {stream.steps_taken} steps were taken."
+            raise PlanError(fact, "A pipe cannot be read again.", "start the job again.")
         while stream.steps_taken < target:
             stream.next()
 

@@ -2,9 +2,8 @@
 
 Records go out longest first, in rounds of one for each rank: the longest of a round to the rank with the fewest bytes
 so far. This is the longest-processing-time rule (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969) under a
-cap on counts. After each full round the difference between any two ranks is at most the larger of the difference
-before it and the difference between the round's longest and shortest record: for ranks i before j in the order, with
-loads a_i <= a_j and records b_i >= b_j, it becomes (b_i - b_j) - (a_j - a_i), both terms >= 0.
+cap on counts. After a full round two ranks differ by no more than before it, or than the round's longest and shortest
+record do: for ranks with loads a_i <= a_j and records b_i >= b_j by (b_i - b_j) - (a_j - a_i), both terms >= 0.
 """
 
 import numpy as np
@@ -30,8 +29,7 @@ def deal(lengths: NDArray[np.int64], steps: NDArray[np.int64], size: int) -> NDA
         steps: int64[s], the steps' numbers: equally loaded ranks take turns in being first, step by step.
         size: W, 1 to G.
 
-    Returns:
-        int64[s, G], each row a permutation of the slots; within a slice slots ascend.
+    Returns int64[s, G], each row a permutation of the slots; within a slice slots ascend.
     """
     by_length = np.argsort(-lengths, axis=1, kind="stable")
     loads = np.maximum(lengths, 0)

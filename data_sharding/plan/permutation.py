@@ -16,12 +16,10 @@ from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.sample_random import mix
 
-# Four rounds make a Feistel network indistinguishable from random for wide halves (Luby and Rackoff, 1988); halves are
-# narrow for small data sets, so more are used.
-_ROUNDS: Final = 8
+_ROUNDS: Final = 8  # four make a Feistel network look random for wide halves (Luby and Rackoff, 1988); ours are narrow
 
-# One number, or one for each value that is permuted.
 _UInt64s = np.uint64 | NDArray[np.uint64]
+"""One number, or one for each value that is permuted."""
 
 
 class Permutation:
@@ -53,11 +51,8 @@ class Permutation:
     def _walk(self, values: NDArray[np.int64], rounds: range) -> NDArray[np.int64]:
         values = np.asarray(values, np.int64)
         if values.size and (values.min() < 0 or values.max() >= self.n):
-            raise PlanError(
-                f"A value from {values.min()} to {values.max()} was to be permuted.",
-                f"The permutation covers 0 to {self.n - 1}.",
-                "keep positions inside the epoch.",
-            )
+            fact = f"A value from {values.min()} to {values.max()} was to be permuted."
+            raise PlanError(fact, f"The permutation covers 0 to {self.n - 1}.", "keep positions inside the epoch.")
         keys = [self._keys[number] for number in rounds]
         result = _cycle_walk(values.reshape(-1), np.uint64(self.n), self._halves, keys, rounds)
         return result.reshape(values.shape)
@@ -69,8 +64,7 @@ def permute_each(values: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDAr
     Args:
         values: not checked: one outside may walk for ever.
         sizes: int64[k], 1 to 2**53.
-        keys: uint64[k], well mixed: different keys select unrelated permutations, but those that differ in few low
-        bits.
+        keys: uint64[k], well mixed: those that differ in few low bits only do not select unrelated permutations.
     """
     # frexp gives the bit length of size - 1 exactly, for it is exact in a float64.
     halves = _Halves.of_bits(np.frexp((sizes - 1).astype(np.float64))[1].astype(np.uint64))

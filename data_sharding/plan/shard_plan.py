@@ -5,7 +5,7 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Self, overload
+from typing import Any, Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,11 +106,9 @@ class ShardPlan:
     def require_catalog(self, catalog: Catalog) -> None:
         """Raise `PlanError` unless the plan was made for the data of `catalog`."""
         if (self.num_records, self.data_fingerprint) != (len(catalog), catalog.fingerprint):
-            raise PlanError(
-                f"The plan is for {self.num_records} records, of other data than the catalog's {len(catalog)}.",
-                "Record ids of one mean nothing in the other.",
-                "make the plan with ShardPlan.for_catalog(catalog, ...).",
-            )
+            fact = f"The plan is for {self.num_records} records, of other data than the catalog's {len(catalog)}."
+            conflict = "Record ids of one mean nothing in the other."
+            raise PlanError(fact, conflict, "make the plan with ShardPlan.for_catalog(catalog, ...).")
 
     @property
     def steps(self) -> int:
@@ -259,13 +257,8 @@ class StepSlots(Sequence[int]):
             )
         return iter(self.ids.tolist())
 
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        chosen: int | list[int] = self.ids[index].tolist()
-        return chosen
+    def __getitem__(self, index: Any) -> Any:
+        return self.ids[index].tolist()
 
 
 class SlotPlanner:

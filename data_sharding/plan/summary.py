@@ -19,15 +19,11 @@ class PlanSummary:
     """One epoch of a plan on W ranks.
 
     Attributes:
-        steps: of the epoch.
-        last_step_records: real records of the last step.
-        masked: slots of the last step that hold no record.
+        last_step_records, masked: real records of the last step, and its slots that hold none.
         dropped: records that the epoch leaves out.
-        records: int64[W], real records that each rank reads.
-        bytes: int64[W], their payload bytes.
+        records, bytes: int64[W], real records that each rank reads, and their payload bytes.
         slowest_bytes: the most bytes that one rank reads in a step, summed over the steps. Ranks wait for each other in
-            every step, so this, not the largest of `bytes`, is what an epoch takes if bytes are what takes time; its
-            least possible value is the mean of `bytes`.
+            every step, so this is what an epoch takes if bytes take the time; at best it is the mean of `bytes`.
     """
 
     steps: int

@@ -129,20 +129,17 @@ class OpenFiles:
                 raise PlanError("The reader is closed.", "Its files cannot be read any more.", "open another reader.")
             source = self._open.pop(file_id, None)
             if source is None:
-                source = self._opened(file_id)
+                try:
+                    source = self._opener(self._files[file_id])
+                except OpenFilesLimitError:
+                    if not self._open:
+                        raise
+                    self._open.clear()
+                    source = self._opener(self._files[file_id])
             self._open[file_id] = source
             if len(self._open) > self._max_open:
                 self._open.popitem(last=False)
         return source
-
-    def _opened(self, file_id: int) -> ByteSource:
-        try:
-            return self._opener(self._files[file_id])
-        except OpenFilesLimitError:
-            if not self._open:
-                raise
-            self._open.clear()
-        return self._opener(self._files[file_id])
 
     def close(self) -> None:
         """Give up all files. May be called twice."""

@@ -43,11 +43,9 @@ class FileEntry:
     def no_content(self) -> MissingDataError:
         """The error for a file of 0 bytes."""
         if self.version == self.LINK_TO_NOTHING:
-            return MissingDataError(
-                f"{redacted(self.path)} is a link to nothing.",
-                "Its name says that it holds records.",
-                "mend or remove it, or name the others.",
-            )
+            fact = f"{redacted(self.path)} is a link to nothing."
+            conflict = "Its name says that it holds records."
+            return MissingDataError(fact, conflict, "mend or remove it, or name the others.")
         return MissingDataError(
             f"{redacted(self.path)} is empty.",
             "A data file without a record is most often one whose writing was cut short.",
@@ -63,11 +61,9 @@ class FileEntry:
 
     def changed(self, how: str) -> ChangedDataError:
         """The error that says so."""
-        return ChangedDataError(
-            f"{redacted(self.path)} {how}.",
-            "The catalog no longer describes the data.",
-            "restore the file, or index the data again.",
-        )
+        fact = f"{redacted(self.path)} {how}."
+        conflict = "The catalog no longer describes the data."
+        return ChangedDataError(fact, conflict, "restore the file, or index the data again.")
 
 
 def is_data(name: str) -> bool:

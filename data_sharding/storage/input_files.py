@@ -168,8 +168,6 @@ def _visible(subfolders: list[str]) -> list[str]:
 
 
 def _unreadable(error: OSError) -> None:
-    raise MissingDataError(
-        f"Folder {error.filename} cannot be read: {error.strerror}.",
-        "Records in it would be left out.",
-        "allow it to be read, or name the folders that hold the data.",
-    ) from error
+    fact = f"Folder {error.filename} cannot be read: {error.strerror}."
+    conflict = "Records in it would be left out."
+    raise MissingDataError(fact, conflict, "allow it to be read, or name the folders that hold the data.") from error

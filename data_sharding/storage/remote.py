@@ -106,11 +106,9 @@ class RemoteSource:
             raise self._entry.changed("was modified after it was indexed")
         asked, came = part[1] - part[0], len(answer.data)
         if came > asked:
-            raise MissingDataError(
-                f"{redacted(self._entry.path)} cannot be read at random.",
-                f"Asked for {asked} bytes, its server sent {came}: it ignores ranges.",
-                "copy the data to where ranges can be read.",
-            )
+            fact = f"{redacted(self._entry.path)} cannot be read at random."
+            conflict = f"Asked for {asked} bytes, its server sent {came}: it ignores ranges."
+            raise MissingDataError(fact, conflict, "copy the data to where ranges can be read.")
         if came < asked:
             self.verify()
             raise ShortAnswerError(f"{came} of {asked} bytes came")
@@ -156,11 +154,8 @@ def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
 
     about = retry.call(url, ask)
     if about["type"] != "file":
-        raise MissingDataError(
-            f"{redacted(url)} is not a file but a {about['type']}.",
-            "Only files can be read at random.",
-            "name files, or the folder as a path.",
-        )
+        fact = f"{redacted(url)} is not a file but a {about['type']}."
+        raise MissingDataError(fact, "Only files can be read at random.", "name files, or the folder as a path.")
     if about["size"] is None:
         raise MissingDataError(
             f"The server of {redacted(url)} does not say its size.",

@@ -46,7 +46,9 @@ def expand_remote(
             there, error = _files(_ask(fs, "glob", path, url, detail=True)), no_match(url)
         else:
             below = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
-            there = {name: item for name, item in below.items() if _is_visible(name, path) and matches(name, patterns)}
+            # What is below a folder that is hidden or the operating system's does not count, as on a local disk.
+            inside = {name: name[len(path.rstrip("/")) :].strip("/").split("/")[:-1] for name in below}
+            there = {n: item for n, item in below.items() if all(map(is_data, inside[n])) and matches(n, patterns)}
             error = no_such_files(url, patterns)
         if not there:
             raise error
@@ -67,11 +69,6 @@ def _ask(fs: Any, method: str, path: str, url: str, **options: Any) -> dict[str,
 def _files(objects: dict[str, Any]) -> dict[str, Any]:
     # Some tools mark a folder by an empty object whose name ends in a slash.
     return {name: about for name, about in objects.items() if about["type"] == "file" and not name.endswith("/")}
-
-
-def _is_visible(name: str, folder: str) -> bool:
-    """Whether no folder between `folder` and the file is hidden or the operating system's, as on a local disk."""
-    return all(map(is_data, name[len(folder.rstrip("/")) :].strip("/").split("/")[:-1]))
 
 
 def _url_of(fs: Any, name: str, path: str, url: str) -> str:

@@ -76,9 +76,7 @@ class Adapter(Protocol):
         """One update with the gradient of the mean loss over the global batch. Collective.
 
         Args:
-            batch: this rank's slice of the global batch.
             step: the update's number since the start of training, from 0; random numbers depend on it.
-            lr: the learning rate of this update.
         """
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
@@ -97,13 +95,13 @@ class Adapter(Protocol):
         """How long each part of a step took in the steps since the last call."""
 
     def tell_parts(self, tell: SpanSink | None) -> None:
-        """From now on `tell` is told each part of each step, where the host runs them; None ends that."""
+        """From now on `tell` receives each part of each step, where the host runs them; None ends that."""
 
     def gather_state(self, comm: Communicator, keeps: bool) -> bool:
         """Collect what ranks have parts of, before some of them call `state`, those with `keeps`. Collective.
 
         Returns:
-            Whether there was anything: then these arrays are no rank's own, and need more memory than training does.
+            Whether there was anything: no rank has these arrays by itself, and they need more memory than training.
         """
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:

@@ -8,8 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.gathered_state import Arrays, ShardedState
-from hvdtrain.adapters.stage_state import StageState
+from hvdtrain.adapters.gathered_state import Arrays, ShardedState, StageState
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
@@ -64,7 +63,7 @@ class AdapterState(ABC):
         """Nothing may be changed."""
 
     def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
-        """See `Adapter`; nothing is told here."""
+        """See `Adapter`; here no part is reported."""
 
     @property
     def stage(self) -> int | None:

@@ -1,13 +1,102 @@
-"""The state of a sharded optimizer, in both frameworks: that of one without shards, gathered before it is read."""
+"""State of which each rank has a part: gathered before it is saved, and divided when it is loaded.
+
+So a checkpoint is that of a run without shards or stages, for any number of workers.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.named_arrays import NO_STATE, State
+from hvdtrain.comm.messages import gather_json
+from hvdtrain.named_arrays import NO_STATE, State, dtype_of, dtype_text
+from hvdtrain.topology.grid import Grid
+
+MESSAGE_BYTES: Final = 16 * 2**20
+_Slice = tuple[int, str, str | None]
+"""Bytes, dtype, and of a number its bytes in hexadecimal digits."""
+
+
+def join_slices(
+    comm: Communicator, local: Mapping[str, NDArray[Any]], keeps: bool, message_bytes: int = MESSAGE_BYTES
+) -> State:
+    """The whole arrays, on ranks that keep them. Collective.
+
+    Args:
+        local: this rank's slices [n], which follow each other in the order of ranks; or numbers [], which are equal on
+            all ranks that have them. A rank that has nothing of an array leaves it out.
+        keeps: whether this rank needs them; else the result is empty.
+        message_bytes: the most in one message, of all ranks together; bounds what ranks copy that keep nothing.
+    """
+    described: dict[str, _Slice] = {
+        name: (array.nbytes, dtype_text(array.dtype), array.tobytes().hex() if array.ndim == 0 else None)
+        for name, array in local.items()
+    }
+    by_rank: list[dict[str, _Slice]] = gather_json(comm, described, "hvdtrain.slices")
+    first: dict[str, _Slice] = {}
+    for of_rank in reversed(by_rank):
+        first |= of_rank
+    joined: State = {
+        name: np.frombuffer(bytes.fromhex(number), dtype_of(dtype))[0]
+        for name, (_, dtype, number) in first.items()
+        if number
+    }
+    for names in _groups(first, by_rank, message_bytes):
+        lengths = [[of_rank[name][0] if name in of_rank else 0 for name in names] for of_rank in by_rank]
+        parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
+        joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
+    return joined if keeps else {}
+
+
+def _joined(
+    comm: Communicator, local: NDArray[np.uint8], lengths: NDArray[np.int64], keeps: bool, most: int
+) -> list[NDArray[np.uint8]]:
+    """Each array's bytes, on ranks that keep them; [] on others.
+
+    Args:
+        local: this rank's bytes of all of the arrays.
+        lengths: of each rank's slices, [ranks, arrays].
+        most: bytes of a message, of all ranks together.
+    """
+    of_rank = lengths.sum(1)
+    received = [np.empty(length, np.uint8) for length in of_rank] if keeps else []
+    piece = max(1, most // len(lengths))
+    for begin in range(0, int(of_rank.max(initial=0)), piece):
+        values = comm.allgather(local[begin : begin + piece], "hvdtrain.slices.values")
+        ends = np.cumsum(np.clip(of_rank - begin, 0, piece))
+        for rank, part in enumerate(np.split(values, ends[:-1]) if keeps else ()):
+            received[rank][begin : begin + part.size] = part
+    ends_in_rank = np.cumsum(lengths, 1)
+    return [
+        np.concatenate([whole[end - length : end] for whole, end, length in zip(received, *columns, strict=True)])
+        for columns in zip(ends_in_rank.T, lengths.T, strict=True)
+        if keeps
+    ]
+
+
+def _groups(first: Mapping[str, _Slice], by_rank: list[dict[str, _Slice]], most: int) -> Iterator[list[str]]:
+    """Names of arrays that travel together; a large one is alone, and travels in several messages."""
+    group: list[str] = []
+    size = 0
+    for name, (_, _, number) in first.items():
+        if number is not None:
+            continue
+        needed = sum(of_rank[name][0] for of_rank in by_rank if name in of_rank)
+        if group and size + needed > most:
+            yield group
+            group, size = [], 0
+        group.append(name)
+        size += needed
+    if group:
+        yield group
+
+
+def _bytes_of(local: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:
+    parts = [np.ascontiguousarray(local[name]).view(np.uint8) for name in names if name in local]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
 class Arrays(Protocol):
@@ -27,7 +116,7 @@ class Arrays(Protocol):
 
 
 class ShardedState(ABC):
-    """Implements `Arrays`: checkpoints are those of a run without shards, for any number of workers.
+    """The state of a sharded optimizer, and of a model without one. Implements `Arrays`.
 
     Args:
         whole: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
@@ -65,3 +154,62 @@ class ShardedState(ABC):
     def _bare(self, optimizer: Any) -> Any:
         """An optimizer in which `whole` finds nothing."""
         return optimizer
+
+
+class StageState:
+    """What other ranks have of the model.
+
+    Args:
+        grid: this rank among the others; the first replica gives the state.
+    """
+
+    def __init__(self, names: Collection[str], local: Collection[str], grid: Grid) -> None:
+        self._others = frozenset(names) - frozenset(local)
+        self._grid = grid
+        self._gathered: State | None = None
+        self.stage, self.stages = grid.stage, grid.stages
+
+    @property
+    def counts(self) -> bool:
+        """Whether this rank measures: the other stages are given the same records."""
+        return self._grid.is_last
+
+    def gather(self, comm: Communicator, local: State, keeps: bool) -> None:
+        """Collect the arrays of all stages, for `take`, on ranks that keep them. Collective."""
+        sent = local if self._grid.topology.rank < self._grid.stages else {}
+        shapes: dict[str, list[int]] = {}
+        for of_rank in gather_json(comm, {name: array.shape for name, array in sent.items()}, "hvdtrain.stages.shapes"):
+            shapes |= of_rank
+        flat = {name: array if array.ndim == 0 else np.asarray(array).reshape(-1) for name, array in sent.items()}
+        joined = join_slices(comm, flat, keeps)
+        whole = {name: np.asarray(array).reshape(shapes[name]) for name, array in joined.items()}
+        self._gathered = whole if keeps else None
+
+    def take(self) -> State | None:
+        """What was gathered, once; None where nothing was."""
+        gathered, self._gathered = self._gathered, None
+        return gathered
+
+    def own_of(self, state: State) -> State:
+        """Of the arrays of a whole state those that are this rank's."""
+        return {key: array for key, array in state.items() if _weight_of(key) not in self._others}
+
+    def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:
+        """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
+
+        Args:
+            shapes: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
+        """
+        spread = {
+            name: zeros if name not in local else self.stages * local[name].astype(zeros.dtype)
+            for name, zeros in shapes.items()
+        }
+        return spread | {name: array for name, array in local.items() if name not in shapes}
+
+
+def _weight_of(key: str) -> str:
+    """ "fc.weight" of "model/fc.weight", "ema/fc.weight" and "optimizer/fc.weight/exp_avg"."""
+    kind, _, name = key.partition("/")
+    if kind == "optimizer":
+        return name.rpartition("/")[0]
+    return name if kind in ("model", "ema") else ""

@@ -35,7 +35,6 @@ def to_text(value: Any, to_array: ToArray) -> NDArray[Any]:
 
     Args:
         value: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such.
-        to_array: for tensors.
 
     Raises:
         NotPlainError: it is none of these.
@@ -82,12 +81,12 @@ def _encoded_array(array: NDArray[Any]) -> list[Any]:
     return [dtype_text(array.dtype), list(array.shape), base64.b64encode(array.tobytes()).decode()]
 
 
-def _decoded(told: Any, to_tensor: FromArray) -> Any:
-    if isinstance(told, list):
-        return [_decoded(part, to_tensor) for part in told]
-    if not isinstance(told, dict):
-        return told
-    ((kind, content),) = told.items()
+def _decoded(encoded: Any, to_tensor: FromArray) -> Any:
+    if isinstance(encoded, list):
+        return [_decoded(part, to_tensor) for part in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    ((kind, content),) = encoded.items()
     if kind in ("array", "tensor"):
         dtype, shape, text = content
         array = np.frombuffer(base64.b64decode(text), dtype_of(dtype)).reshape(shape).copy()

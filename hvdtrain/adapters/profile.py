@@ -9,7 +9,6 @@ class ProfiledEvent(NamedTuple):
 
     Attributes:
         lane: where it happened: a thread of the host, or a stream of a device.
-        name: what it was.
         begin: nanoseconds since `Profile.base`.
         duration: nanoseconds.
     """

@@ -40,13 +40,13 @@ def balanced_cuts(links: Sequence[LinkCost], stages: int, most_bytes: float = fl
         """(slowest stage, sum of squares, cuts) of the links before `end` in `count` stages."""
         if count == 1:
             return (seconds[end], seconds[end] ** 2, ()) if is_stage(0, end) else None
-        found = []
+        candidates = []
         for start in range(count - 1, end):
             before = best(start, count - 1)
             if before is not None and is_stage(start, end):
-                own = seconds[end] - seconds[start]
-                found.append((max(before[0], own), before[1] + own**2, (*before[2], start)))
-        return min(found, default=None)
+                taken = seconds[end] - seconds[start]
+                candidates.append((max(before[0], taken), before[1] + taken**2, (*before[2], start)))
+        return min(candidates, default=None)
 
     for end in range(1, len(links)):  # from the front, so that no recursion is deep
         for count in range(1, min(stages, end + 1)):

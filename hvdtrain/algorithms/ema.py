@@ -21,8 +21,6 @@ def kept_share(decay: float, step: Any, smaller_of: Callable[[Any, Any], Any] = 
 
     Args:
         decay: the share that an update keeps in the long run, 0 to below 1.
-        step: a number, or a float scalar of a framework.
-        smaller_of: the minimum of two such.
     """
     return smaller_of((1 + step) / (10 + step), decay)
 
@@ -34,7 +32,6 @@ class WeightAverage(ABC):
 
     Args:
         decay: the share of an average that an update keeps, 0 to below 1; at first less, see `kept_share`.
-        weights: the model's, by name.
         averages: copies of these, on the same devices.
         frozen: weights that may be trained later.
     """

@@ -1,4 +1,4 @@
-"""Loss scaling for fp16, gradient norms and clipping: one rule for every framework, on gradients that are reduced.
+"""Loss scaling for fp16, and gradient norms: one rule for every framework, on gradients that are reduced.
 
 Gradients of fp16 activations below 6e-8 vanish, so the loss is multiplied before the backward pass, and the gradients
 are divided after it (Micikevicius et al. 2018, arXiv:1710.03740). A step whose gradients are not finite is skipped. The
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.named_arrays import State
 
@@ -58,11 +59,7 @@ class LossScale:
 
 
 class GradientNorms:
-    """Mean and peak of the gradients' norms over updates, computed where the norms are: only `read` waits for a device.
-
-    Args:
-        larger_of: the maximum of two norms.
-    """
+    """Mean and peak of the gradients' norms over updates, on the norms' device: only `read` waits for it."""
 
     def __init__(self, larger_of: Callable[[Any, Any], Any] = max) -> None:
         self._larger_of = larger_of
@@ -90,12 +87,13 @@ class ScaledUpdate:
     """The half of a framework's `Update` that knows no framework: the loss scale, if there is one, and the norms.
 
     Args:
-        loss_scale: None: the loss is not scaled.
-        larger_of: see `GradientNorms`.
+        loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
+            torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
     """
 
-    def __init__(self, loss_scale: LossScale | None, larger_of: Callable[[Any, Any], Any]) -> None:
-        self._loss_scale = loss_scale
+    def __init__(self, clipping: Clipping, loss_scale: LossScale | None, larger_of: Callable[[Any, Any], Any]) -> None:
+        self._clipping, self._loss_scale = clipping, loss_scale
+        self._needs_norm = clipping.needs_norm or loss_scale is not None
         self.norms = GradientNorms(larger_of)
 
     @property
@@ -111,16 +109,3 @@ class ScaledUpdate:
         """Put back what `state` returned."""
         if self._loss_scale is not None:
             self._loss_scale.load_state(state)
-
-
-def clip_coefficient(norm: Any, max_norm: float, smaller_of: Callable[[Any, Any], Any] = min) -> Any:
-    """What all gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_.
-
-    The small number prevents a division by a norm of exactly 0.
-
-    Args:
-        norm: of all gradients together: a number, or a float scalar of a framework.
-        max_norm: the limit.
-        smaller_of: the minimum of such a scalar and a number.
-    """
-    return smaller_of(max_norm / (norm + 1e-6), 1.0)

@@ -30,7 +30,6 @@ def count_for_fewer_workers(count: int, workers: int, asked: int, most: int) -> 
     None of them then has more records than one had with all workers, and so none needs more memory.
 
     Args:
-        count: what the user has asked for.
         workers: those that are left of `asked`; more of them than that change nothing.
         most: into which the part can be cut, where some models need several records in each.
     """

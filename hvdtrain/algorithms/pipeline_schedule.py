@@ -17,7 +17,6 @@ class Pass(NamedTuple):
     """What a stage does with one micro batch.
 
     Attributes:
-        is_forward: forward, or backward.
         micro_batch: its number in the update, from 0.
     """
 
@@ -54,13 +53,13 @@ def slots(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Pass
     """The schedule as a table: what each stage does in each slot, if every pass takes one slot; None: it is idle.
 
     Raises:
-        ValueError: the stages wait for each other for ever.
+        ValueError: the stages wait for each other forever.
     """
     left = [schedule(stage, stages, micro_batches)[::-1] for stage in range(stages)]
     done: set[tuple[int, Pass]] = set()
     table: list[list[Pass | None]] = [[] for _ in range(stages)]
     while any(left):
-        ready = [bool(own) and _can_begin(stage, own[-1], stages, done) for stage, own in enumerate(left)]
+        ready = [bool(passes) and _can_begin(stage, passes[-1], stages, done) for stage, passes in enumerate(left)]
         if not any(ready):
             raise ValueError(f"no stage can go on after {len(table[0])} slots")
         for stage, is_ready in enumerate(ready):
@@ -69,16 +68,18 @@ def slots(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Pass
     return table
 
 
-def _can_begin(stage: int, one: Pass, stages: int, done: set[tuple[int, Pass]]) -> bool:
-    if one.is_forward:
-        return stage == 0 or (stage - 1, one) in done
-    return (stage, Pass(True, one.micro_batch)) in done and (stage == stages - 1 or (stage + 1, one) in done)
+def _can_begin(stage: int, stage_pass: Pass, stages: int, done: set[tuple[int, Pass]]) -> bool:
+    if stage_pass.is_forward:
+        return stage == 0 or (stage - 1, stage_pass) in done
+    return (stage, Pass(True, stage_pass.micro_batch)) in done and (
+        stage == stages - 1 or (stage + 1, stage_pass) in done
+    )
 
 
 def in_slots(schedule: Schedule, stages: int, micro_batches: int) -> Iterator[tuple[int, Pass]]:
     """(stage, pass) of all stages in the order of slots: how one process runs them all."""
     for slot in zip(*slots(schedule, stages, micro_batches), strict=True):
-        yield from ((stage, one) for stage, one in enumerate(slot) if one is not None)
+        yield from ((stage, stage_pass) for stage, stage_pass in enumerate(slot) if stage_pass is not None)
 
 
 def bubble(table: Sequence[Sequence[Pass | None]]) -> float:
@@ -91,7 +92,6 @@ def usual_micro_batches(stages: int, records: int) -> int:
     fifth (the paper's own rule), but none without a record.
 
     Args:
-        stages: of the pipeline.
         records: that a replica of the model has in each full step.
     """
     return max(1, min(4 * stages, records))

@@ -69,7 +69,6 @@ class Operations:
     """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not.
 
     Attributes:
-        transposed: of a matrix.
         orthonormal: of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those
             depend on each other. Householder's QR does that; the process of Gram and Schmidt does not.
         revived: of Q and the first Q: Q, with each column of zeros replaced by the first Q's.
@@ -125,7 +124,7 @@ class Round:
     def next_factors(self, right: Sequence[Any], first_factors: Sequence[Any]) -> list[Any]:
         """Q for the next update.
 
-        A column of zeros, which a gradient of zeros leaves, would remain zero for ever, so the first Q replaces it.
+        A column of zeros, which a gradient of zeros leaves, would remain zero forever, so the first Q replaces it.
         """
         return [self.operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
@@ -133,23 +132,19 @@ class Round:
 def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
     """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
 
-    Args:
-        state: named arrays; others than these are ignored.
-        shapes: of the arrays that this model needs.
-
     Raises:
         UsageError: arrays are missing, or have other names or shapes.
     """
-    found = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
-    if not found:
+    saved = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
+    if not saved:
         return None
     require_fit(
-        found,
+        saved,
         shapes,
         "The saved errors and factors of PowerSGD do not fit.",
         "give the --powersgd-rank and the model that they were saved with, or start again with --resume never.",
     )
-    return found
+    return saved
 
 
 class Memory(ABC):

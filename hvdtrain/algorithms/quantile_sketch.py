@@ -6,9 +6,9 @@ them are added by one call of numpy.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ RELATIVE_ERROR: Final = 0.02
 
 SHORTEST, LONGEST = 1e-6, 1e4
 """Seconds. Shorter times count as `SHORTEST`, longer ones as `LONGEST`; the largest is known exactly."""
+
+FOLDED: Final = 512
+"""Steps whose times are put aside before they are added: bounds the memory that they take."""
 
 _GAMMA: Final = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _LOG_GAMMA: Final = math.log(_GAMMA)
@@ -44,13 +47,13 @@ class QuantileSketch:
 
     def add(self, values: Sequence[float] | NDArray[np.float64]) -> None:
         """Add values, all of them finite."""
-        own = np.asarray(values, np.float64)
-        if own.size == 0:
+        added = np.asarray(values, np.float64)
+        if added.size == 0:
             return
         # Bucket k holds the values above SHORTEST · gamma^(k-1), up to SHORTEST · gamma^k.
-        places = np.ceil(np.log(np.clip(own, SHORTEST, LONGEST) / SHORTEST) / _LOG_GAMMA).astype(np.int64)
+        places = np.ceil(np.log(np.clip(added, SHORTEST, LONGEST) / SHORTEST) / _LOG_GAMMA).astype(np.int64)
         self._counts += np.bincount(np.minimum(places, _BUCKETS - 1), minlength=_BUCKETS)
-        self._largest = max(self._largest, float(own.max()))
+        self._largest = max(self._largest, float(added.max()))
 
     @property
     def count(self) -> int:
@@ -71,3 +74,53 @@ class QuantileSketch:
         """The quantiles that people look at."""
         p50, p90, p99 = (self.quantile(share) for share in (0.5, 0.9, 0.99))
         return Quantiles(self.count, p50, p90, p99, self._largest)
+
+
+class SketchedSteps:
+    """The times of steps in named columns: put aside, and added to the sketches of the columns many at once.
+
+    Args:
+        names: of the columns.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._rows: list[Sequence[float]] = []  # of steps that are not in the sketches yet
+        self._unread = 0  # of these, the last ones: they are not in the sums either
+        self._sums = [0.0] * len(self._names)
+        self._sketches = self._empty()
+
+    def append(self, row: Sequence[float]) -> None:
+        """One more step: a time for each column."""
+        self._rows.append(row)
+        self._unread += 1
+        if len(self._rows) >= FOLDED:
+            self._fold()
+
+    def take_sums(self) -> list[float]:
+        """The sum of each column since the last call."""
+        self._add_up()
+        sums, self._sums = self._sums, [0.0] * len(self._names)
+        return sums
+
+    def take_sketches(self) -> Mapping[str, QuantileSketch]:
+        """How long the steps since the last call took, by column; empty where there was no step."""
+        self._fold()
+        sketches, self._sketches = self._sketches, self._empty()
+        return sketches if any(sketch.count for sketch in sketches.values()) else {}
+
+    def _empty(self) -> dict[str, QuantileSketch]:
+        return {name: QuantileSketch() for name in self._names}
+
+    def _add_up(self) -> None:
+        if self._unread:
+            rows, self._unread = self._rows[-self._unread :], 0
+            self._sums = [sum(values) for values in zip(self._sums, *rows, strict=True)]
+
+    def _fold(self) -> None:
+        if self._rows:
+            self._add_up()
+            columns: Any = np.array(self._rows, np.float64).T
+            for sketch, column in zip(self._sketches.values(), columns, strict=True):
+                sketch.add(column)
+            self._rows = []

@@ -18,11 +18,13 @@ gradient are all zero, the gradient is taken as it is, neither scaled nor decaye
 clipping of gradients by their norm over all weights is `--max-grad-norm`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
-OptimizerName = Literal["sgd", "adam", "adamw", "lars", "lamb"]
+from hvdtrain import extensions
+from hvdtrain.errors import UsageError, did_you_mean
 
 Slots = dict[str, Any]
 """What a rule keeps of one parameter between updates: arrays of the parameter's shape and dtype, zero at first."""
@@ -46,7 +48,7 @@ class Settings:
         adapts: whether lars and lamb scale the step by the norm of the weights.
     """
 
-    name: OptimizerName
+    name: str
     momentum: float = 0.9
     nesterov: bool = False
     beta1: float = 0.9
@@ -66,12 +68,13 @@ class Operations:
     """What arrays cannot do by operators.
 
     Attributes:
-        sqrt: the root of each element.
+        sqrt, sign: the root, and the sign, of each element.
         norm: the Euclidean norm of a whole array, as a scalar array.
         where: `where(condition, array, other)` for scalar arrays; `other` may be a number.
     """
 
     sqrt: Callable[[Any], Any]
+    sign: Callable[[Any], Any]
     norm: Callable[[Any], Any]
     where: Callable[[Any, Any, Any], Any]
 
@@ -91,7 +94,7 @@ def corrections(settings: Settings, update: Any) -> Corrections:
 
 def slot_names(settings: Settings) -> tuple[str, ...]:
     """The names, torch's, of what the rule keeps."""
-    slots = OPTIMIZERS[settings.name].slots
+    slots = optimizer_named(settings.name).slots
     return () if slots == _BUFFER and not settings.momentum else slots
 
 
@@ -101,13 +104,11 @@ def direction(
     """What the caller subtracts from the weights, times the learning rate, and the slots after this update.
 
     Args:
-        operations: of the arrays' framework.
-        settings: of this parameter.
         weight, gradient: arrays of one shape and dtype.
         slots: as the last update left them, zeros at first.
         corrected: of this update; scalars that the arrays can be divided by. Not used by sgd and lars.
     """
-    return OPTIMIZERS[settings.name].rule(operations, settings, weight, gradient, slots, corrected)
+    return optimizer_named(settings.name).rule(operations, settings, weight, gradient, slots, corrected)
 
 
 def is_exempt(name: str, ndim: int, in_normalization: bool) -> bool:
@@ -119,8 +120,6 @@ def is_exempt(name: str, ndim: int, in_normalization: bool) -> bool:
 
     Args:
         name: the parameter's own, without its layer's: "weight", "bias".
-        ndim: its dimensions.
-        in_normalization: whether it belongs to a normalization layer.
     """
     return in_normalization or ndim <= 1 or name == "bias"
 
@@ -187,13 +186,14 @@ def _normalized(
 
 @dataclass(frozen=True)
 class Optimizer:
-    """One optimizer of `--optimizer`.
+    """One optimizer of `--optimizer`: an entry of `OPTIMIZERS`, or what another package adds to hvdtrain.optimizers.
 
     Attributes:
         rule: (operations, settings, weight, gradient, slots, corrections) → (direction, slots).
         slots: the names of what the rule keeps for each parameter.
         usual: its options in the order in which they are printed, and their values if not given.
         torch_class: the class in torch.optim with the same arithmetic; None: torch, too, runs the rule.
+        uses_norms: the rule needs whole weights, not some of their numbers.
 
     Raises:
         TypeError: `usual` names what no `Settings` has, or lacks what the slots are computed with.
@@ -203,29 +203,57 @@ class Optimizer:
     slots: tuple[str, ...]
     usual: Mapping[str, float]
     torch_class: str | None = None
+    uses_norms: bool = False
 
     def __post_init__(self) -> None:
         valid = {field.name for field in fields(Settings)} - {"name", "adapts"}
-        needed = {"weight_decay", *(_BUFFER_OPTIONS if self.slots == _BUFFER else _MOMENTS_OPTIONS)}
+        needed = {"weight_decay", *_NEEDED.get(self.slots, ())}
         if wrong := sorted((self.usual.keys() - valid) | (needed - self.usual.keys())):
             raise TypeError(f"OPTIMIZERS: options that are unknown or missing: {wrong}; valid: {sorted(valid)}")
 
 
 _BUFFER: Final = ("momentum_buffer",)
 _MOMENTS: Final = ("exp_avg", "exp_avg_sq")
-_BUFFER_OPTIONS: Final = ("momentum",)
-_MOMENTS_OPTIONS: Final = ("beta1", "beta2", "eps")
+_NEEDED: Final = {_BUFFER: ("momentum",), _MOMENTS: ("beta1", "beta2", "eps")}
 _MOMENTUM: Final = {"momentum": 0.9}
 _BETAS: Final = {"beta1": 0.9, "beta2": 0.999}  # Kingma and Ba 2014, arXiv:1412.6980
 
-OPTIMIZERS: Final[Mapping[OptimizerName, Optimizer]] = {
+OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
     "sgd": Optimizer(_sgd, _BUFFER, {**_MOMENTUM, "nesterov": False, "weight_decay": 0.0}, "SGD"),
     "adam": Optimizer(_adam, _MOMENTS, {**_BETAS, "eps": 1e-8, "weight_decay": 0.0}, "Adam"),
     "adamw": Optimizer(_adamw, _MOMENTS, {**_BETAS, "eps": 1e-8, "weight_decay": 0.01}, "AdamW"),  # torch's values
-    "lars": Optimizer(_lars, _BUFFER, {**_MOMENTUM, "weight_decay": 0.0, "trust_coefficient": 0.001}),
-    "lamb": Optimizer(_lamb, _MOMENTS, {**_BETAS, "eps": 1e-6, "weight_decay": 0.01}),  # You et al. 2019, for BERT
+    "lars": Optimizer(_lars, _BUFFER, {**_MOMENTUM, "weight_decay": 0.0, "trust_coefficient": 0.001}, uses_norms=True),
+    "lamb": Optimizer(
+        _lamb,
+        _MOMENTS,
+        {**_BETAS, "eps": 1e-6, "weight_decay": 0.01},  # You et al. 2019, for BERT
+        uses_norms=True,
+    ),
 }
-"""Every optimizer: the options, the slots and both frameworks follow from its entry."""
+"""Every optimizer of hvdtrain's own: the options, the slots and both frameworks follow from its entry."""
 
-if set(OPTIMIZERS) != set(get_args(OptimizerName)):
-    raise TypeError(f"OPTIMIZERS has {sorted(OPTIMIZERS)}, and OptimizerName has {sorted(get_args(OptimizerName))}")
+
+def optimizer_named(name: str) -> Optimizer:
+    """The optimizer of `--optimizer NAME`: ours, or one of an installed package.
+
+    Raises:
+        UsageError: there is none, or what the package has is something else.
+    """
+    return OPTIMIZERS[name] if name in OPTIMIZERS else _added(name)
+
+
+@functools.cache
+def _added(name: str) -> Optimizer:
+    added = extensions.load(extensions.OPTIMIZERS, name)
+    if added is None:
+        names = [*OPTIMIZERS, *extensions.names_in(extensions.OPTIMIZERS)]
+        raise UsageError(
+            f"--optimizer is given as {name!r}.", f"It must be {', '.join(names)}.", did_you_mean(name, names)
+        )
+    if not isinstance(added, Optimizer):
+        raise UsageError(
+            f"{name!r} of {extensions.OPTIMIZERS} is an instance of {type(added).__name__}.",
+            "An optimizer of hvdtrain is a rule that both frameworks run.",
+            "make it a hvdtrain.algorithms.update_rules.Optimizer; docs/optimizers.md has an example.",
+        )
+    return added

@@ -20,23 +20,15 @@ from hvdtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class EpochCoverage:
-    """What the committed steps of one epoch were trained on.
-
-    Attributes:
-        audit: which records, with damaged ones excluded.
-        steps: committed steps, and `of_steps`: steps that an epoch has.
-        gaps: steps that no segment accounts for, as [first, end) counted from the start of training.
-        world_sizes: numbers of workers that took part, in the order of time.
-        damaged: ids of records that were left out.
-    """
+    """What the committed steps of one epoch were trained on."""
 
     epoch: int
-    audit: CoverageAudit
-    steps: int
-    of_steps: int
-    gaps: tuple[tuple[int, int], ...]
-    world_sizes: tuple[int, ...]
-    damaged: tuple[int, ...]
+    audit: CoverageAudit  # which records, without damaged ones
+    steps: int  # committed ones
+    of_steps: int  # of an epoch
+    gaps: tuple[tuple[int, int], ...]  # steps that no segment accounts for, as [first, end) since the start
+    world_sizes: tuple[int, ...]  # numbers of workers that took part, in the order of time
+    damaged: tuple[int, ...]  # ids of records that were left out
 
     @property
     def finished(self) -> bool:
@@ -51,17 +43,12 @@ class EpochCoverage:
 
 @dataclass(frozen=True)
 class CoverageReport:
-    """All epochs of a run, and the catalog that gives record ids their meaning.
-
-    Attributes:
-        first_step: where the audit begins; above 0 if the run resumed another run's checkpoint without its audit.
-        unaccounted: updates that the newest checkpoint has, and the audit does not.
-    """
+    """All epochs of a run, and the catalog that gives record ids their meaning."""
 
     catalog: Catalog
     epochs: tuple[EpochCoverage, ...]
-    first_step: int
-    unaccounted: int
+    first_step: int  # where the audit begins; above 0 if the run resumed another run's checkpoint without its audit
+    unaccounted: int  # updates that the newest checkpoint has, and the audit does not
 
     @property
     def exact(self) -> bool:
@@ -118,19 +105,19 @@ def _newest_step(run: Path) -> int:
 
 def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
     first, end = number * per_epoch, (number + 1) * per_epoch
-    own = [segment for segment in segments if first <= segment["first"] < end]
-    parts = [_segment(folder / segment["file"], records) for segment in own]
+    of_epoch = [segment for segment in segments if first <= segment["first"] < end]
+    parts = [_segment(folder / segment["file"], records) for segment in of_epoch]
     audit = CoverageAudit.union([CoverageAudit(records), *parts])
-    damaged = tuple(sorted({record_id for segment in own for record_id in segment["damaged"]}))
+    damaged = tuple(sorted({record_id for segment in of_epoch for record_id in segment["damaged"]}))
     audit.exclude(np.array(damaged, np.int64))
     is_last = not any(segment["first"] >= end for segment in segments)
     return EpochCoverage(
         epoch=number,
         audit=audit,
-        steps=sum(segment["end"] - segment["first"] for segment in own),
+        steps=sum(segment["end"] - segment["first"] for segment in of_epoch),
         of_steps=per_epoch,
-        gaps=tuple(_gaps(first, max((s["end"] for s in own), default=first) if is_last else end, own)),
-        world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in own)),
+        gaps=tuple(_gaps(first, max((s["end"] for s in of_epoch), default=first) if is_last else end, of_epoch)),
+        world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in of_epoch)),
         damaged=damaged,
     )
 
@@ -176,7 +163,7 @@ def replay(ledger: Path) -> tuple[Line, list[Line]]:
     what was trained beyond is another line of training, to which a later start may return.
 
     Raises:
-        UsageError: the ledger does not begin with a start, or has a line that is none.
+        UsageError: the ledger does not begin with a start, or has an unreadable line.
     """
     started: Line | None = None
     newest: dict[int, _Link] = {}

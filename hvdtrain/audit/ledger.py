@@ -4,8 +4,8 @@
     RUN/audit/ledger.jsonl     one line for each start of the run and each segment of steps, in the order of time
     RUN/audit/segment_*.bin    the ids that a segment's steps were trained on, all ranks together
 
-A segment is written before the checkpoint that ends it. Steps that a crash undid are told from those that count by the
-next start's line, which says at which checkpoint it resumed: what counts are the segments that led to it.
+A segment is written before the checkpoint that ends it. The next start's line says at which checkpoint it resumed: what
+counts are the segments that led to it, and not the steps that a crash undid.
 """
 
 import json
@@ -51,21 +51,14 @@ class Records(Protocol):
 
 @dataclass(eq=False)
 class CoverageLedger:
-    """Counts the records of committed steps, on every rank; writes them down on rank 0.
-
-    Args:
-        folder: RUN/audit.
-        steps_per_epoch: of the plan.
-        quarantine: folder that keeps the bytes of damaged records; None: they are only named.
-        origin: RUN/audit of another run, if this run resumes from its checkpoint.
-    """
+    """Counts the records of committed steps, on every rank; writes them on rank 0."""
 
     comm: Communicator
-    folder: Path
+    folder: Path  # RUN/audit
     records: Records
-    steps_per_epoch: int
-    quarantine: Path | None = None
-    origin: Path | None = None
+    steps_per_epoch: int  # of the plan
+    quarantine: Path | None = None  # folder that keeps the bytes of damaged records; None: they are only named
+    origin: Path | None = None  # RUN/audit of another run, if this run resumes from its checkpoint
 
     def __post_init__(self) -> None:
         self._first = 0
@@ -102,12 +95,12 @@ class CoverageLedger:
         for record_id in batch.damaged.tolist():
             self._set_aside(record_id)
 
-    def account(self, step: int) -> Callable[[], None]:
-        """The account of the steps since the last one, which end after update `step`. Collective.
+    def end_segment(self, step: int) -> Callable[[], None]:
+        """End the segment of steps since the last one after update `step`. Collective.
 
         Returns:
-            What writes it down, on rank 0, before the checkpoint of `step` is written. It may be called in another
-            thread, and raises OSError; then the next one writes both accounts.
+            What writes it, on rank 0, before the checkpoint of `step` is written. It may be called in another thread,
+            and raises OSError; then the next one writes both segments.
         """
         if step != self._first:
             self._count()
@@ -237,19 +230,17 @@ Where the pipe plan knew how many records reach each worker, the count was check
 
 @dataclass(eq=False)
 class NoLedger:
-    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes down is that.
+    """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes, in `folder`, is
+    that.
 
     Every record came once where the reader could compare counts at the end of each FIFO.
-
-    Args:
-        folder: RUN/audit.
     """
 
     comm: Communicator
     folder: Path
 
     def start(self, step: int) -> None:  # noqa: ARG002
-        """Says so, once, in a file of the folder. Collective.
+        """Say so, once, in a file of the folder. Collective.
 
         Raises:
             UsageError: on all ranks, where rank 0 could not write.
@@ -259,7 +250,7 @@ class NoLedger:
     def add(self, batch: LoadedBatch) -> None:
         """Nothing."""
 
-    def account(self, step: int) -> Callable[[], None]:  # noqa: ARG002
+    def end_segment(self, step: int) -> Callable[[], None]:  # noqa: ARG002
         """Nothing."""
         return lambda: None
 

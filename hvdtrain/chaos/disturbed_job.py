@@ -17,8 +17,7 @@ class Job:
     """Starts the launcher, and again where it has ended with a checkpoint.
 
     Args:
-        size: workers.
-        restarts: how often the launcher may start them again.
+        restarts: how often the launcher may start `size` workers again.
         least: with how few the others go on while one is missing; None: all are started again.
         command: `train …`, with --output-dir.
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.chaos.disturbed_job import Job
-from hvdtrain.chaos.faults import inject
-from hvdtrain.chaos.schedule import Fault
+from hvdtrain.chaos.faults import Fault, inject
 from hvdtrain.errors import RESUMABLE, HvdtrainError
 
 _LOOK_SECONDS: Final = 0.05
@@ -19,25 +18,15 @@ _STUCK_SECONDS: Final = 600.0
 
 @dataclass
 class Drill:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        code: exit code of the launcher.
-        done: what was done to the job.
-        exact: whether each finished epoch used every record once.
-        goodput: as in result.json; empty where the job left no result.
-        weights: hash of the final weights, "" where there are none.
-        updates: of the whole training.
-        measures: the last ones, by name, such as "val_accuracy".
-    """
-
-    code: int
-    done: list[str] = field(default_factory=list)
-    exact: bool = False
-    goodput: dict[str, Any] = field(default_factory=dict)
-    weights: str = ""
-    updates: int = 0
-    measures: dict[str, float] = field(default_factory=dict)
+    code: int  # exit code of the launcher
+    done: list[str] = field(default_factory=list)  # what was done to the job
+    exact: bool = False  # whether each finished epoch used every record once
+    goodput: dict[str, Any] = field(default_factory=dict)  # as in result.json; empty where the job left no result
+    weights: str = ""  # hash of the final weights, "" where there are none
+    updates: int = 0  # of the whole training
+    measures: dict[str, float] = field(default_factory=dict)  # the last ones, by name, such as "val_accuracy"
 
     @property
     def survived(self) -> bool:
@@ -47,13 +36,13 @@ class Drill:
     def rows(self) -> list[tuple[str, str]]:
         """For a table."""
         seconds = sorted(restart["seconds"] for restart in self.goodput.get("restarts", ()))
-        told = f"{statistics.median(seconds):.1f} s in the middle, {seconds[-1]:.1f} s at most" if seconds else "none"
+        waits = f"{statistics.median(seconds):.1f} s in the middle, {seconds[-1]:.1f} s at most" if seconds else "none"
         return [
             ("faults", str(len(self.done))),
             ("ended", "well" if self.code == 0 else f"with exit code {self.code}"),
             ("coverage", "exact" if self.exact else "NOT exact: see hvdtrain shard verify"),
             ("restarts", str(len(seconds))),
-            ("until training went on", told),
+            ("until training went on", waits),
             ("steps trained again", str(self.goodput.get("lost_steps", "?"))),
             ("goodput", f"{self.goodput.get('share', 0):.0%} of the time trained the final weights"),
         ]

@@ -4,8 +4,7 @@ What else training carries on (an average of the weights, the loss scale) is in 
 Where several ranks have written it, each has written some of the arrays: `model-00001-of-00004.safetensors`.
 
 The manifest is written last and holds the SHA-256 of every other file and of its own content, so a folder without a
-manifest, or with one that does not fit, is no checkpoint. The folder gets its final name by one rename after everything
-is on disk. Weights that are not finite must not get into one.
+fitting manifest is not a checkpoint. The folder gets its final name by one rename after everything is on disk.
 """
 
 import errno
@@ -14,8 +13,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +38,30 @@ CHECKPOINT_FILE = re.compile(r"(model|optimizer|extra)(?:-\d{5}-of-\d{5})?\.safe
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Equal on all ranks, and independent of how many they are.
+    """Equal on all ranks, and independent of how many they are."""
 
-    Attributes:
-        step: updates done since the start of training; with the plan this says which record comes next.
-        samples_seen: real (unmasked) samples in those updates, over all ranks.
-        standing: how the validations at the ends of epochs have gone.
-    """
-
-    step: int = 0
-    samples_seen: int = 0
-    standing: ValidationHistory = ValidationHistory()
+    step: int = 0  # updates done since the start of training; with the plan this says which record comes next
+    samples_seen: int = 0  # real (unmasked) samples in those updates, over all ranks
+    history: ValidationHistory = ValidationHistory()  # of the validations at the ends of epochs
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Position":
-        """What `dataclasses.asdict` made of one; checkpoints of earlier versions have no "standing"."""
-        standing = fields.get("standing")
-        known = ValidationHistory.from_json(standing) if standing is not None else ValidationHistory()
+        """What `to_json` made of one; checkpoints of early versions have no "standing"."""
+        history = fields.get("standing")
+        known = ValidationHistory.from_json(history) if history is not None else ValidationHistory()
         return cls(int(fields["step"]), int(fields["samples_seen"]), known)
+
+    def to_json(self) -> dict[str, Any]:
+        """As manifests hold it."""
+        return {"step": self.step, "samples_seen": self.samples_seen, "standing": asdict(self.history)}
 
     def after(self, global_weight: float) -> "Position":
         """The position one update later, whose global batch held `global_weight` real samples."""
-        return Position(self.step + 1, self.samples_seen + int(global_weight), self.standing)
+        return Position(self.step + 1, self.samples_seen + int(global_weight), self.history)
+
+
+WriteFiles = Callable[[Path, State], dict[str, str]]
+"""Writes a state into a folder; returns file → SHA-256."""
 
 
 class DamagedCheckpointError(Exception):
@@ -69,24 +70,18 @@ class DamagedCheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in memory.
+    """A checkpoint in memory."""
 
-    Attributes:
-        state: named arrays, as `Adapter.state` gives them.
-        position: of training when the checkpoint was written.
-        about: what else the manifest says: framework, task, plan, world size that wrote it, config, versions.
-    """
-
-    state: State
+    state: State  # named arrays, as `Adapter.state` gives them
     position: Position
-    about: dict[str, Any]
+    about: dict[str, Any]  # what else the manifest says: framework, task, plan, world size, config, versions
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint, parts: int = 1) -> None:
+def write_checkpoint(folder: Path, checkpoint: Checkpoint, write: WriteFiles | None = None) -> None:
     """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`.
 
     Args:
-        parts: among how many files the arrays of each kind are divided.
+        write: writes the arrays, as `write_files`, which is the default.
 
     Raises:
         OSError: nothing was written under the final name.
@@ -96,25 +91,25 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, parts: int = 1) -> No
     temporary.mkdir(parents=True)
     try:
         _require_space(temporary, state_bytes(checkpoint.state))
-        hashes: dict[str, str] = {}
-        for index in range(parts):
-            hashes |= write_part(temporary, checkpoint.state, index, parts)
+        hashes = (write or write_files)(temporary, checkpoint.state)
         publish(temporary, folder, checkpoint.position, checkpoint.about, hashes)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def write_part(staging: Path, state: State, index: int, count: int) -> dict[str, str]:
-    """Write part `index` of `count` of a state into the folder `staging`; returns file → SHA-256.
+def write_files(staging: Path, state: State, ending: str = "", whole: bool = True) -> dict[str, str]:
+    """Write a state, or a part of one, into the folder `staging`; returns file → SHA-256.
+
+    Args:
+        ending: of the names of this part's files.
+        whole: whether the kinds that every checkpoint has get a file even without arrays.
 
     Raises:
         OSError: it is not written, or not completely.
     """
-    own = part_of(state, index, count)
     staging.mkdir(parents=True, exist_ok=True)
-    _require_space(staging, state_bytes(own))
-    ending = "" if count == 1 else f"-{index + 1:05}-of-{count:05}"
-    files = {f"{kind}{ending}.safetensors": arrays for kind, arrays in _by_kind(own, whole=index == 0).items()}
+    _require_space(staging, state_bytes(state))
+    files = {f"{kind}{ending}.safetensors": arrays for kind, arrays in _by_kind(state, whole).items()}
     return {name: _write_arrays(staging / name, arrays) for name, arrays in files.items()}
 
 
@@ -129,7 +124,7 @@ def publish(staging: Path, folder: Path, position: Position, about: Mapping[str,
     """
     for name in hashes:
         (staging / name).stat()
-    _write_manifest(staging, {"format": FORMAT, **asdict(position), "sha256": hashes, **about})
+    _write_manifest(staging, {"format": FORMAT, **position.to_json(), "sha256": hashes, **about})
     replaced = folder.with_name(f".{folder.name}.replaced.tmp")
     try:
         if folder.exists():  # damaged, or from before a resume that went back further
@@ -158,7 +153,7 @@ def write_position(folder: Path, position: Position) -> None:
     Raises:
         OSError, DamagedCheckpointError: as `write_json` and `read_manifest`.
     """
-    _write_manifest(folder, {**read_manifest(folder), **asdict(position)})
+    _write_manifest(folder, {**read_manifest(folder), **position.to_json()})
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
@@ -198,36 +193,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         state = {
             name: array for file, sha in hashes.items() for name, array in _read_arrays(folder / file, sha).items()
         }
-    of_position = {field.name for field in fields(Position)}
     position = Position.from_json(manifest)
-    return Checkpoint(state, position, {name: value for name, value in manifest.items() if name not in of_position})
-
-
-def part_of(state: State, index: int, count: int) -> State:
-    """The arrays of part `index` of `count`; the parts have about the same number of bytes each.
-
-    The same division on all ranks: the largest array that is left goes to the part that has the fewest bytes.
-    """
-    if count == 1:
-        return state
-    sizes = [0] * count
-    own: set[str] = set()
-    # Texts have no size here: each writer has its own, and they need not be equally long.
-    lengths = {name: 0 if array.dtype.kind == "S" else array.nbytes for name, array in state.items()}
-    for name in sorted(state, key=lambda name: (-lengths[name], name)):
-        smallest = sizes.index(min(sizes))
-        sizes[smallest] += lengths[name]
-        if smallest == index:
-            own.add(name)
-    return {name: array for name, array in state.items() if name in own}
+    about = {name: value for name, value in manifest.items() if name not in position.to_json()}
+    return Checkpoint(state, position, about)
 
 
 def _by_kind(state: State, whole: bool) -> dict[str, State]:
-    """Kind → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else.
-
-    Args:
-        whole: whether kinds that every checkpoint has are there even without arrays.
-    """
+    """Kind → arrays. Names say where they belong: "model/…", "optimizer/…", or anything else."""
     kinds: dict[str, State] = {kind: {} for kind in _PARTS} if whole else {}
     for name, array in state.items():
         first = name.partition("/")[0]

@@ -17,25 +17,15 @@ from hvdtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class Entry:
-    """One checkpoint.
-
-    Attributes:
-        path: its folder.
-        names: which of the pointers lead to it, "latest" and "best".
-        step: updates before it; None if its manifest cannot be read, and `problem` says why.
-        samples: real samples in these updates.
-        world_size: workers of the job that wrote it; None if the manifest does not say.
-        size: bytes of its files.
-        written: seconds since the epoch; None where that is not known.
-    """
+    """One checkpoint."""
 
     path: Path
-    names: tuple[str, ...]
-    size: int
-    written: float | None
-    step: int | None = None
-    samples: int = 0
-    world_size: int | None = None
+    names: tuple[str, ...]  # which of the pointers lead to it, "latest" and "best"
+    size: int  # bytes of its files
+    written: float | None  # seconds since the epoch; None where that is not known
+    step: int | None = None  # updates before it; None if its manifest cannot be read, and `problem` says why
+    samples: int = 0  # real samples in these updates
+    world_size: int | None = None  # workers of the job that wrote it; None if the manifest does not say
     problem: str = ""
 
     @property
@@ -66,32 +56,32 @@ def entries(path: Path) -> list[Entry]:
         return [_entry(alone, ())]
     store, path = store_at(path), followed(path)
     names = _pointers(store.folder)
-    found = [_entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()]
-    return [entry for entry in found if entry.path == path] or found
+    all_entries = [
+        _entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()
+    ]
+    return [entry for entry in all_entries if entry.path == path] or all_entries
 
 
 def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
-    """As `entries`, for a run behind a URL. Each one's files are here until the next one is asked for.
-
-    Args:
-        arrays: whether all files come here, or the manifests alone.
+    """As `entries`, for a run behind a URL. Each one's files, or without `arrays` its manifest alone, are here until
+    the next one is asked for.
 
     Raises:
         UsageError: the URL cannot be used, or has no checkpoint.
     """
-    from hvdtrain.checkpoints.remote_run import run_at  # imports fsspec
+    from hvdtrain.checkpoints.remote_folder import run_at  # imports fsspec
 
     run, named = run_at(url)
     try:
         pointed = {pointer: run.pointed(pointer) for pointer in POINTERS}
-        for name in (found := [named] if named else run.names()):
+        for name in (wanted := [named] if named else run.names()):
             with TemporaryDirectory(prefix="hvdtrain-checkpoint-") as scratch:
                 run.bring(name, Path(scratch, name), arrays)
                 names = tuple(pointer for pointer in POINTERS if pointed[pointer] == name)
                 yield replace(_entry(Path(scratch, name), names), size=run.size(name), written=None)
     except OSError as error:
         raise UsageError(f"The run cannot be read: {error}.", "It was given as RUN.", "check the URL.") from error
-    if not found:
+    if not wanted:
         raise UsageError(f"{url} holds no checkpoint.", "It was given as RUN.", "check the URL.")
 
 
@@ -113,17 +103,17 @@ def problems(entry: Entry) -> Iterator[str]:
             yield f"{name} is damaged: its SHA-256 is not that of the manifest"
 
 
-def superfluous(found: list[Entry], keep: int) -> list[Entry]:
+def superfluous(checkpoints: list[Entry], keep: int) -> list[Entry]:
     """All but the newest `keep` that are sound, what `latest` or `best` names, and the best that those kept know."""
-    stays = [entry for entry in found if entry.names]
-    sound = (entry for entry in reversed(found) if not any(problems(entry)))
+    stays = [entry for entry in checkpoints if entry.names]
+    sound = (entry for entry in reversed(checkpoints) if not any(problems(entry)))
     stays += islice(sound, keep)
-    best = {standing["best"]["step"] for entry in stays if (standing := _standing(entry)) and standing.get("best")}
-    return [entry for entry in found if entry not in stays and entry.step not in best]
+    best = {history["best"]["step"] for entry in stays if (history := _history(entry)) and history.get("best")}
+    return [entry for entry in checkpoints if entry not in stays and entry.step not in best]
 
 
-def _standing(entry: Entry) -> dict[str, Any]:
-    """How validations have gone, as its manifest has it."""
+def _history(entry: Entry) -> dict[str, Any]:
+    """Of validations, as its manifest has it."""
     return {} if entry.problem else read_manifest(entry.path).get("standing") or {}
 
 

@@ -1,7 +1,6 @@
 """The newest checkpoint of this process in its memory: where workers change, rank 0 need not read it from the disk.
 
-It is found by the hashes of its files, as a manifest has them. So another checkpoint, or one that was written by
-another process, is never taken for it.
+It is found by the hashes of its files, as a manifest has them: another checkpoint is never taken for it.
 """
 
 import threading

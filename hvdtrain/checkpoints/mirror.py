@@ -1,10 +1,10 @@
 """A second copy of a run behind a URL: its checkpoints and what belongs to them, for machines whose disks do not last.
 
 A checkpoint is durable only after it is there, too. A run that starts with an empty folder, on a new machine say,
-fetches the newest one and the account of used records from there, and goes on.
+fetches the newest one and the ledger of used records from there, and goes on.
 
-Order of writing, so that a stop at any moment leaves what was there or the new one: the account and the metrics, the
-arrays, the manifest, the pointers; only then what is superfluous is removed.
+Order of writing, so that a stop at any moment leaves what was there or the new one: ledger and metrics, the arrays, the
+manifest, the pointers; only then what is superfluous is removed.
 """
 
 import logging
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_checkpoint, read_manifest
-from hvdtrain.checkpoints.remote_folder import RemoteFolder, Version
-from hvdtrain.checkpoints.remote_run import LATEST, MANIFEST, RemoteRun
+from hvdtrain.checkpoints.remote_folder import LATEST, MANIFEST, RemoteFolder, RemoteRun, Version
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
@@ -30,11 +29,7 @@ _BESIDE: Final = (*_METRICS, "config.yaml", "env.json")
 
 
 class Mirror:
-    """The copy of the run folder `run` behind a URL. Used by rank 0 only.
-
-    Args:
-        store: the checkpoints of `run`.
-    """
+    """The copy of the run folder `run`, with the checkpoints `store`, behind a URL. Used by rank 0 only."""
 
     def __init__(self, folder: RemoteFolder, run: Path, store: CheckpointStore) -> None:
         self._folder, self._run, self._store = folder, run, store
@@ -52,25 +47,25 @@ class Mirror:
         """
         file = self._run / _ID
         try:
-            own = file.read_bytes() if file.is_file() else None
+            run_id = file.read_bytes() if file.is_file() else None
             theirs = self._folder.read(_ID)
             if theirs is None:
-                own = own or os.urandom(8).hex().encode()
-                self._folder.replace(_ID, own, Version(None))
-            elif own is None and adopts and not self._store.paths():
-                own = theirs
-            if theirs not in (None, own):
+                run_id = run_id or os.urandom(8).hex().encode()
+                self._folder.replace(_ID, run_id, Version(None))
+            elif run_id is None and adopts and not self._store.paths():
+                run_id = theirs
+            if theirs not in (None, run_id):
                 raise UsageError(
                     f"{self._folder.url} holds the checkpoints of another run.",
                     "This run would remove them.",
                     "give another --checkpoint-url, or continue that run with --resume auto and a new --output-dir.",
                 )
-            write_atomically(file, own or b"")
+            write_atomically(file, run_id or b"")
         except OSError as error:
             raise self._unusable(error) from error
 
     def fetch(self) -> None:
-        """Bring the newest sound checkpoint here if it is newer than all that are here, with the account and metrics.
+        """Bring the newest sound checkpoint here if it is newer than all that are here, with the ledger and metrics.
 
         Raises:
             UsageError: the store cannot be read: starting again from the beginning must be the user's choice.
@@ -157,7 +152,7 @@ class Mirror:
         return True
 
     def _fetch_rest(self) -> None:
-        """The account of used records and the metrics take the place of older ones that are here."""
+        """The ledger of used records and the metrics take the place of older ones that are here."""
         audit = self._run / "audit"
         audit.mkdir(parents=True, exist_ok=True)
         for name, size in self._folder.sizes("audit").items():

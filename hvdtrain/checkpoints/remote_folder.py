@@ -1,20 +1,24 @@
 """A folder behind a URL that fsspec can write, such as s3://bucket/run: what a mirror of a run needs of it.
 
-Every request has a time limit and is repeated where that may help (`RetryPolicy`). On S3, large files go
-in parts (multipart), a file is there completely or not at all, and a pointer is replaced only if nobody else has
-replaced it since.
+Every request has a time limit and is repeated where that may help (`RetryPolicy`). On S3, a file is there
+completely or not at all, and a pointer is replaced only if nobody else has replaced it since.
 """
 
+import logging
 import posixpath
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn, TypeVar
 
 from data_sharding.errors import ShardingError
 from data_sharding.storage.redaction import redacted, without_secrets
 from data_sharding.storage.remote_filesystem import RETRY, RetryPolicy, call, is_s3, open_filesystem
+from hvdtrain.checkpoints.format import CHECKPOINT_FILE, Checkpoint, DamagedCheckpointError, read_checkpoint
+from hvdtrain.checkpoints.resume import POINTERS
+from hvdtrain.checkpoints.store import CHECKPOINT_NAME
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")
@@ -28,7 +32,7 @@ class RemoteError(OSError):
 
 @dataclass(frozen=True)
 class Version:
-    """Of a small file: what to compare with before it is replaced. None: it is not there."""
+    """Of a small file, to be compared before it is replaced. None: it is not there."""
 
     etag: str | None
 
@@ -51,49 +55,30 @@ class RemoteFolder:
 
     def names(self, folder: str = "") -> list[str]:
         """What is directly in `folder`, in order; nothing where it is not there."""
-
-        def ask(limit_s: float) -> list[str]:
-            self._fs.invalidate_cache()
-            return list(call(self._fs, "ls", self._inside(folder), detail=False, limit_s=limit_s))
-
         try:
-            return sorted(posixpath.basename(path.rstrip("/")) for path in self._try(folder, ask))
+            return sorted(posixpath.basename(path.rstrip("/")) for path in self._ask(folder, "ls", detail=False))
         except FileNotFoundError:
             return []
 
     def sizes(self, folder: str) -> dict[str, int]:
         """File → bytes, of the files directly in `folder`."""
-
-        def ask(limit_s: float) -> list[dict[str, Any]]:
-            self._fs.invalidate_cache()
-            return list(call(self._fs, "ls", self._inside(folder), detail=True, limit_s=limit_s))
-
         try:
-            found = self._try(folder, ask)
+            entries = self._ask(folder, "ls", detail=True)
         except FileNotFoundError:
             return {}
-        return {posixpath.basename(one["name"]): int(one["size"]) for one in found if one["type"] == "file"}
+        return {posixpath.basename(entry["name"]): int(entry["size"]) for entry in entries if entry["type"] == "file"}
 
     def read(self, name: str) -> bytes | None:
         """A small file's content; None where it is not there."""
-
-        def ask(limit_s: float) -> bytes:
-            return bytes(call(self._fs, "cat_file", self._inside(name), limit_s=limit_s))
-
         try:
-            return self._try(name, ask)
+            return bytes(self._ask(name, "cat_file"))
         except FileNotFoundError:
             return None
 
     def version(self, name: str) -> Version:
         """What is there now; on stores other than S3 nothing is known of it."""
-
-        def ask(limit_s: float) -> dict[str, Any]:
-            self._fs.invalidate_cache()
-            return dict(call(self._fs, "info", self._inside(name), limit_s=limit_s))
-
         try:
-            return Version(self._try(name, ask).get("ETag"))
+            return Version(self._ask(name, "info").get("ETag"))
         except FileNotFoundError:
             return Version(None)
 
@@ -132,19 +117,12 @@ class RemoteFolder:
 
     def download(self, name: str, file: Path, size: int) -> None:
         """Read a file of `size` bytes. Raises RemoteError; FileNotFoundError (it is not there)."""
-        self._try(
-            name, lambda limit_s: call(self._fs, "get_file", self._inside(name), str(file), limit_s=limit_s), size
-        )
+        self._ask(name, "get_file", str(file), size=size)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and all that is in it, if it is there. Raises RemoteError."""
-
-        def ask(limit_s: float) -> None:
-            self._fs.invalidate_cache()
-            call(self._fs, "rm", self._inside(name), recursive=True, limit_s=limit_s)
-
         with suppress(FileNotFoundError):
-            self._try(name, ask)
+            self._ask(name, "rm", recursive=True)
         self._made.clear()
 
     def _make_folder_of(self, name: str, limit_s: float) -> None:
@@ -156,6 +134,15 @@ class RemoteFolder:
 
     def _inside(self, name: str) -> str:
         return posixpath.join(self._path, name) if name else self._path
+
+    def _ask(self, name: str, method: str, *arguments: str, size: int = 0, **options: bool) -> Any:
+        """Call a method of the file system, which may have remembered an older answer."""
+
+        def ask(limit_s: float) -> Any:
+            self._fs.invalidate_cache()
+            return call(self._fs, method, self._inside(name), *arguments, limit_s=limit_s, **options)
+
+        return self._try(name, ask, size)
 
     def _try(self, name: str, ask: Callable[[float], T], size: int = 0) -> T:
         retry = self._retry
@@ -174,3 +161,92 @@ class RemoteFolder:
             what = "another job has written to it meanwhile"
         where = posixpath.join(self.url, name)
         raise RemoteError(f"{where}: {without_secrets(what, self._raw).rstrip('.')}") from error
+
+
+MANIFEST: Final = "manifest.json"
+LATEST: Final = "checkpoints/latest"
+
+_log = logging.getLogger(__name__)
+
+
+class RemoteRun:
+    """The run behind `folder`."""
+
+    def __init__(self, folder: RemoteFolder) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        """Of its checkpoints, the oldest first."""
+        return [name for name in self._folder.names("checkpoints") if CHECKPOINT_NAME.fullmatch(name)]
+
+    def names_newest_first(self) -> list[str]:
+        """Those up to `latest` first: later ones are of a branch that training has left."""
+        names, latest = self.names(), self.pointed("latest")
+        end = names.index(latest) + 1 if latest in names else len(names)
+        return [*reversed(names[:end]), *reversed(names[end:])]
+
+    def pointed(self, pointer: str) -> str:
+        """The name that `latest` or `best` holds; "" where there is none."""
+        return (self._folder.read(f"checkpoints/{pointer}") or b"").decode(errors="replace").strip()
+
+    def bring(self, name: str, target: Path, arrays: bool = True) -> None:
+        """Copy a checkpoint's files into the folder `target`, as they are; without `arrays` its manifest alone.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        target.mkdir(parents=True, exist_ok=True)
+        for file, size in self._folder.sizes(f"checkpoints/{name}").items():
+            if file == MANIFEST or (arrays and CHECKPOINT_FILE.fullmatch(file)):
+                self._folder.download(f"checkpoints/{name}/{file}", target / file, size)
+
+    def size(self, name: str) -> int:
+        """Bytes of a checkpoint's files."""
+        return sum(self._folder.sizes(f"checkpoints/{name}").values())
+
+
+def run_at(url: str) -> tuple[RemoteRun, str]:
+    """The run that a URL names, and which of its checkpoints; "" where it names none.
+
+    Args:
+        url: of a run's folder, its folder checkpoints, or one of these by its name or a pointer.
+
+    Raises:
+        UsageError: it cannot be used.
+    """
+    parent, _, last = url.rstrip("/").rpartition("/")
+    if CHECKPOINT_NAME.fullmatch(last) or last in POINTERS:
+        run = RemoteRun(RemoteFolder(parent.removesuffix("/checkpoints")))
+        name = run.pointed(last) if last in POINTERS else last
+        if not CHECKPOINT_NAME.fullmatch(name):
+            raise UsageError(
+                f"{redacted(url)} names no checkpoint.", "Another one is not taken instead.", "check the URL."
+            )
+        return run, name
+    return RemoteRun(RemoteFolder(url.rstrip("/").removesuffix("/checkpoints"))), ""
+
+
+def checkpoint_behind(url: str, given_as: str) -> Checkpoint:
+    """The newest sound checkpoint of the run behind a URL, or the one that the URL names.
+
+    Args:
+        given_as: by which option, for messages.
+
+    Raises:
+        UsageError: it cannot be read, or there is no sound one.
+    """
+    shown = redacted(url)
+    try:
+        run, named = run_at(url)
+        for name in [named] if named else run.names_newest_first():
+            with TemporaryDirectory(prefix="hvdtrain-checkpoint-") as scratch:
+                run.bring(name, Path(scratch, name))
+                try:
+                    return read_checkpoint(Path(scratch, name))
+                except DamagedCheckpointError as error:
+                    _log.warning("a checkpoint of %s cannot be used: %s", shown, error)
+    except OSError as error:
+        raise UsageError(
+            f"The checkpoint cannot be read: {error}.", f"It was given as {given_as}.", "check the URL and credentials."
+        ) from error
+    raise UsageError(f"{shown} holds no sound checkpoint.", f"It was given as {given_as}.", "check the URL.")

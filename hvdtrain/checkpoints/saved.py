@@ -10,29 +10,17 @@ _NAMED: Final = 5  # arrays of weights in a message
 
 @dataclass(frozen=True)
 class Saved:
-    """What became of a checkpoint.
-
-    Attributes:
-        step: updates before it.
-        path: its folder; empty where it was not written.
-        size: bytes of its arrays.
-        write_seconds: how long the thread took.
-        failure: why it was not written: fact, conflict and hint; else None.
-        is_fatal: whether training must not go on without it.
-        diverged: it was not written because the ranks' weights differ; `failure` says so, too.
-        digest: of the weights that a rank has copied for its part.
-        hashes: file → SHA-256 of a part that is not published yet.
-    """
+    """What became of a checkpoint."""
 
     step: int
-    path: str = ""
-    size: int = 0
-    write_seconds: float = 0.0
-    failure: tuple[str, str, str] | None = None
-    is_fatal: bool = False
-    diverged: bool = False
-    digest: int = 0
-    hashes: dict[str, str] = field(default_factory=dict)
+    path: str = ""  # its folder; empty where it was not written
+    size: int = 0  # bytes of its arrays
+    write_seconds: float = 0.0  # how long the thread took
+    failure: tuple[str, str, str] | None = None  # why it was not written: fact, conflict and hint; else None
+    is_fatal: bool = False  # whether training must not go on without it
+    diverged: bool = False  # it was not written because the ranks' weights differ; `failure` says so, too
+    digest: int = 0  # of the weights that a rank has copied for its part
+    hashes: dict[str, str] = field(default_factory=dict)  # file → SHA-256 of a part that is not published yet
 
 
 def failure_of(saved: Saved) -> HvdtrainError:

@@ -7,23 +7,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
     Checkpoint,
     DamagedCheckpointError,
     Position,
-    publish,
     read_checkpoint,
     remove_checkpoint,
     write_checkpoint,
-    write_part,
-    write_position,
 )
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically
-from hvdtrain.named_arrays import State
 
 _STAGED = ".parts.tmp"  # ends the name of a folder into which several ranks write
 CHECKPOINT_NAME = re.compile(r"step_(\d{8,})")
@@ -32,69 +27,40 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class CheckpointStore:
-    """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only, except for `save_part`.
+    """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only, except for `staging`."""
 
-    Args:
-        folder: made when the first checkpoint is saved.
-        keep: how many of the newest stay, besides the best.
-        copy: called with a checkpoint's folder once it is on disk, and the pointers too. Raises OSError.
-    """
-
-    folder: Path
-    keep: int
-    copy: Callable[[Path], None] | None = None
+    folder: Path  # made when the first checkpoint is saved
+    keep: int  # how many of the newest stay, besides the best
+    copy: Callable[[Path], None] | None = None  # of a folder that is on disk, with the pointers. Raises OSError
 
     def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
+        """Write a checkpoint; see `put`."""
+        return self.put(checkpoint.position, best, lambda folder: write_checkpoint(folder, checkpoint))
+
+    def put(self, position: Position, best: Best | None, write: Callable[[Path], None]) -> Path:
         """Write a checkpoint, then move the pointers, then remove what it makes superfluous.
 
         That is older ones beyond `keep` that are not the best, and those of later steps: they are from before a resume
         that went back further, and would otherwise be taken for the newest.
 
         Args:
-            best: where `best` is to point; default: to the best that the checkpoint's position knows. Both are kept.
-
-        Raises:
-            OSError: the older checkpoints are intact.
-        """
-        self._remove_leftovers()
-        path = self._path(checkpoint.position.step)
-        write_checkpoint(path, checkpoint)
-        self._make_latest(path)
-        self._settle(path, checkpoint.position, best)
-        return path
-
-    def save_part(self, step: int, state: State, index: int, count: int) -> dict[str, str]:
-        """Write part `index` of `count` of the checkpoint of `step`, for `publish`; returns file → SHA-256.
-
-        Raises:
-            OSError: it is not written, or not completely.
-        """
-        return write_part(self._staged(step), state, index, count)
-
-    def publish(self, position: Position, about: dict[str, Any], hashes: dict[str, str], best: Best | None) -> Path:
-        """As `save`, once all parts are written.
-
-        Args:
-            hashes: file → SHA-256, of all parts.
+            best: where `best` is to point; default: to the best that `position` knows. Both are kept.
+            write: makes or changes the folder that it receives. Raises OSError; older checkpoints are intact then.
         """
         self._remove_leftovers()
         path = self._path(position.step)
-        publish(self._staged(position.step), path, position, about, hashes)
+        write(path)
         self._make_latest(path)
-        self._settle(path, position, best)
+        known = position.history.best
+        self._point_to(best or known)
+        self._remove_superfluous(path, {entry for entry in (best, known) if entry is not None})
+        if self.copy is not None:
+            self.copy(path)
         return path
 
-    def discard(self, step: int) -> None:
-        """Remove the parts of a checkpoint that cannot be published."""
-        shutil.rmtree(self._staged(step), ignore_errors=True)
-
-    def move_to(self, position: Position, best: Best | None = None) -> Path:
-        """Give the checkpoint of `position.step` that position; its weights stay. As `save` otherwise."""
-        self._remove_leftovers()
-        path = self._path(position.step)
-        write_position(path, position)
-        self._settle(path, position, best)
-        return path
+    def staging(self, step: int) -> Path:
+        """The folder for parts of the checkpoint of `step`, which several ranks write."""
+        return self.folder / f".{self._path(step).name}{_STAGED}"
 
     def resume_from(self, position: Position, origin: Path | None = None) -> None:
         """Continue after `position`: `latest` points to its checkpoint, and `best` to its best one.
@@ -108,7 +74,7 @@ class CheckpointStore:
         """
         for abandoned in self.folder.glob(f".*{_STAGED}"):
             shutil.rmtree(abandoned)
-        best = position.standing.best
+        best = position.history.best
         if best is not None and origin is not None and not self._path(best.step).exists():
             with suppress(DamagedCheckpointError):  # the run continues, and `_point_to` warns of it
                 write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
@@ -117,18 +83,11 @@ class CheckpointStore:
         if self.folder.is_dir():
             self._point_to(best)
 
-    def _settle(self, path: Path, position: Position, best: Best | None) -> None:
-        known = position.standing.best
-        self._point_to(best or known)
-        self._remove_superfluous(path, {one for one in (best, known) if one is not None})
-        if self.copy is not None:
-            self.copy(path)
-
     def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
-        stays = {self._path(one.step) for one in best} | {self._named("best")}
+        stays = {self._path(entry.step) for entry in best} | {self._named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
-        older = [one for one in paths[: max(0, end - self.keep)] if one not in stays]
+        older = [path for path in paths[: max(0, end - self.keep)] if path not in stays]
         for superfluous in older + paths[end:]:
             _log.info("removing %s", superfluous)
             remove_checkpoint(superfluous)
@@ -156,9 +115,6 @@ class CheckpointStore:
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"
 
-    def _staged(self, step: int) -> Path:
-        return self.folder / f".{self._path(step).name}{_STAGED}"
-
     def _remove_leftovers(self) -> None:
         """What a run that was killed while it saved or removed has left behind. Parts may be of a later checkpoint."""
         for leftover in self.folder.glob(".*.tmp"):
@@ -173,10 +129,10 @@ class CheckpointStore:
         """All checkpoint folders, the oldest first."""
         if not self.folder.is_dir():
             return []
-        found = [
+        numbered = [
             (int(match[1]), path) for path in self.folder.iterdir() if (match := CHECKPOINT_NAME.fullmatch(path.name))
         ]
-        return [path for _, path in sorted(found)]
+        return [path for _, path in sorted(numbered)]
 
     def _newest_first(self) -> list[Path]:
         """Those up to `latest` first: later ones are of a branch that training has left."""

@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from hvdtrain.errors import UsageError, did_you_mean
+
+Number = TypeVar("Number", int, float)
 
 
 def run_subcommand(
@@ -58,14 +60,21 @@ def positive(name: str) -> Callable[[str], float]:
     return seconds
 
 
-def number_list(text: str, option: str, kind: Callable[[str], float], example: str) -> list[float]:
-    """Positive numbers separated by commas. Raises `UsageError` for anything else; `example` is one for its HINT."""
-    try:
-        numbers = [kind(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or not all(0 < value < math.inf for value in numbers):
-        raise UsageError(f"{option} is {text}.", "It is a list of positive numbers.", f"try {option} {example}.")
+def number_list(option: str, kind: Callable[[str], Number], example: str) -> Callable[[str], tuple[Number, ...]]:
+    """The `type` of an option for positive numbers, separated by commas: each once, in rising order.
+
+    It raises `UsageError` for anything else; `example` is one for its HINT.
+    """
+
+    def numbers(text: str) -> tuple[Number, ...]:
+        try:
+            values = {kind(part) for part in text.split(",")}
+        except ValueError:
+            values = set()
+        if not values or not all(0 < value < math.inf for value in values):
+            raise UsageError(f"{option} is {text}.", "It is a list of positive numbers.", f"try {option} {example}.")
+        return tuple(sorted(values))
+
     return numbers
 
 
@@ -126,6 +135,11 @@ class CommandParser(argparse.ArgumentParser):
         """As `parse`, and what it does not know is returned in its order, for another parser."""
         self._show_if_asked()
         return self.parse_known_args([_with_dashes(argument) for argument in argv])
+
+    def parse_with_train(self, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """As `parse_own`, where what is left is for `hvdtrain train`, which has --debug too."""
+        options, rest = self.parse_own(argv)
+        return options, [*rest, *(["--debug"] if options.debug else [])]
 
     def _show_if_asked(self) -> None:
         if _asks_for_parser.get():

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.run_styles import STATE_STYLES
 from hvdtrain.cli.signs import printable
-from hvdtrain.cli.tables import Column, console, print_fitting
+from hvdtrain.cli.tables import STATE_STYLES, Column, console, print_fitting
 from hvdtrain.history.comparison import Comparison, Outcome, as_json, compare
 from hvdtrain.history.differences import MISSING, Difference
 
@@ -83,7 +82,7 @@ def _print_outcomes(comparison: Comparison, letters: Sequence[str]) -> None:
 
 
 def _verdict(equal: bool | None, hashes: Sequence[str]) -> str:
-    short = [one[:_DIGITS] or "unknown" for one in hashes]
+    short = [hash_[:_DIGITS] or "unknown" for hash_ in hashes]
     if equal:
         return f"equal ({short[0]})"
     return f"{'unknown' if equal is None else 'different'} ({', '.join(short)})"

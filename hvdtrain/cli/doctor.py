@@ -84,7 +84,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--data", action="append", default=[], metavar="PATH", help="data that all hosts should see; may be repeated")
     add("--output-dir", metavar="DIR", help="folder to which runs will be written")
     add("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)")
-    add("--ssh-port", type=int, metavar="PORT")
+    add("--ssh-port", type=int, metavar="PORT", help="port of ssh (default: what its configuration says)")
     add("--no-measure", action="store_true", help="skip the allreduce")
     add("--seconds", type=positive("--seconds"), default=3.0, help="time to measure the allreduce (default: 3)")
     add("--sizes", type=size_list, metavar="4B,64KiB,...", help="sizes of the allreduce (default: 4 B to 64 MiB)")

@@ -10,7 +10,6 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,9 +18,8 @@ from typing import Any
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.tables import print_table
-from hvdtrain.doctor.software import FRAMEWORKS, last_line
+from hvdtrain.doctor.software import FRAMEWORKS, probe_framework
 from hvdtrain.errors import UsageError, did_you_mean
-from hvdtrain.launch.execute import run_program
 from hvdtrain.topology import Evidence, Topology, detect_topology, explain
 from hvdtrain.version import PACKAGES, versions
 
@@ -29,13 +27,6 @@ _DESCRIPTION = "`hvdtrain env`: show versions, what Horovod was built with, and 
 OPTIONS = ("--explain", "--json", "--all-ranks", "--debug", "--help")
 PROBE_SECONDS = 120.0
 """Deadline for the child that imports a framework: TensorFlow takes 4 s from a warm disk, much more from a cold one."""
-
-_PROBE = """
-import importlib, json, sys
-hvd = importlib.import_module("horovod." + sys.argv[1])
-names = ("mpi", "gloo", "nccl", "cuda", "rocm", "ddl", "ccl")
-print(json.dumps({name: bool(getattr(hvd, name + "_built")()) for name in names}))
-"""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -96,15 +87,12 @@ def horovod_frameworks() -> list[str]:
 def horovod_transports(framework: str, deadline: float = PROBE_SECONDS) -> dict[str, bool] | str:
     """Transport → whether Horovod was built with it, asked in a child process that imports the binding for `framework`.
 
-    A sentence if the child failed, or was ended after `deadline` seconds.
+    A sentence if that failed, or took more than `deadline` seconds.
     """
-    try:
-        done = run_program([sys.executable, "-c", _PROBE, framework], deadline)
-    except subprocess.TimeoutExpired:
-        return f"importing horovod.{framework} took more than {deadline:g} s"
-    if done.returncode != 0:
-        return f"importing horovod.{framework} failed: {last_line(done.stderr) or f'exit code {done.returncode}'}"
-    transports: dict[str, bool] = json.loads(last_line(done.stdout))
+    probe = probe_framework(framework, deadline)
+    if reason := probe.get("error") or probe["horovod_error"]:
+        return f"horovod.{framework} cannot be imported: {reason}"
+    transports: dict[str, bool] = probe["horovod"]
     return transports
 
 

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.end_signals import ENDING, exiting_at
-from hvdtrain.history.json_lines import size_of
+from hvdtrain.history.lines import size_of
 
 _DESCRIPTION = """\
 Write one HTML page, which needs no other file, no script and no network: curves, where the time went on each worker,
@@ -38,7 +38,7 @@ def _write(folders: Sequence[Path], out: Path | None) -> int:
     require_ours(file)
     size = sum(size_of(folder / "metrics.jsonl") for folder in folders)
     with tqdm(total=size, unit="B", unit_scale=True, desc="reading metrics", delay=2, leave=False, disable=None) as bar:
-        runs = read_runs(folders, told=bar.update)
+        runs = read_runs(folders, progress=bar.update)
     write_page(file, runs)
     for record in runs:
         for problem in record.problems:

@@ -1,4 +1,4 @@
-"""What a terminal is given of texts that others wrote, or that it cannot show."""
+"""Texts for a terminal: those that others wrote, and signs that it cannot show."""
 
 import codecs
 from collections.abc import Mapping

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hvdtrain.cli.signs import printable
+from hvdtrain.history.run_state import Word
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
+
+STATE_STYLES: Final[Mapping[Word, str]] = {
+    "running": "bold green",
+    "finished": "green",
+    "stopped": "yellow",
+    "failed": "bold red",
+    "lost": "red",
+    "unknown": "red",
+}
+"""How the states of runs look on a terminal that has colours; the word itself is always there."""
 
 _GAP = 2
 _PIPE_COLUMNS = 1000  # where nobody looks at a terminal, no column is left out
@@ -17,21 +28,14 @@ _PIPE_COLUMNS = 1000  # where nobody looks at a terminal, no column is left out
 
 @dataclass(frozen=True)
 class Column:
-    """A column of `print_fitting`.
-
-    Attributes:
-        cells: one a row.
-        style: of each cell; none: all are plain.
-        is_number: it is set to the right.
-        is_whole: no cell may go on in another line.
-        priority: among the columns that are left out on a narrow terminal, the lowest goes first; None: it stays.
-    """
+    """A column of `print_fitting`."""
 
     head: str
-    cells: Sequence[str]
-    style: Sequence[str] = ()
-    is_number: bool = False
-    is_whole: bool = False
+    cells: Sequence[str]  # one a row
+    style: Sequence[str] = ()  # of each cell; none: all are plain
+    is_number: bool = False  # it is set to the right
+    is_whole: bool = False  # no cell may go on in another line
+    # among the columns that are left out on a narrow terminal, the lowest goes first; None: it stays
     priority: int | None = None
 
     @property
@@ -44,8 +48,8 @@ class Column:
 
 def console() -> Console:
     """Of standard output. A pipe gets long lines, and no colours."""
-    found = _screen()
-    return found if found.is_terminal else _screen(_PIPE_COLUMNS)
+    screen = _screen()
+    return screen if screen.is_terminal else _screen(_PIPE_COLUMNS)
 
 
 def _screen(width: int | None = None) -> Console:
@@ -105,5 +109,5 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if numbers and number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a value such as n[1-3] is no markup
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a value such as n[1-3] is not markup
     _screen().print(table)

@@ -1,25 +1,35 @@
 """`hvdtrain train`: parse, open, restore, train, report. Read it from top to bottom."""
 
 import gc
+import logging
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from hvdtrain import activity
 from hvdtrain.adapters.chosen_framework import device_kind
+from hvdtrain.checkpoints.writer import await_all_writes
 from hvdtrain.cli.failure import who
+from hvdtrain.comm.horovod_connections import end_connections
+from hvdtrain.comm.open import leave_world
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.errors import PeerError
 from hvdtrain.failure_record import write_failure
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_task_class, open_job
+from hvdtrain.run.run_folder import close_logs
 from hvdtrain.run.training import TrainingEnd, train
-from hvdtrain.run.worlds import train_in_worlds
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
 from hvdtrain.units import seconds_of
-from hvdtrain.world_channel import WORLD_VARIABLE, claim_world_channel
+from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, claim_world_channel, continues_itself, is_change
+
+_log = logging.getLogger("hvdtrain.run")
 
 _NEXT = "Next: `hvdtrain --task MODULE:CLASS` trains your own task (README.md); `hvdtrain help` lists all commands."
 """Below the table of a run that was started without an option."""
@@ -41,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
         # GPUs and NCCL are of one world, and so are stages and their process sets.
         is_fixed = device_kind(task_class.framework) == "GPU" or config.parallel.is_pipeline
         if channel is not None and not is_fixed:
-            return train_in_worlds(channel, config, task_class, signals, asked, begin, train_once)
+            return train_in_worlds(channel, config, task_class, signals, asked, begin)
         if channel is not None:
             channel.tell_fixed()
         end = train_once(config, task_class, begin, asked)
@@ -63,7 +73,7 @@ def train_once(config: TrainConfig, task_class: type[Task], begin: float, asked:
     """
     topology = detect_topology(os.environ)
     if config.parallel.choose == "auto":
-        from hvdtrain.plan.choose import chosen, timed_parallel
+        from hvdtrain.plan.make import chosen, timed_parallel
 
         job = open_job(config, task_class, topology, timed_parallel(task_class.framework, topology.size), chosen)
     else:
@@ -73,6 +83,50 @@ def train_once(config: TrainConfig, task_class: type[Task], begin: float, asked:
             return train(setup, comm, begin, asked)
         dry_run(setup, comm)
     return TrainingEnd(code=0, folder=None, stopped_by="")
+
+
+def train_in_worlds(
+    channel: WorldChannel,
+    config: TrainConfig,
+    task_class: type[Task],
+    signals: StopSignals,
+    asked: StopRequest,
+    begin: float,
+) -> int:
+    """Train until a world ends otherwise than by a change of workers; returns its exit code.
+
+    What costs time at a start stays: the process, imports, the kernel's cache of data and checkpoint. All else, the
+    model too, is made again from the newest checkpoint, by the same code as after a restart.
+    """
+    channel.when_over = end_connections
+    while True:
+        lost: PeerError | None = None
+        now = config if os.environ[WORLD_VARIABLE] == "1" else _continuing(config)
+        try:
+            end = train_once(now, task_class, begin, lambda: asked() or channel.change())
+            if not (end.stopped_by and is_change(end.stopped_by)):
+                return end.code
+        except PeerError as error:
+            _log.info("this world has ended: %s %s", error.fact, error.conflict)
+            activity.now.reached = activity.now.step
+            lost = PeerError(error.fact, error.conflict, error.hint)  # without its traceback, which holds the model
+        close_logs()
+        leave_world(task_class.framework)
+        await_all_writes()  # the next world reads the newest checkpoint, and writes into the same folder
+        gc.collect()  # the model of that world
+        code = channel.next_world()
+        if code == 0 and lost is not None:
+            raise lost  # nobody goes on, and this worker has not ended well
+        if code is not None:
+            return code
+        begin = time.perf_counter()
+        signals.answers = detect_topology(os.environ).is_root
+
+
+def _continuing(config: TrainConfig) -> TrainConfig:
+    """What continues the run of an earlier world."""
+    latest = Path(config.output_dir or ".") / "checkpoints" / "latest"
+    return replace(config, resume="auto") if continues_itself(config.resume, latest.exists) else config
 
 
 def with_deadline(asked: StopRequest, config: TrainConfig, begin: float) -> StopRequest:

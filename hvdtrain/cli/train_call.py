@@ -38,14 +38,14 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
         HvdtrainError: training failed.
     """
     begin = time.perf_counter()
-    given = task if inspect.isclass(task) else None
+    task_class = task if inspect.isclass(task) else None
     named = {} if task is None else {"task": _name_of(task)}
     parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
     _require_alone(detect_topology(os.environ))
     try:
         with StopSignals("hvdtrain", answers=True) as signals:
             asked = with_deadline(signals.asked, parsed, begin)
-            end = train_once(parsed, load_task_class(parsed, given), begin, asked)
+            end = train_once(parsed, load_task_class(parsed, task_class), begin, asked)
     finally:
         close_logs()
     if end.folder is None:

@@ -1,5 +1,1 @@
-"""Collectives on numpy arrays and JSON, the same for one process and for many.
-
-Tensors of a training step do not pass here (the adapters reduce those on their device); this is for
-everything that the loop itself must agree on: metrics, decisions, checkpoint contents, hashes.
-"""
+"""Collectives on arrays and JSON: what the loop must agree on. Gradients are reduced by the adapters."""

@@ -16,9 +16,9 @@ Array = NDArray[Any]
 class Communicator(Protocol):
     """Collectives. Every rank calls each of them, in any order, with the same name, dtype and shape.
 
-    Names identify an operation across ranks: a rank that runs another one leads to a stall that names
-    both, instead of one rank's numbers being added to something else.
-    Arrays are of dtype uint8, int32, int64, float32 or float64. All raise `PeerError` when another rank has ended.
+    Names identify an operation across ranks: where a rank runs another one, a stall names both, and no rank's numbers
+    are added to something else. Arrays are of dtype uint8, int32, int64, float32 or float64. All methods raise
+    `PeerError` when another rank has ended.
     """
 
     topology: Topology
@@ -27,10 +27,8 @@ class Communicator(Protocol):
         """The elementwise reduction over ranks; same shape and dtype."""
 
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
-        """As `allreduce`, without waiting: what it returns waits for the reduction and returns it. Call that once.
-
-        Only one of each name may be pending.
-        """
+        """As `allreduce`, without waiting: what it returns waits for the result; call that once. Only one of a name may
+        be pending."""
 
     def allgather(self, array: Array, name: str) -> Array:
         """All ranks' arrays joined along axis 0 in the order of ranks; axis 0 may differ in length."""

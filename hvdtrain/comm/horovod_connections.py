@@ -33,17 +33,16 @@ def end_connections() -> None:
 
 def open_connections() -> list[int]:
     """Files of Horovod's connections; of all sockets over MPI, which opens a connection when it needs it."""
-    found = _sockets()
-    own = [file for file, name in found.items() if name in _remembered]
-    return own or list(found)
+    sockets = _sockets()
+    return [file for file, name in sockets.items() if name in _remembered] or list(sockets)
 
 
 def _sockets() -> dict[int, str]:
     """Files of this process that are sockets, with a name that no other socket has: "socket:[INODE]"."""
-    found = {}
+    sockets = {}
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
             name = os.readlink(entry)
             if name.startswith("socket:"):
-                found[int(entry.name)] = name
-    return found
+                sockets[int(entry.name)] = name
+    return sockets

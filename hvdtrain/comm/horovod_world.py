@@ -1,19 +1,11 @@
-"""Horovod's world: its settings, the check that it agrees with the launcher, and its process sets.
-
-Process sets are formed right after Horovod's start, because under Gloo the ranks of a set meet through the same store
-as all ranks did, which may be gone later, and because that is collective: work that one rank may refuse must not
-contain it. Gradient syncs that sum within a set find it again.
-"""
+"""Horovod's world: its settings, and the check that it agrees with the launcher."""
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import gather_json
-from hvdtrain.config.value_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -79,7 +71,7 @@ def _prefer_ring_between_hosts(environ: MutableMapping[str, str]) -> None:
     """Let Open MPI add large messages by a ring where they cross hosts, unless the user has set its `tuned` module.
 
     By default it has other ways: for 4 hosts and 4 MiB one that takes up to twice as long as a ring on slow links (see
-    docs/cost-model.md). All ranks must decide alike: on each, the job is larger than its host's part of it.
+    docs/experiments.md). All ranks must decide alike: on each, the job is larger than its host's part of it.
     """
     size, local_size = (environ.get(f"OMPI_COMM_WORLD_{name}", "") for name in ("SIZE", "LOCAL_SIZE"))
     if size != local_size and not any(name.startswith("OMPI_MCA_coll_tuned_") for name in environ):
@@ -121,61 +113,3 @@ def allow_timeline(environ: MutableMapping[str, str]) -> None:
             "Horovod records one timeline at a time.",
             "leave out one of them; --trace contains Horovod's timeline of its updates.",
         )
-
-
-def allow_process_sets(environ: MutableMapping[str, str]) -> None:
-    """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
-    environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
-
-
-def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
-    """Form the sets that `text` (see `hvdtrain.config.value_syntax`) means. Collective.
-
-    Args:
-        comm: all ranks.
-        hvd: Horovod's module, initialized after `allow_process_sets`.
-        text: as --process-sets.
-
-    Raises:
-        UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones.
-    """
-    told = gather_json(comm, [text, node_name(), comm.topology.local_size], "hvdtrain.process_sets")
-    other = next((rank for rank, (theirs, _, _) in enumerate(told) if theirs != told[0][0]), None)
-    if other is not None:
-        raise UsageError(
-            f"Rank {other} has --process-sets {told[other][0]}, and rank 0 {told[0][0]}.",
-            "They would wait for each other in different sets.",
-            "start all workers with the same options.",
-        ).on_all_ranks()
-    try:
-        sets = resolve(text, [node for _, node, _ in told])
-        if text == NODE:
-            _require_whole_nodes(sets, [(node, local_size) for _, node, local_size in told])
-    except UsageError as error:
-        raise error.on_all_ranks() from None
-    for ranks in sets:
-        if len(ranks) < comm.topology.size:  # Horovod has the set of all ranks anyway
-            hvd.add_process_set(list(ranks))
-
-
-def _require_whole_nodes(sets: Sequence[Sequence[int]], places: Sequence[tuple[str, int]]) -> None:
-    for ranks in sets:
-        node, local_size = places[ranks[0]]
-        if any(places[rank][1] != len(ranks) for rank in ranks):
-            raise UsageError(
-                f"{len(ranks)} workers say that they run on {node}, and one of them that {local_size} do.",
-                "With --process-sets node each node's workers exchange gradients, and nodes are told apart by name.",
-                "write the ranks of each set instead, as 0-3,4-7.",
-            )
-
-
-def own_process_set() -> Any:
-    """Horovod's set that this rank is in, as `form_process_sets` left it; that of all ranks where it formed none."""
-    from horovod.common import process_sets
-
-    known: dict[int, list[int]] = process_sets._basics._get_process_set_ids_and_ranks()
-    rank = process_sets._basics.rank()
-    own = [number for number, ranks in known.items() if number != 0 and rank in ranks]
-    found = process_sets.ProcessSet(known[own[0] if own else 0])
-    found.process_set_id = own[0] if own else 0
-    return found

@@ -21,16 +21,15 @@ START_SECONDS: Final = 7200.0
 """Limit on what a rank does alone at the start. Longer than a catalog is waited for, whose message says more."""
 
 SAVE_SECONDS: Final = 1800.0
-"""Limit on writing a checkpoint, or the account of records before it."""
+"""Limit on writing a checkpoint, or the ledger of records before it."""
 
 _BEAT_SECONDS: Final = 0.5  # the shortest --stall-timeout is 2 s
 
 
 def gather_bytes(comm: Communicator, value: bytes, name: str) -> list[bytes]:
     """Every rank's bytes, of any length each, in the order of ranks."""
-    own = np.frombuffer(value, np.uint8)
-    lengths = comm.allgather(np.array([own.size], np.int64), f"{name}.lengths").tolist()
-    joined = comm.allgather(own, f"{name}.data").tobytes()
+    lengths = comm.allgather(np.array([len(value)], np.int64), f"{name}.lengths").tolist()
+    joined = comm.allgather(np.frombuffer(value, np.uint8), f"{name}.data").tobytes()
     ends = np.cumsum(lengths).tolist()
     return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
@@ -50,14 +49,13 @@ def broadcast_json(comm: Communicator, value: Any, name: str, root: int = 0) -> 
 
 
 def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, limit: float) -> T:
-    """Do `work`, which may take longer here than on other ranks. Collective; returns once every rank has done its own.
+    """Do `work`, which may take longer here than on other ranks, and return once every rank is done. Collective.
 
     Ranks that are done wait in short collectives, one after the other, in which those that still work take part by a
     thread. So --stall-timeout holds for ranks that are frozen or gone, and `work` has a limit of its own.
 
     Args:
-        work: this rank's. It runs no collectives.
-        name: of the collectives.
+        work: runs no collectives.
         limit: seconds after which a rank that still works ends, and with it the job.
 
     Raises:
@@ -65,17 +63,17 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
     """
     if not comm.topology.is_distributed:
         return work()
-    with _beats_are_no_progress():
+    with _not_taken_for_progress():
         stopping = threading.Event()
-        beats = in_background(lambda: _beat(comm, f"{name}.done", limit, stopping))
+        heartbeats = in_background(lambda: _tell_others(comm, f"{name}.done", limit, stopping))
         try:
             result = work()
         finally:
             stopping.set()
-        beats.result()
+        heartbeats.result()
     activity.now.begin_wait(lambda: True, name)
     try:
-        with _beats_are_no_progress():
+        with _not_taken_for_progress():
             while _somebody_works(comm, f"{name}.done", False):
                 pass
     finally:
@@ -84,8 +82,8 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
 
 
 @contextmanager
-def _beats_are_no_progress() -> Iterator[None]:
-    """Else nobody would notice a rank that hangs in its work, as the short collectives end, one after the other."""
+def _not_taken_for_progress() -> Iterator[None]:
+    """Tell the watchdog that the short collectives are not progress: they end even while a rank hangs in its work."""
     activity.now.beats = True
     try:
         yield
@@ -97,7 +95,7 @@ def _somebody_works(comm: Communicator, name: str, self_too: bool) -> bool:
     return bool(comm.allreduce(np.array([self_too], np.int32), name, "max")[0])
 
 
-def _beat(comm: Communicator, name: str, limit: float, stopping: threading.Event) -> None:
+def _tell_others(comm: Communicator, name: str, limit: float, stopping: threading.Event) -> None:
     """Tell the other ranks at intervals that this one still works."""
     end = time.monotonic() + limit
     while not stopping.wait(_BEAT_SECONDS):
@@ -133,7 +131,7 @@ def agree(comm: Communicator, work: Callable[[], T], name: str, refusals: tuple[
 
     Without this a rank that finds, say, its data missing would leave the others waiting in their next collective.
     `refusals` are further exception types that carry `fact`, `conflict` and `hint`. Anything else is a defect and
-    ends this rank at once, with its traceback. The work may take longer on some ranks than collectives may.
+    ends this rank at once. The work may take longer on some ranks than collectives may.
     """
     kinds: tuple[type[Exception], ...] = (HvdtrainError, *refusals)
     result, refusal = do_while_others_wait(comm, lambda: _attempt(work, kinds), name, START_SECONDS)

@@ -4,13 +4,13 @@ import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hvdtrain.comm import horovod_world
 from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.comm.horovod_connections import remembering_connections
 from hvdtrain.comm.peer_failure import bounded_start, limit_waits
-from hvdtrain.comm.stage_groups import form_stage_sets
+from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, form_stage_sets
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import resolve
 from hvdtrain.errors import UsageError
@@ -35,10 +35,9 @@ def open_communicator(
         topology: what the launcher's variables say; one rank needs no Horovod at all.
         stall_timeout: seconds after which a collective that some ranks never joined ends the job; a frozen rank takes
             longer, see `StallDeadline`.
-        process_sets: sets of ranks to form, as --process-sets; `own_process_set` finds them.
-        parallel: for whose stages sets are formed too; `process_set_of` finds them.
-        meanwhile: called before other ranks are waited for, when Horovod has been imported: it may start a thread that
-            imports what Horovod's modules import. Not called for one rank.
+        process_sets: as --process-sets; `own_process_set` finds them.
+        parallel: for whose stages sets are formed, too; `process_set_of` finds them.
+        meanwhile: called when Horovod has been imported, before other ranks are waited for; not for one rank.
 
     Raises:
         UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher; or
@@ -51,36 +50,30 @@ def open_communicator(
         return SerialCommunicator(topology)
     require_horovod(framework)
     horovod_world.set_defaults(os.environ, stall_timeout)
-    sets = Sets(process_sets, parallel)
     if process_sets is not None or parallel.is_pipeline:
-        horovod_world.allow_process_sets(os.environ)
+        allow_process_sets(os.environ)
     binding = load_binding(framework)
     meanwhile()
     if not horovod_world.starts_processes_only(topology, os.environ):
-        return _connected(binding, topology, stall_timeout, sets)
+        return _connected(binding, topology, stall_timeout, process_sets, parallel)
     from hvdtrain.comm.rendezvous.connect import connected_ranks
 
     with connected_ranks(topology, os.environ):
-        comm = _connected(binding, topology, stall_timeout, sets)
+        comm = _connected(binding, topology, stall_timeout, process_sets, parallel)
         comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm
 
 
-class Sets(NamedTuple):
-    """Which process sets are formed at the start; see `open_communicator`."""
-
-    named: str | None
-    parallel: ParallelOptions
-
-
-def _connected(binding: Binding, topology: Topology, stall_timeout: float, sets: Sets) -> Communicator:
+def _connected(
+    binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None, parallel: ParallelOptions
+) -> Communicator:
     with bounded_start(topology, os.environ), remembering_connections():
         binding.hvd.init()
     comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
     limit_waits(topology.rank, stall_timeout)
-    if sets.named is not None:
-        horovod_world.form_process_sets(comm, binding.hvd, sets.named)
-    form_stage_sets(comm, binding.hvd, sets.parallel)
+    if process_sets is not None:
+        form_process_sets(comm, binding.hvd, process_sets)
+    form_stage_sets(comm, binding.hvd, parallel)
     return comm
 
 

@@ -24,10 +24,16 @@ from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 # TensorFlow wraps Horovod's status into errors of its own classes, which cannot be imported here without
 # importing TensorFlow; torch raises HorovodInternalError. Both contain Horovod's texts.
 _SIGNS = (
-    *("Horovod has been shut down", "HorovodAllreduce", "HorovodAllgather", "HorovodAlltoall", "HorovodBroadcast"),
-    *("HorovodReducescatter", "HorovodGrouped", "Connection closed by peer", "Connection reset by peer"),
+    "Horovod has been shut down",
+    "HorovodAllreduce",
+    "HorovodAllgather",
+    "HorovodAlltoall",
+    "HorovodBroadcast",
+    "HorovodReducescatter",
+    "HorovodGrouped",
+    "Connection closed by peer",
+    "Connection reset by peer",
 )
-
 
 TIMEOUT_VARIABLE = "HVDTRAIN_START_TIMEOUT"
 
@@ -43,7 +49,6 @@ _AT_LEAST_MORE = 30.0
 CurrentWait = Callable[[], object | None]
 """Which wait a block is in that also computes: something that stays equal during one wait; None while it computes."""
 
-
 _deadline: list["StallDeadline"] = []  # of this process, which has one Horovod
 
 
@@ -55,13 +60,11 @@ def limit_waits(rank: int, stall_timeout: float) -> None:
         _deadline.append(StallDeadline(rank, stall_timeout))
 
 
-def peer_failures() -> AbstractContextManager[None]:
-    """Run a block with collectives; raise `PeerError` if one failed because of another rank."""
-    return _peer_failures
+class peer_failures(AbstractContextManager[None]):  # noqa: N801  read as a function
+    """Run a block with collectives; raise `PeerError` if one failed because of another rank.
 
-
-class _PeerFailures(AbstractContextManager[None]):
-    """A class, which is entered sooner than a generator: every step does."""
+    A class is entered sooner than a generator, and every step enters this one.
+    """
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and is_peer_failure(error):
@@ -72,14 +75,11 @@ class _PeerFailures(AbstractContextManager[None]):
             ) from error
 
 
-_peer_failures = _PeerFailures()
-
-
-class waits_for_peers(_PeerFailures):  # noqa: N801  read as a function
+class waits_for_peers(peer_failures):  # noqa: N801  read as a function
     """Run collectives, as in `peer_failures`, and for a limited time.
 
     Args:
-        current: which wait the block is in, if it also computes: there is no limit for this rank's own work.
+        current: which wait the block is in, if it also computes: this rank's own work has no limit.
         name: of the collective, for people.
     """
 
@@ -124,7 +124,7 @@ def start_timeout(environ: Mapping[str, str]) -> float:
     """Seconds that ranks wait for each other at the start.
 
     Raises:
-        UsageError: HVDTRAIN_START_TIMEOUT is no such number.
+        UsageError: HVDTRAIN_START_TIMEOUT is not such a number.
     """
     text = environ.get(TIMEOUT_VARIABLE, "")
     if not text:
@@ -176,13 +176,10 @@ def _not_connected(topology: Topology, seconds: float) -> None:
 
 
 class StallDeadline:
-    """Ends this process if one wait in collectives exceeds the limit: the last limit, if Horovod's own does not work.
+    """Ends this process if one wait in collectives exceeds three times --stall-timeout: if Horovod's own check fails.
 
     Horovod looks for stalled collectives in the thread that also talks to the other ranks. If one of them is frozen as
     a whole (SIGSTOP, a hung machine), that thread waits for its answer, and checks no more.
-
-    Args:
-        stall_timeout: seconds, as --stall-timeout; the limit is three times that, and at least 30 s more.
     """
 
     def __init__(self, rank: int, stall_timeout: float) -> None:
@@ -196,7 +193,6 @@ class StallDeadline:
         self._waits[wait] = current
 
     def end(self, wait: object) -> None:
-        """It does not any more; `wait` is what `begin` was given."""
         del self._waits[wait]
 
     def _watch(self) -> None:
@@ -204,8 +200,8 @@ class StallDeadline:
         while True:
             time.sleep(min(1.0, self._limit / 10))
             now = time.monotonic()
-            found = {(wait, current()) for wait, current in list(self._waits.items())}
-            since = {wait: since.get(wait, now) for wait in found if wait[1] is not None}
+            waits = {(wait, current()) for wait, current in list(self._waits.items())}
+            since = {wait: since.get(wait, now) for wait in waits if wait[1] is not None}
             if since and now - min(since.values()) > self._limit:
                 self._end()
 

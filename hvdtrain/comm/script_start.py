@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from types import FrameType
 
 from hvdtrain.comm.rendezvous.connect import connected_ranks
 from hvdtrain.errors import HvdtrainError
@@ -32,10 +31,10 @@ def run_script(command: Sequence[str], environ: Mapping[str, str]) -> int:
         UsageError: the variables do not tell where to meet.
         HvdtrainError: the ranks did not find each other in time.
     """
-    own = {**environ, _PORT: _next_port(environ.get(_PORT, ""))}
-    topology = detect_topology(own)
-    with connected_ranks(topology, own):
-        variables = {name: value for name, value in own.items() if name != _PORT}
+    ours = {**environ, _PORT: _next_port(environ.get(_PORT, ""))}
+    topology = detect_topology(ours)
+    with connected_ranks(topology, ours):
+        variables = {name: value for name, value in ours.items() if name != _PORT}
         if _PORT in environ:
             variables[_PORT] = environ[_PORT]
         if not topology.is_root:
@@ -50,12 +49,8 @@ def _next_port(port: str) -> str:
 
 def _beside_the_store(command: Sequence[str], variables: Mapping[str, str]) -> int:
     child = subprocess.Popen(list(command), env=dict(variables))
-
-    def pass_on(number: int, _frame: FrameType | None) -> None:
-        child.send_signal(number)
-
     for number in _PASSED_ON:
-        signal.signal(number, pass_on)
+        signal.signal(number, lambda number, _frame: child.send_signal(number))
     return child.wait()
 
 

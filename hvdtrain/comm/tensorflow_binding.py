@@ -63,10 +63,8 @@ def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
 
 
 class TensorFlowAllreduce:
-    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in a graph, as gradients are reduced.
-
-    Tensors are on this worker's GPU if it has one, otherwise on the CPU.
-    """
+    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in a graph, as gradients are reduced, on this worker's GPU
+    if it has one."""
 
     def __init__(self) -> None:
         on_gpu = bool(tf.config.list_logical_devices("GPU"))

@@ -1,78 +1,47 @@
 """Horovod's timeline, which rank 0 records: when which tensor was negotiated, and when it was reduced.
 
-It can begin after Horovod's start only where `comm.horovod.allow_timeline` was called before that.
+It can begin after Horovod's start only where `horovod_world.allow_timeline` was called before that.
 """
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hvdtrain.comm.communicator import Communicator
 
 
 class TimelineEvent(NamedTuple):
-    """What Horovod did for a tensor.
-
-    Attributes:
-        tensor: its name.
-        name: what: "NEGOTIATE_ALLREDUCE", "ALLREDUCE", …; or the rank that was ready, in an event without a duration.
-        begin: nanoseconds of Unix time, of rank 0's clock.
-        duration: nanoseconds.
-    """
+    """What Horovod did for a tensor."""
 
     tensor: str
-    name: str
-    begin: int
-    duration: int
+    name: str  # "NEGOTIATE_ALLREDUCE", "ALLREDUCE", …; or the rank that was ready, in an event without a duration
+    begin: int  # nanoseconds of Unix time, of rank 0's clock
+    duration: int  # nanoseconds
 
 
-class Timeline(Protocol):
-    """Records into a file, on rank 0. To be used on all ranks."""
+class Timeline:
+    """Records into a file, on rank 0. To be used on all ranks; one process alone records nothing."""
+
+    def __init__(self, comm: Communicator) -> None:
+        self._basics: Any = None
+        if comm.topology.is_distributed:
+            from horovod.common import process_sets
+
+            self._basics = process_sets._basics
 
     def start(self, file: Path) -> None:
-        """Begin."""
+        if self._basics is not None:
+            self._basics.start_timeline(str(file))
 
     def stop(self) -> None:
         """End: the file is complete."""
-
-
-class HorovodTimeline:
-    """Implements `Timeline`."""
-
-    def start(self, file: Path) -> None:
-        _basics().start_timeline(str(file))
-
-    def stop(self) -> None:
-        _basics().stop_timeline()
-
-
-class NoTimeline:
-    """Implements `Timeline` for one process, which has no Horovod."""
-
-    def start(self, file: Path) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-
-def timeline_of(comm: Communicator) -> Timeline:
-    """Of the ranks of `comm`."""
-    return HorovodTimeline() if comm.topology.is_distributed else NoTimeline()
-
-
-def _basics() -> Any:
-    from horovod.common import process_sets
-
-    return process_sets._basics
+        if self._basics is not None:
+            self._basics.stop_timeline()
 
 
 def read_timeline(text: str) -> list[TimelineEvent]:
-    """The events of a file; what was under way at its begin or end is left out.
-
-    Raises:
-        ValueError: it is no timeline of Horovod's.
-    """
+    """The events of a file; what was under way at its beginning or end is left out. ValueError: it is not Horovod's
+    timeline."""
     lines = json.loads(text) if text.strip() else []
     tensors: dict[int, str] = {}
     started, events = 0, []
@@ -88,11 +57,9 @@ def read_timeline(text: str) -> list[TimelineEvent]:
                 pending.setdefault(pid, []).append((line["name"], line["ts"]))
             case "E" if pending.get(pid):
                 name, begin = pending[pid].pop()
-                events.append(_event(tensors[pid], name, started + begin, line["ts"] - begin))
+                times = 1000 * (started + begin), 1000 * (line["ts"] - begin)
+                events.append(TimelineEvent(tensors[pid], name, *times))
             case "X":
-                events.append(_event(tensors[pid], f"rank {line['name']} is ready", started + line["ts"], 0))
+                ready = f"rank {line['name']} is ready"
+                events.append(TimelineEvent(tensors[pid], ready, 1000 * (started + line["ts"]), 0))
     return events
-
-
-def _event(tensor: str, name: str, begin: int, duration: int) -> TimelineEvent:
-    return TimelineEvent(tensor, name, 1000 * begin, 1000 * duration)

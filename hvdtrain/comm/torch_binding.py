@@ -7,7 +7,7 @@ import horovod.torch
 import torch
 
 from hvdtrain.comm.communicator import Array, Reduction, transport
-from hvdtrain.comm.stage_groups import form_sets, process_set_of
+from hvdtrain.comm.process_sets import form_sets, process_set_of
 
 
 class TorchBinding:
@@ -36,9 +36,8 @@ def _array(tensor: torch.Tensor) -> Array:
 
 
 class TorchAllreduce:
-    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in place, as gradients are reduced.
-
-    Tensors are on this worker's GPU if it has one, otherwise on the CPU.
+    """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in place, as gradients are reduced, on this worker's GPU
+    if it has one.
 
     Args:
         ranks: those whose tensors are added, this one among them; a set that was formed. None: all ranks.

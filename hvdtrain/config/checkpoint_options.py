@@ -21,28 +21,28 @@ class CheckpointOptions(Options):
         "updates between checkpoints inside an epoch; 0 saves only at the end of each epoch."
     )
     checkpoint_every: str | None = option(None, Group.CHECKPOINTS, metavar="{TIME,auto}").help("""time between
-        checkpoints inside an epoch, e.g. 10min, 600 or 0:10:00; auto chooses it from what a checkpoint costs and mtbf
-        (default: no limit).""")
+        checkpoints inside an epoch, e.g. 10min, 600 or 0:10:00; auto chooses it from the time that a checkpoint costs
+        and from --mtbf (default: no limit).""")
     mtbf: str | None = option(None, Group.CHECKPOINTS, metavar="TIME").help(
-        "mean time between failures of the job, e.g. 12h; for --checkpoint-every auto (default: 24h)."
+        "mean time between two failures of the job, e.g. 12h; for --checkpoint-every auto (default: 24h)."
     )
     checkpoint_mode: Literal["async", "sync"] = option("async", Group.CHECKPOINTS).help(
         "async: training goes on while a checkpoint is written; sync: it waits."
     )
     checkpoint_overlap: Literal["wait", "skip"] = option("wait", Group.CHECKPOINTS).help("""what to do if a checkpoint
-        of --checkpoint-interval is due while an earlier one is being written: wait, or skip it. Two copies of the state
-        are in memory at most.""")
+        of --checkpoint-interval is due while an earlier one is being written: wait, or skip it. At most two copies of
+        the state are in memory.""")
     checkpoint_url: str | None = option(None, Group.CHECKPOINTS, metavar="URL").help("""also copy each checkpoint, with
-        metrics and the account of used records, to this URL, e.g. s3://bucket/run; a run that starts with an empty
+        metrics and the ledger of used records, to this URL, e.g. s3://bucket/run; a run that starts with an empty
         output_dir continues from there.""")
-    checkpoint_writers: int = option(1, Group.CHECKPOINTS, must=AT_LEAST_ONE).help("""how many workers write a
-        checkpoint, each a part of it, spread over the hosts, which must share the run folder.""")
+    checkpoint_writers: int = option(1, Group.CHECKPOINTS, must=AT_LEAST_ONE).help("""number of workers that write a
+        checkpoint, each a part of it; they are spread over the hosts, which must share the run folder.""")
     checkpoint_failure: Literal["fail", "warn"] = option("fail", Group.CHECKPOINTS).help(
         "what to do if a checkpoint cannot be written: fail, or warn and go on without it."
     )
     check_weights_every: int | None = option(None, Group.CHECKPOINTS, must=AT_LEAST_ONE, example="100").help(
-        """updates between two comparisons of all workers' weights, which are compared at each checkpoint and at the end
-        in any case (default: no others)."""
+        """updates between two comparisons of all workers' weights, which are compared at each checkpoint and at
+        the end in any case (default: no others)."""
     )
 
     def __post_init__(self) -> None:

@@ -5,12 +5,13 @@ name of an option, which means that it does not have its default; or name=value,
 name!=value. Of several conditions, each one counts by itself. The first row that applies is the refusal.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hvdtrain.algorithms.update_rules import OPTIMIZERS
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, Optimizer, optimizer_named
 from hvdtrain.errors import UsageError
 
 _TABLE: Final = """
@@ -89,9 +90,6 @@ process_sets needs sync_every
     HINT: say after how many updates the weights of all are averaged, e.g. --sync-every 8.
 shard excludes compression reduce_op=adasum sync_every gradient_sync sparse_gradients
     Each worker gets its part of the summed gradients by a reducescatter, which the other option replaces.
-shard excludes optimizer=lars|lamb
-    Each worker updates parts of weights, and this optimizer needs the norm of a whole one.
-    HINT: use adamw or sgd, or leave --shard out.
 parallel.choose excludes parallel.devices
     It chooses what each of several workers trains, on a device of its own.
     HINT: leave one of them out, or give --parallel.stages instead of auto.
@@ -112,27 +110,19 @@ parallel.stages excludes sync_every sparse_gradients gradient_sync reduce_op=ada
     A stage has a part of the layers and of each update only, and that option needs a whole model.
 """
 
-SETTINGS_OF_OPTIMIZERS: Final = {
-    option: [name for name, other in OPTIMIZERS.items() if option in other.usual]
-    for optimizer in OPTIMIZERS.values()
-    for option in optimizer.usual
-} | {"decay_norm_and_bias": list(OPTIMIZERS)}
-"""Option → the optimizers that have it."""
+SETTINGS_OF_OPTIMIZERS: Final = frozenset(
+    ["decay_norm_and_bias", *(option for optimizer in OPTIMIZERS.values() for option in optimizer.usual)]
+)
+"""Options that only change what --optimizer names."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that is true of an option's value: see the module.
+    """Something that is true of an option's value: see the module."""
 
-    Attributes:
-        name: the option.
-        sign: "=" or "!=", or "" where any value but the default counts.
-        values: as they are written.
-    """
-
-    name: str
-    sign: str = ""
-    values: tuple[str, ...] = ()
+    name: str  # the option
+    sign: str = ""  # "=" or "!=", or "" where any value but the default counts
+    values: tuple[str, ...] = ()  # as they are written
 
     def holds(self, values: Mapping[str, Any], usual: Mapping[str, Any]) -> bool:
         """Whether the options have such a value; `usual` are the defaults. False for options that are not there."""
@@ -148,19 +138,13 @@ class Condition:
 
 @dataclass(frozen=True)
 class Row:
-    """One option, and another one that it excludes or needs.
-
-    Attributes:
-        excludes: whether it excludes the other one.
-        why: one sentence; of a need, for where the other option is not given.
-        hint: what to do.
-    """
+    """One option, and another one that it excludes or needs."""
 
     option: Condition
     other: Condition
-    excludes: bool
-    why: str
-    hint: str
+    excludes: bool  # whether it excludes the other one
+    why: str  # one sentence; of a need, for where the other option is not given
+    hint: str  # what to do
 
     def refusal(self, values: Mapping[str, Any], usual: Mapping[str, Any]) -> UsageError | None:
         """Raised for these options; None where the row does not apply."""
@@ -184,7 +168,7 @@ def refuse_conflicts(values: Mapping[str, Any], usual: Mapping[str, Any]) -> Non
         values: the options by name; rows on others are passed over.
         usual: their defaults.
     """
-    for row in ROWS:
+    for row in _rows_with(values.get("optimizer")):
         if (error := row.refusal(values, usual)) is not None:
             raise error
 
@@ -224,11 +208,30 @@ def _rows(table: str) -> Iterator[Row]:
                 yield Row(option, other, kind == "excludes", why, hints[0] if hints else usual)
 
 
-def _rows_of_optimizers() -> str:
-    why = "The task builds its own optimizer, with its own settings."
-    needs = {option: "|".join(names) for option, names in SETTINGS_OF_OPTIMIZERS.items()}
-    return "\n".join(f"{option} needs optimizer={names}\n    {why}" for option, names in needs.items())
+def _rows_of(optimizers: Mapping[str, Optimizer]) -> Iterator[Row]:
+    settings = [*dict.fromkeys(option for optimizer in optimizers.values() for option in optimizer.usual)]
+    names = {option: "|".join(name for name, one in optimizers.items() if option in one.usual) for option in settings}
+    whole = "|".join(name for name, optimizer in optimizers.items() if optimizer.uses_norms)
+    table = [
+        f"shard excludes optimizer={whole}",
+        "    Each worker updates parts of weights, and this optimizer needs the norm of a whole one.",
+        "    HINT: use adamw or sgd, or leave --shard out.",
+    ]
+    for option, having in {**names, "decay_norm_and_bias": "|".join(optimizers)}.items():
+        table.append(f"{option} needs optimizer={having}")
+        table.append("    The task builds its own optimizer, with its own settings.")
+    yield from _rows("\n".join(table))
 
 
-ROWS: Final = [*_rows(_TABLE), *_rows(_rows_of_optimizers())]
+_TABLE_ROWS: Final = list(_rows(_TABLE))
+
+ROWS: Final = [*_TABLE_ROWS, *_rows_of(OPTIMIZERS)]
 """All rows, in the order in which they are looked at."""
+
+
+@functools.cache
+def _rows_with(optimizer: str | None) -> list[Row]:
+    """All rows where --optimizer may name one that a package adds; raises `UsageError` where none is called so."""
+    if optimizer is None or optimizer in OPTIMIZERS:
+        return ROWS
+    return [*_TABLE_ROWS, *_rows_of({**OPTIMIZERS, optimizer: optimizer_named(optimizer)})]

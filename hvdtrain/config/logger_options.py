@@ -14,15 +14,14 @@ LOGGERS: Final = ("tensorboard", "wandb", "mlflow")
 class LoggerOptions(Options):
     """Where metrics go."""
 
-    loggers: str = option("auto", Group.METRICS, metavar="{auto,none,NAME,...}").help("""give the metrics to these
-        programs too: tensorboard, wandb, mlflow, several with commas, or none; auto means tensorboard if it is
+    loggers: str = option("auto", Group.METRICS, metavar="{auto,none,NAME,...}").help("""also send the metrics to
+        these programs: tensorboard, wandb, mlflow, several with commas, or none; auto means tensorboard if it is
         installed.""")
     logger_histograms: int = option(0, Group.METRICS, must=NOT_NEGATIVE, example="1").help(
         "epochs between two histograms of the weights in TensorBoard; 0 writes none."
     )
-    logger_pictures: int = option(0, Group.METRICS, must=NOT_NEGATIVE, example="8").help(
-        "records whose pictures TensorBoard shows at the begin of each epoch, as the model gets them; 0 writes none."
-    )
+    logger_pictures: int = option(0, Group.METRICS, must=NOT_NEGATIVE, example="8").help("""number of pictures that
+        TensorBoard shows at the beginning of each epoch, as the model receives them; 0 writes none.""")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,7 +9,7 @@ another one, that is a row in `hvdtrain.config.conflicts`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
@@ -51,30 +51,20 @@ SHARE: Final = Range("a share from 0 to below 1", lambda value: 0 <= value < 1)
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the field of an option says besides its name and type.
+    """What the field of an option says besides its name and type."""
 
-    Attributes:
-        default: the value where the option is not given; a class or function makes it.
-        group: the heading of the help under which it stands.
-        metavar: what the option takes, in the help; "": as its type says.
-        must: the range of a number.
-        example: a number in that range; "": the default is one.
-        about: the help.
-    """
-
-    default: Any
-    group: Group
-    metavar: str = ""
-    must: Range | None = None
-    example: str = ""
-    about: str = ""
+    default: Any  # the value where the option is not given; a class or function makes it
+    group: Group  # the heading of the help under which it stands
+    metavar: str = ""  # what the option takes, in the help; "": as its type says
+    must: Range | None = None  # the range of a number
+    example: str = ""  # a number in that range; "": the default is one
+    about: str = ""  # the help
 
     def help(self, text: str) -> Any:
         """The dataclass field with this declaration and a text of help, which may be wrapped and indented."""
         about = " ".join(text.split())
-        declared = Declaration(self.default, self.group, self.metavar, self.must, self.example, about)
         default: dict[str, Any] = {"default_factory" if callable(self.default) else "default": self.default}
-        return field(**default, metadata={"declaration": declared})
+        return field(**default, metadata={"declaration": replace(self, about=about)})
 
 
 option = Declaration
@@ -95,27 +85,26 @@ class Options:
 
 def declarations(kind: type[Any]) -> Iterator[tuple[str, Declaration]]:
     """The options of a class by name, without those of the groups inside it."""
-    for one in fields(kind):
-        if (declared := one.metadata.get("declaration")) is not None:
-            yield one.name, declared
+    for member in fields(kind):
+        if (declared := member.metadata.get("declaration")) is not None:
+            yield member.name, declared
 
 
 def flat(options: Any, prefix: str = "") -> dict[str, Any]:
     """The values by name, "data.dir" for one of a group."""
-    values: dict[str, Any] = {}
-    for name in (one.name for one in fields(options)):
-        value = getattr(options, name)
-        values |= flat(value, f"{prefix}{name}.") if is_dataclass(value) else {prefix + name: value}
-    return values
+    return _flat({member.name: getattr(options, member.name) for member in fields(options)}, prefix)
 
 
 def default_values(kind: type[Any], prefix: str = "") -> Mapping[str, Any]:
     """As `flat`, of options of which none is given."""
-    values: dict[str, Any] = {}
-    for one in fields(kind):
-        value = _default_of(one)
-        values |= flat(value, f"{prefix}{one.name}.") if is_dataclass(value) else {prefix + one.name: value}
-    return values
+    return _flat({member.name: _default_of(member) for member in fields(kind)}, prefix)
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    below: dict[str, Any] = {}
+    for name, value in values.items():
+        below |= flat(value, f"{prefix}{name}.") if is_dataclass(value) else {prefix + name: value}
+    return below
 
 
 def changed_options(options: Any, kind: type[Any]) -> dict[str, Any]:
@@ -124,8 +113,8 @@ def changed_options(options: Any, kind: type[Any]) -> dict[str, Any]:
     return {name: value for name in usual if (value := attrgetter(name)(options)) != usual[name]}
 
 
-def _default_of(one: Field[Any]) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default_of(member: Field[Any]) -> Any:
+    return member.default if member.default_factory is MISSING else member.default_factory()
 
 
 def _require_range(name: str, value: Any, declared: Declaration) -> None:

@@ -46,19 +46,12 @@ _COLUMN: Final = 32
 
 @dataclass(frozen=True)
 class Key:
-    """One key of the config as people see it.
+    """One key of the config as people see it."""
 
-    Attributes:
-        name: "lr", "data.dir".
-        metavar: what its option takes, "" for a switch.
-        about: one sentence with the default, where it has one.
-        group: its heading.
-    """
-
-    name: str
-    metavar: str
-    about: str
-    group: Group
+    name: str  # "lr", "data.dir"
+    metavar: str  # what its option takes, "" for a switch
+    about: str  # one sentence with the default, where it has one
+    group: Group  # its heading
 
 
 @cache

@@ -38,7 +38,7 @@ def near_options(name: str, options: Iterable[str]) -> str:
     if not near:  # a synonym with a slip
         words = difflib.get_close_matches(bare, meant, 1, 0.8)
         return f"did you mean {meant[words[0]]}?" if words else ""
-    return f"did you mean {_listed([known[one] for one in near])}?"
+    return f"did you mean {_listed([known[option] for option in near])}?"
 
 
 def _listed(names: list[str]) -> str:

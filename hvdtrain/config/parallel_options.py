@@ -26,11 +26,11 @@ class ParallelOptions(Options):
         time.""")
     schedule: Literal["1f1b", "gpipe"] = option("1f1b", Group.STAGES).help("""1f1b (each stage goes backward as early as
         it can, and keeps few activations), or gpipe (all forward passes first).""")
-    cuts: str | None = option(None, Group.STAGES, metavar="LAYER,...").help("""names of the layers with which stages
-        begin, but for the first one, e.g. layer3 for two stages (default: where the measured times of the stages are as
+    cuts: str | None = option(None, Group.STAGES, metavar="LAYER,...").help("""names of the layers at which the stages
+        after the first one begin, e.g. layer3 for two stages (default: where the measured times of the stages are as
         equal as can be).""")
-    transport: Literal["auto", "mpi", "horovod"] = option("auto", Group.STAGES).help("""what carries activations between
-        workers: mpi (mpi4py), horovod (a process set of two), or auto: mpi if Horovod uses it and mpi4py is
+    transport: Literal["auto", "mpi", "horovod"] = option("auto", Group.STAGES).help("""what carries activations
+        between workers: mpi (mpi4py), horovod (a process set of two), or auto: mpi if Horovod uses it and mpi4py is
         installed.""")
     choose: Literal["never", "auto"] = option("never", Group.STAGES).help("""auto (or --parallel auto): measure for some
         seconds at the start, and train in the way that `hvdtrain plan` recommends for these workers: whole models,

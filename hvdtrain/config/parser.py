@@ -135,7 +135,7 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
 
 def _lists(parser: ArgumentParser) -> set[str]:
     def takes_list(hint: Any) -> bool:
-        return any(get_origin(one) is list for one in (hint, *get_args(hint)))
+        return any(get_origin(kind) is list for kind in (hint, *get_args(hint)))
 
     return {o for a in parser._actions if takes_list(getattr(a, "_typehint", None)) for o in a.option_strings}
 
@@ -215,7 +215,7 @@ def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, p
             raise UsageError(
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
-                re.sub(r"(?<!train )--([\w.-]+)", lambda found: found[1].replace("-", "_"), _nearest(name, as_options)),
+                re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_options)),
             )
 
 
@@ -225,7 +225,7 @@ def _refusal(message: str) -> UsageError:
     given = re.search(r"(?:Given value|Got value): (.*)", message)
     if key and given:
         wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
-        kinds = " or ".join(_KINDS.get(one, one) or other.replace("'", "") for one, other in wanted)
+        kinds = " or ".join(_KINDS.get(kind, kind) or other.replace("'", "") for kind, other in wanted)
         name = "--" + key[1].replace("_", "-")
         return UsageError(
             f"{name} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {name}."

@@ -26,8 +26,8 @@ class ScheduleOptions(Options):
         "learning rate at the end of cosine, linear and polynomial (default: 0)."
     )
     lr_milestones: list[float] | None = option(None, Group.LEARNING_RATE, metavar="NUMBER,...").help(
-        """epochs at which step changes the learning rate, e.g. 30,60,80; fractions of epochs are allowed. Only step
-        needs them."""
+        """epochs at which step changes the learning rate, e.g. 30,60,80; fractions of epochs are allowed. Only
+        step needs them."""
     )
     lr_gamma: float | None = option(None, Group.LEARNING_RATE, must=_FACTOR, example="0.1").help(
         "factor of step at each milestone (default: 0.1)."

@@ -9,7 +9,6 @@ from hvdtrain.config.checkpoint_options import CheckpointOptions
 from hvdtrain.config.logger_options import LoggerOptions
 from hvdtrain.config.option import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Group, Options, Range, option
 from hvdtrain.config.schedule_options import ScheduleOptions
-from hvdtrain.config.stall_options import StallOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions
 from hvdtrain.config.value_syntax import trace_steps
@@ -48,7 +47,7 @@ class DataConfig(Options):
     verify_bytes: int = option(2**30, Group.DATA, must=NOT_NEGATIVE).help("""verify all checksums before training if the
         data set has at most this many bytes; larger data sets are verified while they are read (default: 1 GiB).""")
     prefetch: int = option(4, Group.DATA, must=AT_LEAST_ONE).help("""number of batches to decode ahead of the training
-        loop; of small ones, at least what a thread decodes in a millisecond.""")
+        loop; of small batches, at least as many as a thread decodes in a millisecond.""")
     threads: int = option(1, Group.DATA, must=AT_LEAST_ONE).help("number of background threads that read and decode.")
     processes: int = option(0, Group.DATA, must=NOT_NEGATIVE, example="0").help("""number of background processes that
         read and decode, for decoding that holds Python's GIL; 0 uses threads only.""")
@@ -121,7 +120,8 @@ class RunConfig(Options):
         .pt, .safetensors, the index of several, Keras .weights.h5 or .keras) or in another run's folder; a resumed run
         keeps its own weights (default: random weights).""")
     init_weights_exclude: str | None = option(None, Group.TASK, metavar="NAMES").help("""names of weights that keep
-        their random values, in the model or in the file, with * and commas: 'fc.*' for a new head (default: none).""")
+        their random values, as in the model or in the file; * and commas are allowed: 'fc.*' for a new head (default:
+        none).""")
     dry_run: bool = option(False, Group.OUTPUT).help(
         "check the config, the task and its data, run one batch forward and backward, and write nothing."
     )
@@ -130,15 +130,15 @@ class RunConfig(Options):
         "auto shows a bar on a terminal, but lines under MPI and in files."
     )
     report: Literal["auto", "always", "never"] = option("auto", Group.OUTPUT).help("""write report.html into the run
-        folder at the end: auto (of a training of 10 s or more), always or never; `hvdtrain report RUN` writes it at any
-        time.""")
+        folder at the end: auto (if the training took 10 s or more), always or never; `hvdtrain report RUN` writes it at
+        any time.""")
     log_level: Literal["debug", "info", "warning", "error"] = option("info", Group.OUTPUT).help(
-        """the least important messages that each worker writes to its file under logs/ in the run folder; debug adds
-        all lines of metrics and every step."""
+        """the lowest level of messages that each worker writes to its file under logs/ in the run folder; debug
+        adds all lines of metrics and every step."""
     )
-    trace: str | None = option(None, Group.OUTPUT, metavar="{FIRST:LAST,N}").help("""record these updates in detail, and
-        write what all workers did as one trace for Perfetto or Chrome: the first and the last one, as 100:110 (in
-        quotes in YAML), or how many after a warm-up, as 10 (default: none).""")
+    trace: str | None = option(None, Group.OUTPUT, metavar="{FIRST:LAST,N}").help("""record some updates in detail, and
+        write what all workers did as one trace for Perfetto or Chrome: 100:110 (in quotes in YAML) for the first and
+        the last of these updates, or 10 for ten updates after a warm-up (default: none).""")
     debug: bool = option(False, Group.OUTPUT).help("show tracebacks of hvdtrain's own errors.")
 
     def __post_init__(self) -> None:
@@ -156,13 +156,37 @@ class RunConfig(Options):
 
 
 @dataclass(frozen=True)
+class StallOptions(Options):
+    """What happens if some workers wait for others, or for data, too long."""
+
+    stall_timeout: float = option(300.0, Group.GRADIENTS, must=AT_LEAST_ONE).help(
+        "seconds after which the job ends if some workers have not joined a collective."
+    )
+    watchdog: str = option("auto", Group.GRADIENTS, metavar="{auto,never,TIME}").help("""time without progress after
+        which the run reports which worker waits for what, with the stacks of all workers; auto: 20 times as long as the
+        same work took before, but at least 30 s; or never.""")
+    watchdog_action: Literal["explain", "end"] = option("explain", Group.GRADIENTS).help("""what happens then: explain
+        (only the report; stall_timeout and data.timeout still end the job), or end (the job ends at once, unless a
+        worker is computing; a launcher with --max-restarts starts it again).""")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.watchdog not in ("auto", "never") and seconds_of(self.watchdog, "--watchdog") >= self.stall_timeout:
+            raise UsageError(
+                f"--watchdog is {self.watchdog}, and --stall-timeout {self.stall_timeout:g} s.",
+                "The job would end before anything is explained.",
+                "give --watchdog a shorter time, or --stall-timeout a longer one.",
+            )
+
+
+@dataclass(frozen=True)
 class TrainConfig(
     StallOptions, TrainingOptions, CheckpointOptions, ValidationOptions, ScheduleOptions, LoggerOptions, RunConfig
 ):
     """One training run: what `RunConfig` and the groups of options say."""
 
     tune: Literal["auto", "never"] = option("auto", Group.GRADIENTS).help("""auto: in a long run of several workers,
-        choose bucket_cap_mb by a few seconds of measuring, once for each job and machine; or never.""")
+        measure for a few seconds and choose bucket_cap_mb, once for each job and machine; or never.""")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hvdtrain.algorithms.update_rules import OPTIMIZERS, OptimizerName, Settings
+from hvdtrain.algorithms.update_rules import OPTIMIZERS, Settings, optimizer_named
 from hvdtrain.config.conflicts import SETTINGS_OF_OPTIMIZERS, flag_of
 from hvdtrain.config.option import (
     AT_LEAST_ONE,
@@ -32,8 +32,9 @@ Shard = Literal["none", "optimizer", "gradients"]
 class TrainingOptions(Options):
     """How weights are updated."""
 
-    optimizer: OptimizerName | None = option(None, Group.OPTIMIZER).help(
-        "which optimizer (default: the task's own, with its own settings)."
+    optimizer: str | None = option(None, Group.OPTIMIZER, metavar=f"{{{','.join(OPTIMIZERS)},NAME}}").help(
+        "which optimizer, or the name of one that an installed package adds (default: the task's own, with its own "
+        "settings)."
     )
     momentum: float | None = option(None, Group.OPTIMIZER, must=SHARE, example="0.9").help(
         "momentum of sgd and lars (default: 0.9)."
@@ -49,8 +50,8 @@ class TrainingOptions(Options):
         "is added to the square root of the second moment (default: 1e-8; for lamb 1e-6)."
     )
     weight_decay: float | None = option(None, Group.OPTIMIZER, must=NOT_NEGATIVE, example="0").help(
-        """added to the gradient (sgd, adam, lars) or decoupled from it (adamw, lamb) (default: 0; for adamw and lamb
-        0.01)."""
+        """added to the gradient (sgd, adam, lars) or decoupled from it (adamw, lamb) (default: 0; for adamw and
+        lamb 0.01)."""
     )
     decay_norm_and_bias: bool = option(False, Group.OPTIMIZER).help("decay normalization layers and biases too.")
     trust_coefficient: float | None = option(None, Group.OPTIMIZER, must=POSITIVE, example="0.001").help(
@@ -71,8 +72,8 @@ class TrainingOptions(Options):
         "number of micro batches into which each worker's part of a global batch is split, to save memory."
     )
     steps_per_call: int = option(1, Group.LENGTH, must=AT_LEAST_ONE).help("""number of training steps that TensorFlow
-        makes in one call of its graph; small models then do not wait for Python at each step. torch is called at each
-        step anyway.""")
+        makes in one call of its graph; small models then do not wait for Python at each step. torch always makes one
+        step per call.""")
     activation_checkpointing: bool = option(False, Group.PRECISION).help(
         "compute activations again in the backward pass, to save memory."
     )
@@ -106,15 +107,16 @@ class TrainingOptions(Options):
     sparse_gradients: Literal["dense", "allgather"] = option("dense", Group.GRADIENTS).help(
         "dense, or allgather: rows of sparse gradients (of embeddings) are gathered instead of the whole table."
     )
-    gradient_sync: Literal["buckets", "horovod"] = option("buckets", Group.GRADIENTS).help("""buckets, or for comparison
-        horovod: each gradient by a message of its own, which Horovod fuses; in torch by its DistributedOptimizer.""")
+    gradient_sync: Literal["buckets", "horovod"] = option("buckets", Group.GRADIENTS).help("""buckets, or, for
+        comparison, horovod: each gradient is a message of its own, which Horovod fuses; in torch by its
+        DistributedOptimizer.""")
     shard: Shard = option("none", Group.GRADIENTS).help("""each of W workers keeps 1/W of the optimizer's state
         (optimizer: ZeRO stage 1), or of that and of the summed gradients (gradients: ZeRO stage 2); weights are whole
         on all workers.""")
     bucket_cap_mb: float | None = option(None, Group.GRADIENTS, must=POSITIVE, example="25").help(
-        """gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short measurement at the
-        start of a long run finds fastest, otherwise 25). On CPUs, an uncompressed gradient of 1 MiB or more is a bucket
-        by itself."""
+        """gradients are exchanged in buckets of up to this many MiB, e.g. 25 (default: what a short measurement
+        at the start of a long run finds fastest, otherwise 25). On CPUs, an uncompressed gradient of 1 MiB or
+        more is a bucket by itself."""
     )
     data_parallel: bool = option(False, Group.GRADIENTS).help(
         "one process on all GPUs by torch.nn.DataParallel, for comparison."
@@ -132,7 +134,7 @@ class TrainingOptions(Options):
         return self.steps_per_call == 1 and self.sparse_gradients != "allgather"
 
 
-if _without_option := sorted(SETTINGS_OF_OPTIMIZERS.keys() - default_values(TrainingOptions).keys()):
+if _without_option := sorted(SETTINGS_OF_OPTIMIZERS - default_values(TrainingOptions).keys()):
     raise TypeError(f"OPTIMIZERS has {_without_option}, which TrainingOptions does not have")
 
 
@@ -148,15 +150,15 @@ def optimizer_settings(options: TrainingOptions) -> Settings:
     name = options.optimizer
     if name is None:
         raise ValueError("no optimizer is chosen, so that the task builds its own")
-    given = {setting: getattr(options, setting) for setting in OPTIMIZERS[name].usual}
-    chosen: dict[str, Any] = {**OPTIMIZERS[name].usual, **{k: value for k, value in given.items() if value is not None}}
+    chosen: dict[str, Any] = dict(optimizer_named(name).usual)
+    chosen |= {setting: value for setting in chosen if (value := getattr(options, setting)) is not None}
     return Settings(name, **chosen)
 
 
 def describe_optimizer(options: TrainingOptions) -> str:
     """The optimizer in words: "adamw (beta1 0.9, beta2 0.999, eps 1e-08, weight decay 0.01)"."""
     settings = optimizer_settings(options)
-    numbers = [setting for setting in OPTIMIZERS[settings.name].usual if setting != "nesterov"]
+    numbers = [setting for setting in optimizer_named(settings.name).usual if setting != "nesterov"]
     words = [f"{setting.replace('_', ' ')} {getattr(settings, setting):g}" for setting in numbers]
     words += ["Nesterov"] if settings.nesterov else []
     words += ["norm and bias too"] if options.decay_norm_and_bias else []

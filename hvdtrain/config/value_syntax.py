@@ -25,15 +25,10 @@ _STEPS = re.compile(r"(?:(?P<first>\d{1,15}):)?(?P<last>\d{1,15})")
 
 @dataclass(frozen=True)
 class TraceSteps:
-    """Updates are numbered from 1 since the start of training.
+    """Updates are numbered from 1 since the start of training."""
 
-    Attributes:
-        first: the first one; None: after `WARM_UP`.
-        last: the last one, or how many where `first` is None.
-    """
-
-    first: int | None
-    last: int
+    first: int | None  # the first one; None: after `WARM_UP`
+    last: int  # the last one, or how many where `first` is None
 
     def after(self, step: int) -> tuple[int, int] | None:
         """The first and the last update that are recorded where training goes on after update `step`; None: none."""
@@ -44,11 +39,7 @@ class TraceSteps:
 
 
 def trace_steps(text: str) -> TraceSteps:
-    """Of "100:110" or "10".
-
-    Raises:
-        UsageError: it is neither, or too many updates.
-    """
+    """Of "100:110" or "10". Raises UsageError: it is neither, or too many updates."""
     match = _STEPS.fullmatch(text.strip())
     if match is None:
         raise _trace_refusal(text, "It must be the first and the last update to record, or how many.")
@@ -112,7 +103,7 @@ def resolve(text: str, nodes: Sequence[Hashable]) -> Sets:
             of_node.setdefault(node, []).append(rank)
         return tuple(tuple(ranks) for ranks in of_node.values())
     size = len(nodes)
-    sets = tuple(tuple(rank for part in one.split("+") for rank in _ranks(part, size)) for one in text.split(","))
+    sets = tuple(tuple(rank for part in joined.split("+") for rank in _ranks(part, size)) for joined in text.split(","))
     _require_each_once(text, [rank for ranks in sets for rank in ranks], size)
     return tuple(tuple(sorted(ranks)) for ranks in sets)
 

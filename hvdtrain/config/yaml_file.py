@@ -20,7 +20,7 @@ _WIDTH: Final = 100
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
-    """The keys of a config file. Raises `UsageError` where it cannot be read, or is no mapping of plain YAML."""
+    """The keys of a config file. Raises `UsageError` where it cannot be read, or is not a mapping of plain YAML."""
     try:
         content = yaml.safe_load(path.read_text())
     except OSError as error:

@@ -19,21 +19,18 @@ from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
+_log = logging.getLogger("hvdtrain.data")
+
 
 @dataclass(eq=False)
 class CatalogSource:
     """Implements the engine's `Source`.
 
     Args:
-        catalog: the records.
-        task: decodes them.
         topology: whose slice of each global batch is loaded.
-        config: how they are read.
         global_batch: records a step over all ranks.
-        seed: of the order.
         training: shuffle and augment; else the catalog's own order, and nothing random.
-        refuses_draws: whether a `decode` that draws random numbers of its own is refused, or warned of; None: it is not
-            looked at.
+        refuses_draws: whether a `decode` that draws random numbers of its own is refused, or warned of; None: neither.
     """
 
     catalog: Catalog
@@ -123,9 +120,6 @@ class CatalogSource:
             threads=self.config.threads,
             timeout_s=self.config.timeout,
         )
-
-
-_log = logging.getLogger("hvdtrain.data")
 
 
 def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:

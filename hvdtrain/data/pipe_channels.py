@@ -15,12 +15,9 @@ from hvdtrain.config.train_config import DataConfig
 
 
 class PipeChannels:
-    """This rank's channel: opened again for each epoch, after all ranks have shown each other what they would open.
+    """This rank's channel, opened again for each epoch, after all ranks have shown each other what they would open.
 
-    Args:
-        plan: who reads which channel.
-        comm: the other ranks, who call every method as well.
-        config: where the FIFOs appear.
+    All ranks call each method.
     """
 
     def __init__(self, plan: PipePlan, comm: Communicator, config: DataConfig) -> None:
@@ -31,16 +28,16 @@ class PipeChannels:
         """Number of the next FIFO: every process counts its own."""
 
     def open(self, expected_records: int | None) -> PipePass:
-        """Open the next FIFO. Raises HvdtrainError (on all ranks, if one of them cannot)."""
+        """Open the next FIFO. Raises HvdtrainError on all ranks, if one of them cannot."""
         name = f"hvdtrain.pipe.{self.epoch}"
         # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
-        reader = agree(self._comm, self._own_reader, f"{name}.lock", (ShardingError,))
+        reader = agree(self._comm, self._channel_reader, f"{name}.lock", (ShardingError,))
         opener = agree(self._comm, self._opener, f"{name}.wait", (ShardingError,))
         openers = [FifoOpener(**each) for each in gather_json(self._comm, asdict(opener), f"{name}.claims")]
         agree(self._comm, lambda: check_openers(openers), f"{name}.check", (ShardingError,))
-        one = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open", (ShardingError,))
+        opened = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open", (ShardingError,))
         self.epoch += 1
-        return one
+        return opened
 
     def close(self) -> None:
         """Let others have the channel. May be called twice."""
@@ -60,7 +57,7 @@ class PipeChannels:
             inode=status.st_ino,
         )
 
-    def _own_reader(self) -> PipeReader:
+    def _channel_reader(self) -> PipeReader:
         if self._reader is None:
             self._reader = PipeReader(
                 pipe_folder(self._config),

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import ShardingError
-from data_sharding.pipe.batches import BatchShape
-from data_sharding.pipe.pipe_loader import PipeLoader, PipeSteps, slots
+from data_sharding.pipe.pipe_loader import BatchShape, PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_plan import PipePlan
 from data_sharding.pipe.pipe_plan_file import load_plan
 from data_sharding.pipe.uneven_loader import UnevenPipeLoader, UnevenStream
@@ -44,22 +43,38 @@ class PipeEpoch:
     global_batch: int
 
 
+@dataclass(eq=False)
 class _Piped:
     """What is the same however counts are known.
 
     Args:
+        channel_plan: channels and counts.
+        task: decodes the records.
+        comm: the other ranks.
+        config: where the FIFOs appear and how they are read.
+        global_batch: records a step over all ranks.
+        seed: of the draws for augmentation.
         refuses_draws: as for `CatalogSource`.
     """
 
-    def __init__(self, task: Task, refuses_draws: bool | None) -> None:
-        self._task, self._refuses_draws = task, refuses_draws
+    channel_plan: PipePlan
+    task: Task
+    comm: Communicator
+    config: DataConfig
+    global_batch: int
+    seed: int
+    refuses_draws: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.fingerprint = self.channel_plan.fingerprint
+        self._channels = PipeChannels(self.channel_plan, self.comm, self.config)
 
     def _watched(self, open_loader: Callable[[], L]) -> L | WatchedLoader[L]:
         """What it opens, and the first one watched."""
-        if self._refuses_draws is None:
+        if self.refuses_draws is None:
             return open_loader()
-        watch, self._refuses_draws = DrawWatch(self._task.decode, self._refuses_draws), None
-        return WatchedLoader(open_loader(), watch.look, partial(warn_of_float64, self._task))
+        watch, self.refuses_draws = DrawWatch(self.task.decode, self.refuses_draws), None
+        return WatchedLoader(open_loader(), watch.look, partial(warn_of_float64, self.task))
 
     def begin(self, epoch: int) -> None:
         """Nothing: ranks open their pipes together, and a pipe is read once."""
@@ -76,38 +91,30 @@ class _Piped:
     def reading(self) -> str:
         return "reading from its pipe"
 
+    def close(self) -> None:
+        """Give up the channel. May be called twice."""
+        self._channels.close()
+
+    def _say_reading_again(self, epochs: int, steps: int) -> None:
+        """A pipe has no random access: said, because it takes as long as reading did."""
+        what = f"passing over {epochs} epochs, then reading and discarding {steps} steps"
+        _log.info("pipes cannot be entered in the middle: %s", what)
+        if self.comm.topology.is_root:
+            print(f"hvdtrain: pipes cannot be entered in the middle: {what}", flush=True)
+
 
 class PipeSource(_Piped):
     """Implements the engine's `Source` where the plan knows what reaches each rank.
 
-    Args:
-        plan: channels and counts.
-        task: decodes the records.
-        comm: the other ranks.
-        config: where the FIFOs appear and how they are read.
-        global_batch: records a step over all ranks.
-        seed: of the draws for augmentation.
-        refuses_draws: as for `CatalogSource`.
-
-    Raises:
-        PlanError: the plan has no channel for this rank, or the global batch is smaller than the number of ranks.
+    Raises PlanError (the plan has no channel for this rank, or the global batch is smaller than the number of ranks).
     """
 
-    def __init__(
-        self,
-        plan: PipePlan,
-        task: Task,
-        comm: Communicator,
-        config: DataConfig,
-        global_batch: int,
-        seed: int,
-        refuses_draws: bool | None = None,
-    ) -> None:
-        super().__init__(task, refuses_draws)
-        self.fingerprint = plan.fingerprint
-        self._comm, self._config, self._seed = comm, config, seed
-        self._steps = PipeSteps(_known_records(plan), global_batch)
-        self._channels = PipeChannels(plan, comm, config)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        records = self.channel_plan.rank_records()
+        if records is None:
+            raise ValueError("the plan knows no counts; use AgreedPipeSource")
+        self._steps = PipeSteps(records, self.global_batch)
 
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self._steps.steps, self._steps.num_records, self._steps.global_batch)
@@ -118,74 +125,58 @@ class PipeSource(_Piped):
 
     def _open(self, epoch: int, start_step: int) -> PipeLoader:
         if epoch > self._channels.epoch or start_step:
-            _say_reading_again(self._comm.topology, epoch - self._channels.epoch, start_step)
-        rank = self._comm.topology.rank
+            self._say_reading_again(epoch - self._channels.epoch, start_step)
+        rank = self.comm.topology.rank
         while self._channels.epoch < epoch:  # closed early, which is legal, so that the next one comes
             with self._channels.open(None) as skipped:
-                agree(self._comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}", (ShardingError,))
+                agree(self.comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}", (ShardingError,))
         return PipeLoader(
             self._channels.open(self._steps.records[rank]),
             self._steps,
-            TensorDecode(self._task),
+            TensorDecode(self.task),
             rank=rank,
-            seed=self._seed,
+            seed=self.seed,
             start_step=start_step,
-            prefetch=self._config.prefetch,
-            timeout_s=self._config.timeout,
+            prefetch=self.config.prefetch,
+            timeout_s=self.config.timeout,
         )
 
-    def close(self) -> None:
-        """Give up the channel. May be called twice."""
-        self._channels.close()
 
-
+@dataclass(eq=False)
 class AgreedPipeSource(_Piped):
-    """Implements the engine's `Source` where counts are agreed step by step; arguments as `PipeSource`.
+    """Implements the engine's `Source` where counts are agreed step by step.
 
-    Args:
-        steps: of an epoch, whatever the pipes deliver; their passes follow each other.
+    An epoch has `steps`, whatever the pipes deliver; their passes follow each other.
     """
 
-    def __init__(
-        self,
-        plan: PipePlan,
-        task: Task,
-        comm: Communicator,
-        config: DataConfig,
-        global_batch: int,
-        seed: int,
-        steps: int,
-        refuses_draws: bool | None = None,
-    ) -> None:
-        super().__init__(task, refuses_draws)
-        self.fingerprint = plan.fingerprint
-        self._steps, self._global_batch, self._comm = steps, global_batch, comm
-        self._channels = PipeChannels(plan, comm, config)
-        topology = comm.topology
-        width = slots(topology.rank, topology.size, global_batch)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        topology = self.comm.topology
+        width = slots(topology.rank, topology.size, self.global_batch)
         self._stream = UnevenStream(
             partial(self._channels.open, None),
-            partial(agree_counts, comm),
+            partial(agree_counts, self.comm),
             # Ranks' ids must differ, and nobody knows how many the others need.
-            BatchShape(TensorDecode(task), width, seed, topology.rank << 40),
-            prefetch=config.prefetch,
-            timeout_s=config.timeout,
+            BatchShape(TensorDecode(self.task), width, self.seed, topology.rank << 40),
+            prefetch=self.config.prefetch,
+            timeout_s=self.config.timeout,
         )
 
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
-        return PipeEpoch(self._steps, self._steps * self._global_batch, self._global_batch)
+        return PipeEpoch(self.steps, self.steps * self.global_batch, self.global_batch)
 
     def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader | WatchedLoader[UnevenPipeLoader]:
         """Every rank calls it."""
         return self._watched(partial(self._open, epoch, start_step))
 
     def _open(self, epoch: int, start_step: int) -> UnevenPipeLoader:
-        if (target := epoch * self._steps + start_step) > self._stream.steps_taken:
-            _say_reading_again(self._comm.topology, 0, target - self._stream.steps_taken)
-        return UnevenPipeLoader(self._stream, self._steps, epoch, start_step)
+        if (target := epoch * self.steps + start_step) > self._stream.steps_taken:
+            self._say_reading_again(0, target - self._stream.steps_taken)
+        return UnevenPipeLoader(self._stream, self.steps, epoch, start_step)
 
     def close(self) -> None:
-        """Give up the channel. May be called twice."""
         self._stream.close()
         self._channels.close()
 
@@ -209,38 +200,32 @@ def open_pipe_source(
             "Pipe mode needs the folder of the FIFOs, and the plan that says who reads which.",
             "give both; `hvdtrain shard pipe-plan` makes the plan.",
         )
-    _refuse_options_of_files(config)
     plan = load_plan(Path(config.pipe_plan).expanduser())
-    _require_same_job(plan, comm.topology)
-    _require_folder(config)
-    known = plan.rank_records() is not None
-    if known and config.pipe_steps is None:
+    _check_options(config, plan, comm.topology)
+    known, steps = plan.rank_records() is not None, config.pipe_steps
+    if known and steps is None:
         return PipeSource(plan, task, comm, config, global_batch, seed, refuses_draws)
-    steps = config.pipe_steps
+    if known:
+        fact = f"--data.pipe-steps is {steps}, and the plan knows how many records reach each worker."
+        raise UsageError(fact, "The steps of an epoch follow from that.", "leave out --data.pipe-steps.")
     if steps is None and plan.records is not None:
         steps = -(-plan.records // global_batch)  # about one pass; what one epoch leaves begins the next
-    if not known and steps is not None:
-        return AgreedPipeSource(plan, task, comm, config, global_batch, seed, steps, refuses_draws)
-    if known:
+    if steps is None:
         raise UsageError(
-            f"--data.pipe-steps is {config.pipe_steps}, and the plan knows how many records reach each worker.",
-            "The steps of an epoch follow from that.",
-            "leave out --data.pipe-steps.",
+            "The plan does not know how many records reach each worker.",
+            "The learning rate, checkpoints and progress need the number of steps of an epoch before the data come.",
+            "give --data.pipe-steps STEPS, about records / global batch; what one epoch leaves begins the next.",
         )
-    raise UsageError(
-        "The plan does not know how many records reach each worker.",
-        "The learning rate, checkpoints and progress need the number of steps of an epoch before the data come.",
-        "give --data.pipe-steps STEPS, about records / global batch; what one epoch leaves begins the next.",
-    )
+    return AgreedPipeSource(plan, task, comm, config, global_batch, seed, refuses_draws, steps)
 
 
-def agree_counts(comm: Communicator, own: int) -> Sequence[int]:
+def agree_counts(comm: Communicator, count: int) -> Sequence[int]:
     """All ranks' numbers of records in this step, in the order of ranks; all 0 ends a pass for everyone."""
-    counts: list[int] = comm.allgather(np.array([own], np.int64), "hvdtrain.pipe.counts").tolist()
+    counts: list[int] = comm.allgather(np.array([count], np.int64), "hvdtrain.pipe.counts").tolist()
     return counts
 
 
-def _refuse_options_of_files(config: DataConfig) -> None:
+def _check_options(config: DataConfig, plan: PipePlan, topology: Topology) -> None:
     for option, value, default in (
         ("--data.on-corrupt", config.on_corrupt, "raise"),
         ("--data.processes", config.processes, 0),
@@ -253,9 +238,6 @@ def _refuse_options_of_files(config: DataConfig) -> None:
                 "A pipe is read once, front to back, by the worker itself, and damage ends what can be read of it.",
                 f"leave out {option}.",
             )
-
-
-def _require_same_job(plan: PipePlan, topology: Topology) -> None:
     if (plan.size, plan.workers_per_host) != (topology.size, topology.local_size):
         raise UsageError(
             f"The pipe plan is for {plan.hosts} hosts of {plan.workers_per_host} workers, and this job has "
@@ -263,28 +245,7 @@ def _require_same_job(plan: PipePlan, topology: Topology) -> None:
             "Some channel would have no reader, or some worker no channel.",
             "start the job that the plan is for, or make another plan.",
         )
-
-
-def _require_folder(config: DataConfig) -> None:
-    folder = pipe_folder(config)
-    if not os.path.isdir(folder):
-        raise UsageError(
-            f"There is no folder {folder}.",
-            "It was given as --data.pipe-dir, where the FIFOs are to appear.",
-            "check the path, or start the agent first if that makes the folder.",
-        )
-
-
-def _known_records(plan: PipePlan) -> tuple[int, ...]:
-    records = plan.rank_records()
-    if records is None:
-        raise ValueError("the plan knows no counts; use AgreedPipeSource")
-    return records
-
-
-def _say_reading_again(topology: Topology, epochs: int, steps: int) -> None:
-    """A pipe has no random access: said, because it takes as long as reading did."""
-    what = f"passing over {epochs} epochs, then reading and discarding {steps} steps"
-    _log.info("pipes cannot be entered in the middle: %s", what)
-    if topology.is_root:
-        print(f"hvdtrain: pipes cannot be entered in the middle: {what}", flush=True)
+    if not os.path.isdir(pipe_folder(config)):
+        fact = f"There is no folder {pipe_folder(config)}."
+        conflict = "It was given as --data.pipe-dir, where the FIFOs are to appear."
+        raise UsageError(fact, conflict, "check the path, or start the agent first if that makes the folder.")

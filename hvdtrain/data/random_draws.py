@@ -30,8 +30,7 @@ class _States:
     """The states of the generators of this process, in the order of `_NAMES`; torch's where torch is imported."""
 
     def __init__(self) -> None:
-        torch = sys.modules.get("torch")
-        self._torch = torch
+        self._torch = torch = sys.modules.get("torch")
         self._all = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
 
     def drawn(self) -> list[int]:
@@ -101,12 +100,9 @@ class ReportedProcesses(DecodeProcesses):
 
 def same_arrays(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[Any]]) -> bool:
     """Whether both have the same names, dtypes, shapes and, to the last bit, values."""
-    if first.keys() != second.keys():
-        return False
-    pairs = [(first[name], second[name]) for name in first]
-    return all(
+    return first.keys() == second.keys() and all(
         a.dtype == b.dtype and a.shape == b.shape and (np.array_equal(a, b) or a.tobytes() == b.tobytes())
-        for a, b in pairs
+        for a, b in ((first[name], second[name]) for name in first)
     )
 
 
@@ -120,11 +116,9 @@ L = TypeVar("L", bound=_Loader)
 
 
 class DrawWatch:
-    """Looks at the first batch that a source delivers, and says once from what `decode` drew. Made before anything is
-    decoded.
+    """Looks at the first batch that a source delivers, and says once from what `decode` drew. Made before decoding.
 
     Args:
-        decode: the task's.
         refuses: whether draws end the run (--deterministic) or are a warning.
         processes: that decode; None: threads do.
         decoded_again: the first batch's records, ids int64[k], decoded once more; None where none can be read twice.
@@ -163,7 +157,7 @@ class DrawWatch:
 
 
 class WatchedLoader(AbstractContextManager["WatchedLoader[L]"], Generic[L]):
-    """A loader of whose first batch all `looks` are told; otherwise as it is."""
+    """A loader whose first batch is shown to all `looks`; otherwise as it is."""
 
     def __init__(self, loader: L, *looks: Callable[[LoadedBatch], None]) -> None:
         self._loader, self._looks = loader, looks

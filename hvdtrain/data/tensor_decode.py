@@ -34,10 +34,7 @@ class NoTensorError(UsageError, PlanError):
 @dataclass(frozen=True)
 class TensorDecode:
     """A task's `decode`, whose arrays torch and TensorFlow take: in this machine's byte order and without negative
-    strides. It can be sent to other processes where `decode` can.
-
-    Attributes:
-        task: whose framework decides what a tensor can hold. In TensorFlow that is text and bytes, too.
+    strides. The task's framework decides what a tensor can hold: in TensorFlow that is text and bytes, too.
     """
 
     task: Task
@@ -48,11 +45,7 @@ class TensorDecode:
         return self.task.decode
 
     def __call__(self, records: RecordBatch) -> dict[str, NDArray[Any]]:
-        """The arrays for k records.
-
-        Raises:
-            NoTensorError: there is no array, or one of which there is no tensor; and what the task's `decode` raises.
-        """
+        """The arrays for k records. Raises NoTensorError; and what the task's `decode` raises."""
         features = self.task.decode(records)
         if not isinstance(features, Mapping):
             return features  # which the caller refuses, as it does arrays of another length

@@ -1,10 +1,9 @@
 """`hvdtrain doctor`: find what usually goes wrong before a job is started.
 
-- examination.py: the order: log in, collect, compare, connect, measure
-- agent.py, agent_streams.py: one process on each host
-- facts.py, framework_probe.py: what a host is like, as JSON; frameworks are imported in children with a deadline
-- environment.py, files.py, gpu.py, machine.py, network.py, software.py: facts of one host, and what to say of all
-- links.py: which network to use, who reaches whom, and how fast
-- allreduce.py, measured_allreduce.py: what Horovod reaches, and the model that it is compared with
-- findings.py, units.py: what is asked, and table, hints, JSON
+- `examination`: the order: log in, collect, compare, connect, measure; `findings`: what is asked, found and reported
+- `host_agent`, `agent_streams`: one process on each host, and connections between them
+- `host_facts`: what a host is like, as JSON; `framework_probe` imports a framework in a child with a deadline
+- `gpu`, `job_environment`, `machine`, `network`, `shared_files`, `software`: facts of one host, and findings about them
+- `network_links`: which network to use, who reaches whom, and how fast
+- `measured_allreduce`, `allreduce_times`: what Horovod reaches, and the ring that it is compared with
 """

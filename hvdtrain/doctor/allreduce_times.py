@@ -91,8 +91,8 @@ def _point(comm: Communicator, run: Callable[[], None], length: int, share: floa
         first = _timed(run)  # the first one also fills caches and makes connections
     wanted = min(_MOST, max(1, int(share / max(first, 1e-6))))
     count = int(broadcast_json(comm, wanted, f"hvdtrain.bench.count.{length}"))
-    own = statistics.median(_timed(run) for _ in range(count))
-    slowest = float(comm.allreduce(np.array([own]), f"hvdtrain.bench.seconds.{length}", "max")[0])
+    median = statistics.median(_timed(run) for _ in range(count))
+    slowest = float(comm.allreduce(np.array([median]), f"hvdtrain.bench.seconds.{length}", "max")[0])
     return {
         "bytes": length,
         "count": count,
@@ -110,19 +110,12 @@ def _timed(run: Callable[[], None]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RingModel:
-    """A fitted ring.
+    """A fitted ring."""
 
-    Attributes:
-        workers: n, 2 or more.
-        latency: α in seconds; with what Horovod adds to each operation shared out over the steps.
-        bandwidth: B in bytes/s; infinity where time does not grow with size.
-        deviation: the largest relative distance of a measured time from the model.
-    """
-
-    workers: int
-    latency: float
-    bandwidth: float
-    deviation: float = 0.0
+    workers: int  # n, 2 or more
+    latency: float  # α in seconds; with what Horovod adds to each operation shared out over the steps
+    bandwidth: float  # B in bytes/s; infinity where time does not grow with size
+    deviation: float = 0.0  # the largest relative distance of a measured time from the model
 
     def seconds(self, size: float) -> float:
         """Time of one allreduce of `size` bytes."""

@@ -33,7 +33,7 @@ _CLOCK_QUESTIONS = 5
 def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     """Examine all hosts. What cannot be examined is a finding; nothing is changed but token files that are removed.
 
-    `say` is told what is going on, in a few words.
+    `say` receives what is going on, in a few words.
     """
     result = DoctorResult()
     with ExitStack() as stack:
@@ -55,13 +55,13 @@ def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
 
 def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
     """Agents on all hosts that can be used; findings on the others."""
-    own = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
-    others = [host.name for host in request.hosts if host.name not in own]
-    refused = {found.host: found for found in check_hosts(others, request.ssh_port, python=request.python)}
-    for host, found in refused.items():
-        result.findings.append(Finding("ssh", "fail", found.message, f"{found.hint}.", host))
+    local_names = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
+    others = [host.name for host in request.hosts if host.name not in local_names]
+    refused = {refusal.host: refusal for refusal in check_hosts(others, request.ssh_port, python=request.python)}
+    for host, refusal in refused.items():
+        result.findings.append(Finding("ssh", "fail", refusal.message, f"{refusal.hint}.", host))
     usable = [host for host in request.hosts if host.name not in refused]
-    started = stack.enter_context(HostAgents(usable, _options(request), own.__contains__, None, _START_SECONDS))
+    started = stack.enter_context(HostAgents(usable, _options(request), local_names.__contains__, None, _START_SECONDS))
     try:
         started.connect_all()
     except UsageError as error:
@@ -228,7 +228,7 @@ def _not_measured(hosts: HostFacts, request: DoctorRequest) -> Finding:
 def _measurable(hosts: HostFacts, request: DoctorRequest, transport: str) -> str | None:
     """The framework to measure with: the one asked for, or the first that has such a Horovod on every host."""
     for name in request.frameworks or FRAMEWORKS:
-        found = [facts["frameworks"].get(name, {}) for facts in hosts.values()]
-        if all((one.get("horovod") or {}).get(transport) for one in found):
+        probes = [facts["frameworks"].get(name, {}) for facts in hosts.values()]
+        if all((probe.get("horovod") or {}).get(transport) for probe in probes):
             return name
     return None

@@ -25,21 +25,13 @@ HostFacts = Mapping[str, Facts]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report.
+    """One line of the report."""
 
-    Attributes:
-        name: of the check.
-        status: "ok", "warn" (a job may run, worse than it could) or "fail" (a job will not run, or runs wrongly).
-        fact: one sentence or a few words, what is the case.
-        hint: one sentence, what to do; empty where nothing is to be done.
-        host: on which host; "" for what holds for all hosts, or lies between them.
-    """
-
-    name: str
-    status: Status
-    fact: str
-    hint: str = ""
-    host: str = ""
+    name: str  # of the check
+    status: Status  # "ok", "warn" (a job may run, worse than it could) or "fail" (a job will not run, or runs wrongly)
+    fact: str  # one sentence or a few words, what is the case
+    hint: str = ""  # one sentence, what to do; empty where nothing is to be done
+    host: str = ""  # on which host; "" for what holds for all hosts, or lies between them
 
 
 Choice = Mapping[str, Mapping[str, Any]]
@@ -59,31 +51,19 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorRequest:
-    """What to examine.
+    """What to examine."""
 
-    Attributes:
-        hosts: with the slots that a job would use.
-        framework: "torch", "tensorflow", or None for what is installed.
-        nics: network interfaces to use, in order of preference; empty: the one that hosts know each other by.
-        data: paths or globs that every host should see.
-        output_dir: where runs are to be written; None: ./runs, which is not insisted on.
-        python: interpreter on the hosts.
-        ssh_port: None: what ssh's own configuration says.
-        measure: whether links and allreduce are measured.
-        seconds: about how long the measurement of the allreduce may take.
-        sizes: of the allreduce, as `hvdtrain bench allreduce --sizes` takes them.
-    """
-
-    hosts: tuple[Host, ...]
-    framework: str | None = None
+    hosts: tuple[Host, ...]  # with the slots that a job would use
+    framework: str | None = None  # "torch", "tensorflow", or None for what is installed
+    # network interfaces to use, in order of preference; empty: the one that hosts know each other by
     nics: tuple[str, ...] = ()
-    data: tuple[str, ...] = ()
-    output_dir: str | None = None
-    python: str = sys.executable
-    ssh_port: int | None = None
-    measure: bool = True
-    seconds: float = 3.0
-    sizes: str | None = None
+    data: tuple[str, ...] = ()  # paths or globs that every host should see
+    output_dir: str | None = None  # where runs are to be written; None: ./runs, which is not insisted on
+    python: str = sys.executable  # interpreter on the hosts
+    ssh_port: int | None = None  # None: what ssh's own configuration says
+    measure: bool = True  # whether links and allreduce are measured
+    seconds: float = 3.0  # about how long the measurement of the allreduce may take
+    sizes: str | None = None  # of the allreduce, as `hvdtrain bench allreduce --sizes` takes them
 
     @property
     def frameworks(self) -> list[str]:
@@ -141,8 +121,8 @@ def merge_hosts(findings: Iterable[Finding], hosts: Iterable[str]) -> list[Findi
         key = (finding.name, finding.status, finding.fact, finding.hint)
         places.setdefault(key, []).append(finding.host)
     return [
-        Finding(*key, "" if "" in found or set(found) >= set(every) else ", ".join(found))
-        for key, found in places.items()
+        Finding(*key, "" if "" in names or set(names) >= set(every) else ", ".join(names))
+        for key, names in places.items()
     ]
 
 

@@ -15,22 +15,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TRANSPORTS = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl")
+TRANSPORTS = ("mpi", "gloo", "nccl", "cuda", "rocm", "ddl", "ccl")
 _MPI_LIBRARY = re.compile(r"/libmpi(?:_cxx|ch)?\.so[.\d]*$")
 _TEXT_BYTES = 8192  # MPI_MAX_LIBRARY_VERSION_STRING of Open MPI is 256, of MPICH 8192
 
 
 def probe(framework: str) -> dict[str, Any]:
     """As the module's docstring; an import of the framework itself that fails is not caught."""
-    found = _torch() if framework == "torch" else _tensorflow()
+    facts = _torch() if framework == "torch" else _tensorflow()
     try:
         hvd = importlib.import_module(f"horovod.{framework}")
         built = {name: bool(getattr(hvd, f"{name}_built")()) for name in TRANSPORTS}
-        found |= {"horovod": built, "horovod_error": None}
+        facts |= {"horovod": built, "horovod_error": None}
     except (ImportError, AttributeError, OSError) as error:
-        found |= {"horovod": None, "horovod_error": f"{type(error).__name__}: {error}"[:300]}
+        facts |= {"horovod": None, "horovod_error": f"{type(error).__name__}: {error}"[:300]}
     path = loaded_mpi(Path("/proc/self/maps").read_text())
-    return {**found, "mpi_path": path, "mpi": mpi_version(path) if path else None}
+    return {**facts, "mpi_path": path, "mpi": mpi_version(path) if path else None}
 
 
 def _torch() -> dict[str, Any]:

@@ -18,16 +18,16 @@ def gpu_facts() -> dict[str, Any]:
     `driver`, `memory` and `used` in MiB.
     """
     tool = shutil.which("nvidia-smi")
-    found: dict[str, Any] = {"tool": tool, "error": None, "devices": []}
+    facts: dict[str, Any] = {"tool": tool, "error": None, "devices": []}
     if tool is None:
-        return found
+        return facts
     try:
         done = run_program([tool, f"--query-gpu={_QUESTION}", "--format=csv,noheader,nounits"], _SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return {**found, "error": str(error)}
+        return {**facts, "error": str(error)}
     if done.returncode != 0:
-        return {**found, "error": last_line(done.stdout + done.stderr) or f"exit code {done.returncode}"}
-    return {**found, "devices": parse_devices(done.stdout)}
+        return {**facts, "error": last_line(done.stdout + done.stderr) or f"exit code {done.returncode}"}
+    return {**facts, "devices": parse_devices(done.stdout)}
 
 
 def parse_devices(text: str) -> list[dict[str, Any]]:
@@ -73,9 +73,9 @@ def _gpus_on_host(facts: Facts) -> Iterator[Finding]:
 
 
 def _unseen(facts: Facts) -> Iterator[Finding]:
-    for name, found in facts["frameworks"].items():
-        if "error" in found or found["gpus"] == len(facts["gpu"]["devices"]):
+    for name, seen in facts["frameworks"].items():
+        if "error" in seen or seen["gpus"] == len(facts["gpu"]["devices"]):
             continue
-        built = "is a build for CPUs" if not found["cuda"] else f"sees {found['gpus']}, CUDA {found['cuda']}"
+        built = "is a build for CPUs" if not seen["cuda"] else f"sees {seen['gpus']}, CUDA {seen['cuda']}"
         hint = f"install a CUDA build of {name} that the driver supports, and look at CUDA_VISIBLE_DEVICES."
         yield Finding("gpu", "warn", f"{name} {built}, the driver {len(facts['gpu']['devices'])}", hint)

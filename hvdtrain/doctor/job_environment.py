@@ -29,7 +29,7 @@ def job_processes(proc: Path = Path("/proc")) -> list[dict[str, Any]]:
     """`pid`, `user` (number) and `command` of every process that trains or launches with hvdtrain, as far as this user
     may see them.
     """
-    found = []
+    processes = []
     for folder in proc.iterdir():
         if not folder.name.isdigit():
             continue
@@ -40,8 +40,8 @@ def job_processes(proc: Path = Path("/proc")) -> list[dict[str, Any]]:
             continue  # ended meanwhile
         command = job_command(words)
         if command is not None and int(folder.name) != os.getpid():
-            found.append({"pid": int(folder.name), "user": user, "command": command})
-    return sorted(found, key=lambda process: int(process["pid"]))
+            processes.append({"pid": int(folder.name), "user": user, "command": command})
+    return sorted(processes, key=lambda process: int(process["pid"]))
 
 
 def job_command(words: Sequence[str]) -> str | None:
@@ -52,11 +52,11 @@ def job_command(words: Sequence[str]) -> str | None:
     program = Path(words[0]).name if words else ""
     if not (program.startswith("python") or program == "hvdtrain"):
         return None
-    own = after_program(words)
-    if own is None:
+    command = after_program(words)
+    if command is None:
         return None
-    name = own[0] if own and not own[0].startswith("-") else "train"
-    return f"hvdtrain {name}" if name in _COMMANDS and "--help" not in own else None
+    name = command[0] if command and not command[0].startswith("-") else "train"
+    return f"hvdtrain {name}" if name in _COMMANDS and "--help" not in command else None
 
 
 _SLOWER = {
@@ -118,8 +118,8 @@ def _missing_interface(value: str, facts: Facts) -> tuple[Status, str] | None:
     there = [interface["name"] for interface in facts["interfaces"]]
     exact = value.startswith("=")
     wanted = [name for name in value.removeprefix("=").split(",") if name]
-    found = [name for name in wanted if any(own == name or (not exact and own.startswith(name)) for own in there)]
-    if wanted and not found:
+    matching = [name for name in wanted if any(nic == name or (not exact and nic.startswith(name)) for nic in there)]
+    if wanted and not matching:
         return "fail", f"this host has no such interface: {', '.join(there)}."
     return None
 
@@ -136,13 +136,13 @@ def process_findings(hosts: HostFacts) -> list[Finding]:
     """Jobs of hvdtrain that still run on the hosts."""
 
     def check(facts: Facts) -> Iterator[Finding]:
-        found = facts["processes"]
-        if not found:
+        processes = facts["processes"]
+        if not processes:
             yield Finding("processes", "ok", "no other job of hvdtrain")
             return
-        shown = ", ".join(str(process["pid"]) for process in found[:6]) + (" ..." if len(found) > 6 else "")
+        shown = ", ".join(str(process["pid"]) for process in processes[:6]) + (" ..." if len(processes) > 6 else "")
         hint = "end what was left behind, or wait: they take cores, GPU memory and network."
-        fact = f"{len(found)} process{'es' * (len(found) > 1)} of other jobs: {shown}"
+        fact = f"{len(processes)} process{'es' * (len(processes) > 1)} of other jobs: {shown}"
         yield Finding("processes", "warn", fact, hint)
 
     return on_each_host(hosts, check)

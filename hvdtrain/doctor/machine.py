@@ -24,9 +24,9 @@ _UNLIMITED_MEMORY = 2**60  # cgroup v1 has no "max", it says 2**63 rounded down 
 def machine_facts(output_dir: str) -> dict[str, Any]:
     """Keys: `architecture`; `cores` {`machine`, `allowed`, `quota`: of the control group, or None}; `memory` {`total`,
     `available`, `limit`: of the control group, or None}, bytes; `limits` {name: [soft, hard]}, -1 unlimited; `output`
-    {`path`, `folder`: nearest that exists, `obstacle`: what is no folder on the way to `path`, or None, `writable`,
+    {`path`, `folder`: nearest that exists, `obstacle`: what is not a folder on the way to `path`, or None, `writable`,
     `free`}; `shm` {`total`, `free`} or None, bytes; `infiniband`: names of its devices; `boot`: which start of which
-    kernel this is, None where that is not told (Documentation/admin-guide/sysctl/kernel.rst, random/boot_id).
+    kernel this is, None where that is unknown (Documentation/admin-guide/sysctl/kernel.rst, random/boot_id).
     """
     meminfo = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     memory = {key: int(meminfo[name].split()[0]) * 1024 for key, name in _MEMORY.items()}
@@ -45,7 +45,7 @@ def machine_facts(output_dir: str) -> dict[str, Any]:
 def output_facts(output_dir: str) -> dict[str, Any]:
     """Where `output_dir` is or would be made, and the space there."""
     path = Path(output_dir).absolute()
-    way = [str(path), *map(str, path.parents)]  # os.path: a parent that may not be searched is no error here
+    way = [str(path), *map(str, path.parents)]  # os.path: a parent that may not be searched is not an error here
     folder = next(place for place in way if os.path.isdir(place))
     obstacle = next((place for place in way[: way.index(folder)] if os.path.lexists(place)), None)
     writable = os.access(folder, os.W_OK | os.X_OK)
@@ -54,8 +54,8 @@ def output_facts(output_dir: str) -> dict[str, Any]:
 
 def space(folder: str) -> dict[str, int]:
     """Bytes of the file system that `folder` is on: all, and those that an ordinary user may still use."""
-    found = os.statvfs(folder)
-    return {"total": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
+    disk = os.statvfs(folder)
+    return {"total": disk.f_blocks * disk.f_frsize, "free": disk.f_bavail * disk.f_frsize}
 
 
 def core_quota(root: Path = Path("/")) -> float | None:
@@ -95,15 +95,15 @@ _DISK_LEAST, _DISK_LITTLE = 100 * 2**20, 5 * 2**30
 def machine_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
     """Cores, memory, shared memory, disk and limits of every host; `slots` are its workers."""
 
-    def check(facts: Facts, own: int) -> Iterator[Finding]:
+    def check(facts: Facts, workers: int) -> Iterator[Finding]:
         machine = facts["machine"]
-        yield _cores(machine["cores"], own, bool(facts["gpu"]["devices"]))
-        yield _memory(machine["memory"], own)
+        yield _cores(machine["cores"], workers, bool(facts["gpu"]["devices"]))
+        yield _memory(machine["memory"], workers)
         yield _shared_memory(machine["shm"])
-        yield from _limits(machine, sum(slots.values()), own)
+        yield from _limits(machine, sum(slots.values()), workers)
         yield from _disk(machine["output"])
 
-    return on_each_host(hosts, check, own=slots)
+    return on_each_host(hosts, check, workers=slots)
 
 
 def _cores(cores: Facts, slots: int, on_gpus: bool) -> Finding:

@@ -13,7 +13,7 @@ from hvdtrain.launch.ssh.host_addresses import ask_interface, interface_address
 
 # linux/sockios.h; netdevice(7)
 _GET_FLAGS, _GET_MASK, _GET_MTU = 0x8913, 0x891B, 0x8921
-_ALL = "255.255.255.255"  # the mask of a point-to-point link that tells none
+_ALL = "255.255.255.255"  # the mask of a point-to-point link that has none
 _UP = 1  # IFF_UP of linux/if.h
 
 
@@ -53,14 +53,14 @@ def _number(path: Path) -> int | None:
 
 def resolved_names(names: Iterable[str]) -> dict[str, Any]:
     """Name → its IPv4 addresses here, in the resolver's order, or the resolver's error as a text."""
-    found: dict[str, Any] = {}
+    resolved: dict[str, Any] = {}
     for name in dict.fromkeys(names):
         try:
             answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
-            found[name] = list(dict.fromkeys(answer[4][0] for answer in answers))
+            resolved[name] = list(dict.fromkeys(answer[4][0] for answer in answers))
         except OSError as error:
-            found[name] = error.strerror or str(error)
-    return found
+            resolved[name] = error.strerror or str(error)
+    return resolved
 
 
 _CLOCK_WARN_SECONDS = 1.0
@@ -69,7 +69,7 @@ _CLOCK_WARN_SECONDS = 1.0
 def twin_findings(hosts: HostFacts) -> list[Finding]:
     """Names that mean one machine: one start of one kernel, with the same addresses (containers share only the first).
 
-    None where the hosts are all different, or do not tell.
+    None where the hosts are all different, or this is unknown.
     """
     machines: dict[tuple[str, frozenset[str]], list[str]] = {}
     for host, facts in hosts.items():
@@ -103,9 +103,9 @@ def _unknown_name(name: str, answer: str, host: str) -> Finding:
 
 
 def _loopback_name(facts: Facts) -> Iterator[Finding]:
-    own = facts["names"].get(facts["hostname"])
-    if isinstance(own, list) and own and ipaddress.ip_address(own[0]).is_loopback:
-        fact = f"its own name {facts['hostname']} resolves to {own[0]}"
+    addresses = facts["names"].get(facts["hostname"])
+    if isinstance(addresses, list) and addresses and ipaddress.ip_address(addresses[0]).is_loopback:
+        fact = f"its own name {facts['hostname']} resolves to {addresses[0]}"
         hint = "give the name the host's network address in its /etc/hosts: MPI and Horovod tell it to other hosts."
         yield Finding("host names", "warn", fact, hint)
 
@@ -118,7 +118,7 @@ def _different_answers(hosts: HostFacts) -> Iterator[Finding]:
             if host != name and isinstance(facts["names"].get(name), list)
         }
         if len(set(answers.values())) > 1:
-            parts = "; ".join(f"{', '.join(found)} on {host}" for host, found in answers.items())
+            parts = "; ".join(f"{', '.join(addresses)} on {host}" for host, addresses in answers.items())
             hint = "let all hosts use the same name server, or the same lines in /etc/hosts."
             yield Finding("host names", "warn", f"{name} resolves to {parts}", hint)
 
@@ -134,7 +134,7 @@ def interface_findings(hosts: HostFacts, chosen: Choice, nics: Sequence[str]) ->
         return [Finding("network", "fail", f"it has {wanted}", hint, host) for host in missing]
     first = next(iter(chosen.values()))
     speed = f", {first['speed']} Mbit/s" if first["speed"] and not first["virtual"] else ""
-    names, networks = (", ".join(dict.fromkeys(own[key] for own in chosen.values())) for key in ("name", "network"))
+    names, networks = (", ".join(dict.fromkeys(nic[key] for nic in chosen.values())) for key in ("name", "network"))
     return [Finding("network", "ok", f"{names}, {networks}, MTU {first['mtu']}{speed}"), *_unlike(chosen)]
 
 
@@ -158,9 +158,9 @@ _UNLIKE = {
 
 def _unlike(chosen: Choice) -> Iterator[Finding]:
     for key, (what, hint) in _UNLIKE.items():
-        told = [own[key] for own in chosen.values() if key != "speed" or (own["speed"] and not own["virtual"])]
-        if len(set(told)) > 1:
-            values = {host: own[key] for host, own in chosen.items()}
+        known = [nic[key] for nic in chosen.values() if key != "speed" or (nic["speed"] and not nic["virtual"])]
+        if len(set(known)) > 1:
+            values = {host: nic[key] for host, nic in chosen.items()}
             yield Finding("network", "warn", f"the {what} {each_value(values)}", hint)
 
 

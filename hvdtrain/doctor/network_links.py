@@ -41,11 +41,11 @@ def choose_interfaces(hosts: HostFacts, nics: Sequence[str] = ()) -> Choice:
     chosen = {}
     for host, facts in hosts.items():
         usable = [interface for interface in facts["interfaces"] if interface["name"] in nics or _leads_out(interface)]
-        found = next((own for nic in nics for own in usable if own["name"] == nic), None)
+        best = next((interface for nic in nics for interface in usable if interface["name"] == nic), None)
         if not nics:
-            found = _known_by_name(usable, host, hosts) or _common(usable, hosts) or next(iter(usable), None)
-        if found is not None:
-            chosen[host] = found
+            best = _known_by_name(usable, host, hosts) or _common(usable, hosts) or next(iter(usable), None)
+        if best is not None:
+            chosen[host] = best
     return chosen
 
 
@@ -57,18 +57,18 @@ def _leads_out(interface: Facts) -> bool:
 def _known_by_name(usable: Sequence[Facts], host: str, hosts: HostFacts) -> Facts | None:
     known = [facts["names"].get(host) for other, facts in hosts.items() if other != host]
     addresses = {address for answer in known if isinstance(answer, list) for address in answer}
-    return next((own for own in usable if own["address"] in addresses), None)
+    return next((interface for interface in usable if interface["address"] in addresses), None)
 
 
 def _common(usable: Sequence[Facts], hosts: HostFacts) -> Facts | None:
     """Of a network that is on every host, with another address on each: docker0 is on all with the same one."""
-    for own in usable:
+    for interface in usable:
         there = [
-            [other["address"] for other in facts["interfaces"] if other["network"] == own["network"]]
+            [other["address"] for other in facts["interfaces"] if other["network"] == interface["network"]]
             for facts in hosts.values()
         ]
         if all(there) and len({addresses[0] for addresses in there}) == len(hosts):
-            return own
+            return interface
     return None
 
 

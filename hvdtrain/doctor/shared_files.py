@@ -52,8 +52,8 @@ def _described(path: str, deadline: float) -> dict[str, Any]:
 def _files(path: str) -> Iterator[tuple[str, int, str]]:
     """(name below the path, bytes, path) of every file, in the same order on every host."""
     if not Path(path).exists() and glob.has_magic(path):
-        for found in sorted(glob.glob(_literal_folder(path), recursive=True)):
-            yield from _below(found, os.path.basename(found))
+        for entry in sorted(glob.glob(_literal_folder(path), recursive=True)):
+            yield from _below(entry, os.path.basename(entry))
     else:
         yield from _below(path, "")
 
@@ -82,9 +82,9 @@ def data_findings(hosts: HostFacts) -> list[Finding]:
     """For each path: what there is, where it cannot be read, and whether hosts see the same files."""
     listings: dict[str, dict[str, Any]] = {}
     for host, facts in hosts.items():
-        for found in facts["data"]:
-            listings.setdefault(found["path"], {})[host] = found
-    return [finding for path, found in listings.items() for finding in _data(path, found)]
+        for listing in facts["data"]:
+            listings.setdefault(listing["path"], {})[host] = listing
+    return [finding for path, by_host in listings.items() for finding in _data(path, by_host)]
 
 
 def _data(path: str, listings: Mapping[str, Any]) -> list[Finding]:
@@ -101,7 +101,7 @@ def _data(path: str, listings: Mapping[str, Any]) -> list[Finding]:
         fact = f"{path}: only {first['files']} files were looked at, there was no time for more"
         return [*bad, Finding("data", "warn", fact, "compare them with `hvdtrain shard index` on each host.")]
     if len({listing["fingerprint"] for listing in good.values()}) > 1:
-        counts = {host: f"{found['files']} files of {in_bytes(found['bytes'])}" for host, found in good.items()}
+        counts = {host: f"{listing['files']} files of {in_bytes(listing['bytes'])}" for host, listing in good.items()}
         hint = "let every host see the same files: else ranks plan different records, and the job refuses to start."
         return [*bad, Finding("data", "fail", f"{path} differs: {each_value(counts)}", hint)]
     where = "the same on all hosts" if len(good) > 1 else "readable"
@@ -116,7 +116,7 @@ def output_findings(
 
     Args:
         seen: host → numbers (places in `hosts`) of the hosts whose token files it saw.
-        refused: host → why it could not make its own; "" where something that is no folder is in the way.
+        refused: host → why it could not make its own; "" where something that is not a folder is in the way.
         was_named: whether the user named the folder; a guessed one that is not shared is only worth a warning.
     """
     outputs = {host: facts["machine"]["output"] for host, facts in hosts.items()}
@@ -140,7 +140,7 @@ def _refused(host: str, output: Facts, reason: str) -> Finding:
     path, folder, obstacle = output["path"], output["folder"], output["obstacle"]
     hint = "choose another --output-dir, or change the folder's owner or rights."
     if obstacle is not None:
-        fact = f"{path} is no folder" if obstacle == path else f"{path} cannot be made: {obstacle} is no folder"
+        fact = f"{path} is not a folder" if obstacle == path else f"{path} cannot be made: {obstacle} is not a folder"
         hint = "choose another --output-dir, or move away what has that name."
     elif path == folder:
         fact = f"{folder} cannot be written: {reason}"

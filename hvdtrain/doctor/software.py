@@ -40,10 +40,11 @@ def framework_facts(wanted: Sequence[str], seconds: float) -> dict[str, Any]:
     if not names:
         return {}
     with ThreadPoolExecutor(len(names)) as pool:
-        return dict(zip(names, pool.map(lambda name: _probe(name, seconds), names), strict=True))
+        return dict(zip(names, pool.map(lambda name: probe_framework(name, seconds), names), strict=True))
 
 
-def _probe(framework: str, seconds: float) -> dict[str, Any]:
+def probe_framework(framework: str, seconds: float) -> dict[str, Any]:
+    """See `framework_facts`."""
     if framework not in versions():
         return {"error": "not installed"}
     try:
@@ -54,8 +55,8 @@ def _probe(framework: str, seconds: float) -> dict[str, Any]:
     if done.returncode != 0 or not lines:
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         return {"error": f"the import ended with {ended}: {last_line(done.stderr)[:_TAIL]}".rstrip(": ")}
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    facts: dict[str, Any] = json.loads(lines[-1])
+    return facts
 
 
 def _first_line(command: list[str]) -> str:
@@ -95,9 +96,9 @@ def version_findings(hosts: HostFacts) -> list[Finding]:
 
 
 def _architectures(hosts: HostFacts) -> Iterator[Finding]:
-    found = {host: facts["machine"]["architecture"] for host, facts in hosts.items()}
-    if len(set(found.values())) > 1:
-        parts = ", ".join(f"{host} is {name}" for host, name in found.items())
+    architectures = {host: facts["machine"]["architecture"] for host, facts in hosts.items()}
+    if len(set(architectures.values())) > 1:
+        parts = ", ".join(f"{host} is {name}" for host, name in architectures.items())
         yield Finding("versions", "warn", parts, "use hosts of one kind: results differ in the last bits otherwise.")
 
 
@@ -113,39 +114,39 @@ def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) 
 
 
 def _frameworks(facts: Facts, frameworks: Sequence[str], workers: int) -> Iterator[Finding]:
-    found, installed = facts["frameworks"], facts["software"]["versions"]
-    if not found:
+    probes, installed = facts["frameworks"], facts["software"]["versions"]
+    if not probes:
         hint = "install one of them: pip install 'hvdtrain[torch]'."
         yield Finding("frameworks", "fail", "neither torch nor tensorflow is installed", hint)
-    working = [name for name in found if found[name].get("horovod")]
-    for name, facts_of in found.items():
+    working = [name for name in probes if probes[name].get("horovod")]
+    for name, facts_of in probes.items():
         if not installed.get(name):
             hint = f"install it: pip install 'hvdtrain[{name}]'."
             yield Finding("frameworks", "fail", f"{name} is not installed", hint)
         elif facts_of.get("error"):
             hint = f"run `python -c 'import {name}'` there to see all of it, and reinstall {name}."
-            if len(found) > 1:
+            if len(probes) > 1:
                 hint += " --framework examines one alone."
             yield Finding("frameworks", "fail", f"{name}: {facts_of['error']}", hint)
         else:
             yield Finding("frameworks", "ok", f"{name} {installed[name]} can be imported")
-            needed = name in frameworks or name == next(iter(found)) or not working
+            needed = name in frameworks or name == next(iter(probes)) or not working
             yield _binding(name, facts_of, needed, workers)
 
 
-def _binding(framework: str, found: Mapping[str, Any], needed: bool, workers: int) -> Finding:
-    built = found["horovod"]
+def _binding(framework: str, probe: Mapping[str, Any], needed: bool, workers: int) -> Finding:
+    built = probe["horovod"]
     if built is None:
         status: Status = "ok" if workers == 1 else "fail" if needed else "warn"
-        fact = f"no Horovod for {framework}: {found['horovod_error']}"
+        fact = f"no Horovod for {framework}: {probe['horovod_error']}"
         return Finding("horovod", status, fact, "" if workers == 1 else f"{_INSTALL}.")
     transports = [name for name in ("mpi", "gloo", "nccl") if built[name]]
     if not transports:
         return Finding("horovod", "fail", f"{framework}: built for no transport", f"{_INSTALL}.")
     fact = f"{framework}: built for {', '.join(transports)}"
-    if found["gpus"] and not built["nccl"]:
+    if probe["gpus"] and not built["nccl"]:
         hint = f"put CUDA's nvcc on PATH and {_INSTALL}: gradients pass through the CPU's memory otherwise."
-        return Finding("horovod", "warn", f"{fact}, not nccl, and there are {found['gpus']} GPUs", hint)
+        return Finding("horovod", "warn", f"{fact}, not nccl, and there are {probe['gpus']} GPUs", hint)
     return Finding("horovod", "ok", fact)
 
 
@@ -176,7 +177,7 @@ def _mpi_on_host(facts: Facts) -> Iterator[Finding]:
 
 
 def _loaded(facts: Facts) -> str | None:
-    texts = [found.get("mpi") for found in facts["frameworks"].values()]
+    texts = [probe.get("mpi") for probe in facts["frameworks"].values()]
     return next((text for text in texts if text), None)
 
 

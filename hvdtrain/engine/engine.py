@@ -1,10 +1,7 @@
-"""THE training loop. It depends on no framework: it uses an `Adapter`, a `Communicator` and two plans of records.
-
-The order of events is documented in `hvdtrain.engine.events` and tested.
-"""
+"""THE training loop, for every framework. The order of its events is documented in `hvdtrain.engine.events`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -27,32 +24,16 @@ from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.source import Ledger, Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
-from hvdtrain.engine.validator import Validator
+from hvdtrain.engine.validator import Validations, Validator
 from hvdtrain.slowness.gauge import Gauge
 from hvdtrain.slowness.stragglers import Stragglers
 
 
 @dataclass(eq=False)
 class Engine:
-    """Trains from a `Position` to the limits.
+    """Trains from a `Position` to the limits."""
 
-    Args:
-        adapter: the model; already equal on all ranks.
-        comm: the other ranks.
-        train, validation: the data.
-        schedule: learning rates.
-        limits: how far and how often.
-        checkpoints: where to save.
-        ledger: told of every batch, and before every save.
-        callbacks: told of every event, in this order.
-        asked: whether this rank was asked to stop; if any was, all stop together soon, with a checkpoint.
-        early_stopping: which validation is the best, and when to stop early.
-        on_result: called with the result before RunEnded: no callback that fails at the end can cost it.
-        save_policy: how checkpoints are saved.
-        hosts: of each rank, for people; () where they are not known.
-    """
-
-    adapter: Adapter
+    adapter: Adapter  # the model; already equal on all ranks
     comm: Communicator
     train: Source
     validation: Source | None
@@ -60,19 +41,20 @@ class Engine:
     limits: RunLimits
     checkpoints: CheckpointWriter
     ledger: Ledger
-    callbacks: Sequence[events.Callback]
-    asked: StopRequest = never_asked
+    callbacks: Sequence[events.Callback]  # receive every event, in this order
+    asked: StopRequest = never_asked  # this rank to stop; then all stop soon, with a checkpoint
     early_stopping: EarlyStopping = EarlyStopping()
-    on_result: Callable[[RunResult], None] | None = None
+    on_result: Callable[[RunResult], None] | None = None  # before RunEnded, whose callbacks may fail
     save_policy: SavePolicy = SavePolicy()
-    hosts: Sequence[str] = ()
+    hosts: Sequence[str] = ()  # of each rank, for people; () where they are not known
 
     def __post_init__(self) -> None:
-        self._validator = (
-            Validator(self.adapter, self.comm, self.validation, self.limits) if self.validation is not None else None
-        )
         plan = self.train.plan(0)  # all epochs have as many steps and records
         self._steps_per_epoch, self._records = plan.steps, plan.num_records
+        validator = None
+        if self.validation is not None:
+            validator = Validator(self.adapter, self.comm, self.validation, self.limits)
+        self._validations = Validations(validator, self.early_stopping, plan.steps)
         last = self.limits.last_step(self.limits.epochs * plan.steps)
         self._read_ahead = ReadAhead(self.train, self.validation, plan.steps, last)
         self._meter = Meter(self.adapter, self.comm, Gauge(open_connections))
@@ -89,7 +71,7 @@ class Engine:
         """Train. The arguments are the same on all ranks.
 
         Args:
-            start: the position at which training starts or resumes.
+            start: where training starts or resumes.
             saved: whether the newest checkpoint is of `start`.
 
         Raises:
@@ -107,8 +89,7 @@ class Engine:
             self._read_ahead.close()
 
     def _run(self, start: Position, saved: bool) -> RunResult:
-        start = replace(start, standing=self.early_stopping.resume_from(start.standing))
-        self._best = start.standing.best
+        start = self._validations.resume_from(start)
         total = self.limits.epochs * self._steps_per_epoch
         self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self.limits.epochs))
         self.ledger.start(start.step)
@@ -118,13 +99,13 @@ class Engine:
         position = start if self._cut_short else self._train_to(self.limits.last_step(total), start, saved)
         if self._cut_short and position == start and not saved:
             average_rank_local_state(self.comm, self.adapter)
-            self._save(start)
+            self._saves.begin(start, self._validations.best)
         self._vote.close()
         self._saves.require_last()
         activity.now.begin("end", position.step)
         stopped_by = self._vote.reason() if self._cut_short else ""
-        stopped_early = self._stopped_early(position, total)
-        if stopped_early is not None and not self._ends_early(start):
+        stopped_early = None if self._cut_short else self._validations.stopped_early(position, total)
+        if stopped_early is not None and not self._validations.end_early(start):
             self._emit(stopped_early)
         digest = weights_in_common(self.comm, self.adapter, "After training", self._saves.checks.known_equal)
         finished = (position.step >= total or stopped_early is not None) and not self._cut_short
@@ -136,7 +117,7 @@ class Engine:
             metrics=self._metrics,
             weights_hash=digest,
             stopped_by=stopped_by,
-            best=self._best,
+            best=self._validations.best,
             stopped_early=stopped_early,
             step_times=self._meter.step_times.summaries(),
             stragglers=self._stragglers.found,
@@ -148,34 +129,19 @@ class Engine:
 
     def _train_to(self, last: int, start: Position, saved: bool) -> Position:
         position = start
-        unvalidated = self._owes_validation(start)
-        if unvalidated or start.step >= last or self._ends_early(start):
+        unvalidated = self._validations.owed_at(start)
+        if unvalidated or start.step >= last or self._validations.end_early(start):
             position = self._evaluate(start)  # also where it was resumed and nothing is left to train
         if unvalidated and not self._cut_short:
             self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
             if saved:
-                self._saves.move_to(position, self._best)
+                self._saves.save_history(position, self._validations.best)
             else:
-                self._save(position)
-        while position.step < last and not self._vote.decided and not self._ends_early(position):
+                self._saves.begin(position, self._validations.best)
+        while position.step < last and not self._vote.decided and not self._validations.end_early(position):
             position = self._run_epoch(position, last)
-        self._cut_short = self._cut_short or (position.step < last and not self._ends_early(position))
+        self._cut_short = self._cut_short or (position.step < last and not self._validations.end_early(position))
         return position
-
-    def _owes_validation(self, start: Position) -> bool:
-        """Whether `start` is the end of an epoch whose validation was stopped."""
-        at_end = start.step > 0 and start.step % self._steps_per_epoch == 0
-        return self._validator is not None and at_end and start.standing.step != start.step
-
-    def _stopped_early(self, position: Position, total: int) -> events.StoppedEarly | None:
-        rule = self.early_stopping
-        if rule.patience is None or not self._ends_early(position) or position.step >= total or self._cut_short:
-            return None
-        epoch = position.step // self._steps_per_epoch - 1
-        return events.StoppedEarly(epoch, position.step, rule.metric, rule.patience, rule.min_delta)
-
-    def _ends_early(self, position: Position) -> bool:
-        return self.early_stopping.should_stop(position.standing)
 
     def _run_epoch(self, start: Position, last: int) -> Position:
         """From `start` to the end of its epoch, or to update `last` if that comes first."""
@@ -192,7 +158,7 @@ class Engine:
             position = self._evaluate(position)
         if position.step % self._steps_per_epoch == 0 and not self._cut_short:
             self._emit(events.EpochEnded(epoch, position.step))
-        self._save(position)
+        self._saves.begin(position, self._validations.best)
         return position
 
     def _train_steps(self, epoch: int, start: Position, end: int) -> Position:
@@ -256,14 +222,14 @@ class Engine:
             return
         average_rank_local_state(self.comm, self.adapter)  # only rank 0's state is saved, so it must be that of all
         if save_is_due or not self._saves.skip(step):
-            self._save(position)
+            self._saves.begin(position, self._validations.best)
 
     def _log(self, epoch: int, step: int) -> None:
         reading = self._meter.reduce("training")
         self._masked += reading.masked
         self.limits.require_few_masked(self._masked, self._records, "training")
         self._guard.check(reading, epoch, step)
-        if self._validator is None:
+        if self.validation is None:
             self._metrics = reading.values
         self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
         if self.adapter.stage is not None:
@@ -272,30 +238,22 @@ class Engine:
             self._emit(events.StragglerFound(step, straggler))
 
     def _evaluate(self, position: Position) -> Position:
-        """Validate; at the end of an epoch the position then knows how that went.
-
-        A validation that `max_steps` caused inside an epoch is emitted and may be this run's best, but a run that
-        goes on forgets it: without the interruption there would have been none.
-        """
+        """Validate; at the end of an epoch the position then knows how that went."""
         average_rank_local_state(self.comm, self.adapter)
-        if self._validator is None:
+        if (validator := self._validations.validator) is None:
             return position
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
         self._emit(events.EvalStarted(epoch, step))
         with self._meter.watch.span("validation") as span:
-            reading = self._validator.measure(step, self._vote, partial(self._read_ahead.after_validation, step))
+            reading = validator.measure(step, self._vote, partial(self._read_ahead.after_validation, step))
         if reading is None:
             self._cut_short = True
             return position
         self._metrics = reading.values
-        standing = self.early_stopping.after(position.standing, epoch, step, reading.values)
-        self._best = standing.best
-        ranks = tuple(rank.total for rank in reading.rank_seconds)
-        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, standing.best, ranks))
-        return replace(position, standing=standing) if step % self._steps_per_epoch == 0 else position
-
-    def _save(self, position: Position) -> None:
-        self._saves.begin(position, self._best)
+        position = self._validations.note(position, epoch, reading.values)
+        best, ranks = self._validations.best, tuple(rank.total for rank in reading.rank_seconds)
+        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, best, ranks))
+        return position
 
     def _emit(self, event: events.Event) -> None:
         for callback in self.callbacks:

@@ -37,53 +37,13 @@ so a callback may decide from them, and may call a collective as long as it does
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import add
 from pathlib import Path
 from typing import Final
 
 from hvdtrain.algorithms.early_stopping import Best
+from hvdtrain.measured import BuiltInMetrics, Seconds
 from hvdtrain.slowness.pressure import Pressure
 from hvdtrain.slowness.straggler import Straggler
-
-
-@dataclass(frozen=True)
-class Seconds:
-    """Where wall-clock time went, for one rank. The first four do not overlap, and are all of the time that is trained.
-
-    Attributes:
-        data: waiting for the loader.
-        allreduce: waiting for other ranks' gradients after the own ones were ready.
-        checkpoint: saving.
-        compute: all the rest.
-        host_to_device, forward, backward, optimizer: parts of `compute`; 0 where they cannot be told apart.
-        allreduce_hidden: communication that went on beside `compute`, at most.
-        validation: of whole validations, which `Evaluated` tells.
-    """
-
-    data: float = 0.0
-    compute: float = 0.0
-    allreduce: float = 0.0
-    checkpoint: float = 0.0
-    host_to_device: float = 0.0
-    forward: float = 0.0
-    backward: float = 0.0
-    optimizer: float = 0.0
-    allreduce_hidden: float = 0.0
-    validation: float = 0.0
-
-    def __add__(self, other: "Seconds") -> "Seconds":
-        return Seconds(*map(add, vars(self).values(), vars(other).values()))
-
-    @property
-    def total(self) -> float:
-        return self.data + self.compute + self.allreduce + self.checkpoint
-
-    def told(self) -> dict[str, float]:
-        """By name: the first four, and of the others those that were measured."""
-        return {name: value for name, value in vars(self).items() if value or name in _ALWAYS}
-
-
-_ALWAYS: Final = ("data", "compute", "allreduce", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,39 +73,22 @@ class StepEnded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReducedMetrics:
+class ReducedMetrics(BuiltInMetrics):
     """What the ranks have measured since the last reading. Equal on all ranks.
 
     Attributes:
         values: mean of each of the task's measures over all samples of all ranks.
         samples: how many those are.
-        masked: records of the plan that were not measured because they are damaged.
-        samples_per_second: over all ranks, by the slowest rank's clock.
         rank_seconds: one entry per rank, in the order of ranks.
         rank_pressure: what has kept each rank from its work, in the same order; () where no rank has looked.
         not_finite: ranks whose own sum of losses is NaN or infinite.
-        skipped: updates that were not made because gradients overflowed (fp16).
-        grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --log-grad-norm,
-            --max-grad-norm or fp16 asks for it; else None.
-        grad_norm_peak: the largest of these norms.
-        memory: resident bytes of each rank's process.
-        device_memory: bytes that arrays on each rank's GPU took at most since the start; () on CPUs.
-        device_use: share of the last moments in which each rank's GPU was busy, 0 to 1; () where that is not known.
     """
 
     values: Mapping[str, float]
     samples: int
-    samples_per_second: float
     rank_seconds: tuple[Seconds, ...]
     rank_pressure: tuple[Pressure, ...] = ()
-    masked: int = 0
     not_finite: tuple[int, ...] = ()
-    skipped: int = 0
-    grad_norm: float | None = None
-    grad_norm_peak: float | None = None
-    memory: tuple[int, ...] = ()
-    device_memory: tuple[int, ...] = ()
-    device_use: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,9 +201,8 @@ class StoppedEarly:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """Attributes: `stopped_by`: what has asked to stop, and on which ranks; "" where nothing has: if all is not
-    `finished` then, `max_steps` has ended the run.
-    """
+    """`stopped_by` is what has asked to stop, and on which ranks; where it is empty and the run is not `finished`,
+    `max_steps` has ended it."""
 
     step: int
     samples_seen: int

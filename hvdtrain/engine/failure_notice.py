@@ -22,5 +22,5 @@ def _tell(callbacks: Sequence[events.Callback], failed: events.RunFailed) -> Non
     for callback in callbacks:
         try:
             callback(failed)
-        except Exception as own:
-            _log.warning("a callback failed at RunFailed: %s: %s", type(own).__name__, own)
+        except Exception as error:
+            _log.warning("a callback failed at RunFailed: %s: %s", type(error).__name__, error)

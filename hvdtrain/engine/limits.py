@@ -12,32 +12,21 @@ from hvdtrain.slowness.straggler import Straggler
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How far and how often.
+    """How far and how often."""
 
-    Attributes:
-        epochs: passes over the training data.
-        max_steps: stop (with a checkpoint) after this many updates since the start of training; None: no limit.
-        log_interval: updates between two `Logged`.
-        checkpoint_interval: updates between two checkpoints inside an epoch; 0: only at the end of each epoch.
-        steps_per_call: updates in one call of the adapter at most.
-        check_weights_every: updates between two comparisons of all ranks' weights; 0: only checkpoints are compared.
-        max_masked: share of a data set's records that may be left out as damaged in one pass.
-    """
-
-    epochs: int
-    max_steps: int | None = None
-    log_interval: int = 50
-    checkpoint_interval: int = 0
-    max_masked: float = 1.0
-    steps_per_call: int = 1
-    check_weights_every: int = 0
+    epochs: int  # passes over the training data
+    max_steps: int | None = None  # updates since the start of training after which it stops; None: no limit
+    log_interval: int = 50  # updates between two `Logged`
+    checkpoint_interval: int = 0  # updates between two checkpoints inside an epoch; 0: only at the end of each epoch
+    max_masked: float = 1.0  # share of a data set's records that may be left out as damaged in one pass
+    steps_per_call: int = 1  # updates in one call of the adapter at most
+    check_weights_every: int = 0  # updates between two comparisons of weights; 0: only checkpoints are compared
 
     def last_step(self, total: int) -> int:
         """The update after which a run ends whose epochs have `total` updates."""
         return total if self.max_steps is None else min(total, self.max_steps)
 
     def saves_after(self, step: int) -> bool:
-        """Whether a checkpoint is due inside an epoch."""
         return bool(self.checkpoint_interval) and step % self.checkpoint_interval == 0
 
     def logs_after(self, step: int) -> bool:
@@ -45,7 +34,6 @@ class RunLimits:
         return step == 1 or step % self.log_interval == 0 or self.saves_after(step)
 
     def compares_after(self, step: int) -> bool:
-        """Whether the ranks' weights are to be compared."""
         return bool(self.check_weights_every) and step % self.check_weights_every == 0
 
     def next_call(self, step: int, end: int) -> int:
@@ -73,7 +61,7 @@ class RunResult:
     """What a run leaves behind.
 
     Attributes:
-        step, epochs, samples_seen: done since the start of training.
+        step: updates since the start of training.
         finished: whether all of it is done, the last validation too, or as much as was worth waiting for.
         metrics: of the last validation, or without validation data of the last training steps.
         weights_hash: equal on all ranks.

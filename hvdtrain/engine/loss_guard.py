@@ -29,13 +29,7 @@ _log = logging.getLogger("hvdtrain.data")
 
 @dataclass(eq=False)
 class LossGuard:
-    """Ends a run whose loss is not finite, and says where that came from.
-
-    Args:
-        comm: the other ranks.
-        source: the data that the loss is of.
-        what: "training" or "validation".
-    """
+    """Ends a run whose `what` loss, "training" or "validation", is not finite, and says where that came from."""
 
     comm: Communicator
     source: Source
@@ -56,8 +50,11 @@ class LossGuard:
         """
         recent, self._recent = self._recent, []
         if not math.isfinite(reading.values["loss"]):
-            found = gather_json(self.comm, self._bad_records(epoch, recent), f"hvdtrain.not_finite.{self.what}")
-            _refuse(f"The {self.what} loss is {reading.values['loss']} at step {step}{_on(reading, found)}.", found)
+            bad_records = gather_json(self.comm, self._bad_records(epoch, recent), f"hvdtrain.not_finite.{self.what}")
+            _refuse(
+                f"The {self.what} loss is {reading.values['loss']} at step {step}{_on(reading, bad_records)}.",
+                bad_records,
+            )
 
     def _bad_records(self, epoch: int, recent: list[NDArray[np.int64]]) -> list[str] | None:
         """Some of the records of `recent` that hold NaN or infinity; None where that cannot be told."""
@@ -90,17 +87,17 @@ def rows_not_finite(features: Mapping[str, NDArray[Any]]) -> Iterator[tuple[int,
     yield from sorted(bad.items())
 
 
-def _on(reading: ReducedMetrics, found: list[list[str] | None]) -> str:
+def _on(reading: ReducedMetrics, bad_records: list[list[str] | None]) -> str:
     """Where the bad numbers were first, as far as that can be told: weights carry them to all ranks in one step."""
-    ranks = [rank for rank, bad in enumerate(found) if bad] or list(reading.not_finite)
-    if len(found) == 1 or len(ranks) in (0, len(found)):
+    ranks = [rank for rank, bad in enumerate(bad_records) if bad] or list(reading.not_finite)
+    if len(bad_records) == 1 or len(ranks) in (0, len(bad_records)):
         return ""
     named = ", ".join(map(str, ranks[:_NAMED])) + (", …" if len(ranks) > _NAMED else "")
     return f", on rank{'s' if len(ranks) > 1 else ''} {named}"
 
 
-def _refuse(fact: str, found: list[list[str] | None]) -> Never:
-    records = [f"{bad} on rank {rank}" for rank, own in enumerate(found) for bad in own or []]
+def _refuse(fact: str, bad_records: list[list[str] | None]) -> Never:
+    records = [f"{bad} on rank {rank}" for rank, of_rank in enumerate(bad_records) for bad in of_rank or []]
     if records:
         raise HvdtrainError(
             fact,
@@ -108,7 +105,7 @@ def _refuse(fact: str, found: list[list[str] | None]) -> Never:
             "repair these records or leave them out, or have the task's decode() replace such values; --resume auto "
             "continues from the last checkpoint, which is still good.",
         ).on_all_ranks()
-    cleared = "" if None in found else "The data since the last reading are finite, so it is the training. "
+    cleared = "" if None in bad_records else "The data since the last reading are finite, so it is the training. "
     raise HvdtrainError(
         fact,
         f"{cleared}Further steps would only spread it through the weights; earlier checkpoints are still good.",

@@ -17,7 +17,7 @@ def resident_bytes() -> int:
 
 
 def own_bytes() -> int:
-    """Of this process's memory in RAM, what is no page of a file, which processes share; 0 where nothing tells it."""
+    """Of this process's memory in RAM, what is not a page of a file; 0 where that is not known."""
     try:
         with open("/proc/self/status", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file if ":" in line)

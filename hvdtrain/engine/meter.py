@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +13,31 @@ from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.engine.events import ReducedMetrics, Seconds
+from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.memory import ResidentMemory
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
+from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
 from hvdtrain.slowness.gauge import Gauge
 from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
 from hvdtrain.slowness.stragglers import RankTimes
 from hvdtrain.stopwatch import Stopwatch
 
-_COUNTS: Final = ("weight", "masked")
+_PARTS: Final = (*INSIDE, *BESIDE)
+_REDUCED: Final = tuple(metric for metric in METRICS if metric.reduced)
 _MEASURES: Final = ("names", "measures")
-_TIMES: Final = ("elapsed", "data", "allreduce", "checkpoint")
-_PARTS: Final = ("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden")
-_KNOWN: Final = ("norm", "peak", "device_memory", "device_use")
-_ROW: Final = (*_COUNTS, *_MEASURES, *_TIMES, *_PARTS, *_KNOWN, "memory", *COLUMNS)
-"""What is in a rank's row before its sums, one of each measure, and the samples of each of these. Of `_KNOWN` NaN means
-that it is not known."""
+_ROW: Final = (
+    *("weight", "masked"),
+    *_MEASURES,
+    *("elapsed", "data", "allreduce", "checkpoint"),
+    *_PARTS,
+    *(metric.name for metric in _REDUCED),
+    *COLUMNS,
+)
+"""What is in a rank's row before its sums, one of each measure, and the samples of each of these. A metric that is not
+known is NaN."""
 
 _AT: Final = {name: place for place, name in enumerate(_ROW)}
-_PRESSURE: Final = slice(_AT[COLUMNS[0]], len(_ROW))
 
 
 class Meter:
@@ -89,12 +94,12 @@ class Meter:
                 measures differently.
         """
         sums = self._adapter.read_sums()
-        names = sorted(sums.values)
-        rows = self._rows(self._own(sums, names), names, what)
+        names, known = sorted(sums.values), self._known(sums)
+        rows = self._rows(self._row(sums, known, names), names, what)
         expected, self._saved = self._expected, 0.0
         self.start()
         totals = rows.sum(axis=0).tolist()
-        counted, masked = totals[: len(_COUNTS)]
+        counted, masked = totals[_AT["weight"]], totals[_AT["masked"]]
         if counted + masked != expected:
             raise DivergenceError(
                 f"The ranks together measured {counted:.0f} samples in {what}, where the plan has {expected:.0f}.",
@@ -103,45 +108,53 @@ class Meter:
             ).on_all_ranks()
         values = _means(names, totals[len(_ROW) :], counted)
         slowest = float(rows[:, _AT["elapsed"]].max())
+        ranks = [dict(zip(_ROW, row, strict=False)) for row in rows.tolist()]
         return ReducedMetrics(
             values=values,
             samples=int(counted),
             masked=int(masked),
-            samples_per_second=counted / slowest if slowest > 0 else 0.0,
-            rank_seconds=tuple(_split(row) for row in rows.tolist()),
-            rank_pressure=_pressures(rows),
-            not_finite=() if math.isfinite(values["loss"]) else _ranks_not_finite(rows, names),
             skipped=sums.skipped,
-            grad_norm=None if sums.grad_norm is None else float(rows[:, _AT["norm"]].mean()),
-            grad_norm_peak=None if sums.grad_norm_peak is None else float(rows[:, _AT["peak"]].max()),
-            memory=tuple(map(int, rows[:, _AT["memory"]].tolist())),
-            device_memory=tuple(map(int, _of_all(rows[:, _AT["device_memory"]]))),
-            device_use=tuple(_of_all(rows[:, _AT["device_use"]])),
+            samples_per_second=counted / slowest if slowest > 0 else 0.0,
+            rank_seconds=tuple(map(_seconds, ranks)),
+            rank_pressure=_pressures(ranks),
+            not_finite=() if math.isfinite(values["loss"]) else _ranks_not_finite(rows, names),
+            **{m.name: _reduced(m, rows[:, _AT[m.name]], known[m.name]) for m in _REDUCED},
         )
 
-    def _rows(self, own: list[float], names: list[str], what: str) -> NDArray[np.float64]:
+    def _rows(self, row: list[float], names: list[str], what: str) -> NDArray[np.float64]:
         """Every rank's row. Rows are of different lengths where ranks have other measures, so they are sent flat."""
-        joined = self._comm.allgather(np.array(own, np.float64), f"hvdtrain.meter.{what}")
+        joined = self._comm.allgather(np.array(row, np.float64), f"hvdtrain.meter.{what}")
         rows = _same_measures(joined, self._comm.topology.size)
         if rows is None:
             require_same_names(gather_json(self._comm, names, f"hvdtrain.meter.{what}.names"))
             raise AssertionError("rows differ by the names of measures only")
         return rows
 
-    def _own(self, sums: Sums, names: list[str]) -> list[float]:
+    def _known(self, sums: Sums) -> dict[str, float | None]:
+        """This rank's numbers for the built-in metrics; None where one is not known."""
+        here = {"memory": self._memory.read()}
+        return here | {m.name: getattr(sums, m.name) for m in _REDUCED if m.name not in here}
+
+    def _row(self, sums: Sums, known: Mapping[str, float | None], names: list[str]) -> list[float]:
         saved = self.watch.take("checkpoint")
         elapsed = time.perf_counter() - self._begin - saved
         weight = float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0
-        known = (sums.grad_norm, sums.grad_norm_peak, sums.device_memory, sums.device_use)
         pressure = NOTHING if self._gauge is None else self._gauge.read()
+        facts = {
+            "weight": weight,
+            "masked": self._masked,
+            "names": names_checksum(names),
+            "measures": len(names),
+            "elapsed": elapsed,
+            "data": self.watch.take("data"),
+            "allreduce": sums.allreduce_seconds,
+            "checkpoint": self._saved + saved,
+            **{part: sums.parts.get(part, 0.0) for part in _PARTS},
+            **{name: math.nan if value is None else value for name, value in known.items()},
+            **pressure._asdict(),
+        }
         return [
-            *(weight, self._masked),
-            *(names_checksum(names), len(names)),
-            *(elapsed, self.watch.take("data"), sums.allreduce_seconds, self._saved + saved),
-            *(sums.parts.get(part, 0.0) for part in _PARTS),
-            *(math.nan if value is None else value for value in known),
-            self._memory.read(),
-            *pressure,
+            *(facts[name] for name in _ROW),
             *(sums.values[name] for name in names),
             *(sums.samples.get(name, weight) for name in names),
         ]
@@ -169,8 +182,7 @@ def _means(names: list[str], totals: list[float], counted: float) -> dict[str, f
         counted: samples that were measured at all.
     """
     sums, samples = totals[: len(names)], totals[len(names) :]
-    measured = [of for of in zip(names, sums, samples, strict=True) if of[2] or not counted]
-    return {name: total / max(count, 1.0) for name, total, count in measured}
+    return {n: s / max(count, 1.0) for n, s, count in zip(names, sums, samples, strict=True) if count or not counted}
 
 
 def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
@@ -180,9 +192,13 @@ def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
     return [RankTimes(s.data, s.compute, s.allreduce, pressure) for s, pressure in ranks]
 
 
-def _of_all(column: NDArray[np.float64]) -> list[float]:
-    """What each rank says, in the order of ranks; [] where one of them does not know."""
-    return [] if np.isnan(column).any() else column.tolist()
+def _reduced(metric: Metric, ranks: NDArray[np.float64], here: float | None) -> Any:
+    """What the event says of a metric. Args: `here`: this rank's number, None where it has none."""
+    if metric.of == "update":
+        return None if here is None else float(ranks.mean() if metric.reduced == "mean" else ranks.max())
+    if np.isnan(ranks).any():
+        return ()
+    return tuple((ranks.astype(np.int64) if metric.kind == "bytes" else ranks).tolist())
 
 
 def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:
@@ -190,12 +206,13 @@ def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int,
     return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
 
 
-def _split(row: list[float]) -> Seconds:
-    elapsed, data, allreduce, checkpoint = row[_AT["elapsed"] : _AT["checkpoint"] + 1]
-    parts = row[_AT[_PARTS[0]] : _AT[_PARTS[-1]] + 1]
-    return Seconds(data, max(0.0, elapsed - data - allreduce), allreduce, checkpoint, *parts)
+def _seconds(rank: Mapping[str, float]) -> Seconds:
+    compute = max(0.0, rank["elapsed"] - rank["data"] - rank["allreduce"])
+    parts = {part: rank[part] for part in ("data", "allreduce", "checkpoint", *_PARTS)}
+    return Seconds(compute=compute, **parts)
 
 
-def _pressures(rows: NDArray[np.float64]) -> tuple[Pressure, ...]:
-    own = rows[:, _PRESSURE]
-    return tuple(Pressure(*row) for row in own.tolist()) if own[:, 0].any() else ()
+def _pressures(ranks: Sequence[Mapping[str, float]]) -> tuple[Pressure, ...]:
+    if not any(rank["wall"] for rank in ranks):
+        return ()
+    return tuple(Pressure(*(rank[name] for name in COLUMNS)) for rank in ranks)

@@ -1,8 +1,8 @@
 """No gap at the end of an epoch: once its last batch is here, what is read next begins, while the model still works.
 
 Two are never read at once, so no more threads and processes decode than inside an epoch. The first batches of the next
-epoch are held while the checkpoint of this one's end is saved. What was begun and is not needed, because training stops
-there, is given up when the run ends.
+epoch are held while the checkpoint of this one's end is saved. What was begun and is not needed is given up when the
+run ends.
 """
 
 from dataclasses import dataclass
@@ -12,13 +12,7 @@ from hvdtrain.engine.source import Source
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Begins what follows an epoch or its validation.
-
-    Args:
-        train, validation: the data.
-        steps_per_epoch: of training.
-        last: the update after which the run ends.
-    """
+    """Begins what follows an epoch of training or its validation; `last` is the update after which the run ends."""
 
     train: Source
     validation: Source | None

@@ -1,6 +1,7 @@
 """Checkpoints as the loop sees them: begun after a step, durable some steps later, or refused on all ranks together."""
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -8,44 +9,67 @@ from pathlib import Path
 
 from hvdtrain import activity
 from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.algorithms.checkpoint_interval import FIRST_GUESS_SECONDS, young_daly
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.saved import Saved, failure_of
 from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter
 from hvdtrain.engine import events
-from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.weight_checks import WeightChecks
 from hvdtrain.stopwatch import Stopwatch
+
+
+@dataclass(eq=False)
+class Cadence:
+    """Asks for a checkpoint whenever enough time has passed since the last one began."""
+
+    seconds: float | None = None  # between two checkpoints; None: as Young and Daly advise, by cost and `mtbf`
+    mtbf: float = 0.0  # mean seconds between failures of the job
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._last = self.clock()  # when one has begun, or was asked for
+        self._cost, self._write_seconds = FIRST_GUESS_SECONDS, 0.0
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two checkpoints. They do not overlap: the disk needs `write_seconds` for each."""
+        return max(self._write_seconds, young_daly(self._cost, self.mtbf) if self.seconds is None else self.seconds)
+
+    def asks(self) -> bool:
+        """Whether a checkpoint is due; true once in an interval, as what is asked for begins some steps later."""
+        now = self.clock()
+        due = now - self._last >= self.interval
+        if due:
+            self._last = now
+        return due
+
+    def began(self) -> None:
+        """A checkpoint has begun, asked for or not."""
+        self._last = self.clock()
+
+    def ended(self, cost: float, write_seconds: float) -> None:
+        """It is written: training waited for it for `cost` seconds, and writing took `write_seconds`."""
+        self._cost, self._write_seconds = cost, write_seconds
+
 
 _log = logging.getLogger("hvdtrain.run")
 
 
 @dataclass(frozen=True)
 class SavePolicy:
-    """How checkpoints are saved.
+    """How checkpoints are saved."""
 
-    Attributes:
-        in_background: training goes on while a checkpoint is written; False: it waits.
-        skips: a checkpoint that is due by its number of updates is left out while an earlier one is being written.
-        goes_on: training goes on without a checkpoint that could not be written.
-        cadence: asks for checkpoints by the clock; None: nothing does.
-    """
-
-    in_background: bool = False
-    skips: bool = False
-    goes_on: bool = False
-    cadence: Cadence | None = None
+    in_background: bool = False  # training goes on while a checkpoint is written; False: it waits
+    skips: bool = False  # a checkpoint that is due by its number of updates while another one is written
+    goes_on: bool = False  # training goes on without a checkpoint that could not be written
+    cadence: Cadence | None = None  # asks for checkpoints by the clock; None: nothing does
 
 
 @dataclass(eq=False)
 class Saves:
-    """Begins checkpoints and tells what became of them. Collective, but for `report`.
-
-    Args:
-        watch: adds the time that training waits to the span "checkpoint".
-        emit: sends an event.
-    """
+    """Begins checkpoints and tells what became of them. Collective, but for `report`."""
 
     adapter: Adapter
     writer: CheckpointWriter
@@ -82,20 +106,20 @@ class Saves:
             self.policy.cadence.began()
         with self.watch.span("checkpoint") as span:
             gathered = self.adapter.gather_state(self.writer.comm, self.writer.copies)
-            account = self.ledger.account(position.step)
+            write_ledger = self.ledger.end_segment(position.step)
             compare = partial(self.checks.at_save, position.step, self.writer.copies)
-            self.writer.begin(self.adapter.state, position, best, account, not gathered, compare)
+            self.writer.begin(self.adapter.state, position, best, write_ledger, not gathered, compare)
         self._waited[position.step] = span.seconds
         if not self.policy.in_background:
             self.finish()
 
-    def move_to(self, position: Position, best: Best | None) -> None:
+    def save_history(self, position: Position, best: Best | None) -> None:
         """The newest checkpoint has the state at `position`; give it that position's history of validations."""
         self.finish()
         self.emit(events.CheckpointStarted(position.step))
         activity.now.begin("checkpoint", position.step)
         with self.watch.span("checkpoint") as span:
-            saved = self.writer.move_to(position, best)
+            saved = self.writer.save_history(position, best)
         self.emit(events.CheckpointDurable(position.step, Path(saved.path), span.seconds, saved.write_seconds))
 
     def collect(self, ended: int) -> None:
@@ -109,7 +133,7 @@ class Saves:
             self._collect_one()
 
     def require_last(self) -> None:
-        """As `finish`; training is over, so that no further checkpoint makes up for one that failed.
+        """As `finish`, after training, when no further checkpoint makes up for one that failed.
 
         Raises:
             HvdtrainError: on all ranks; the last one that was begun was not written.
@@ -122,8 +146,8 @@ class Saves:
         """Tell what became of the oldest one.
 
         Raises:
-            HvdtrainError: on all ranks; it was not written, and training must not go on: it never does where the ranks'
-                weights differ.
+            HvdtrainError: on all ranks; it was not written, and training must not go on, as always where weights
+                differ.
         """
         activity.now.begin("checkpoint", activity.now.step)
         with self.watch.span("checkpoint") as span:

@@ -11,15 +11,15 @@ from data_sharding import LoadedBatch
 
 
 class Epoch(Protocol):
-    """What the loop must know of a plan."""
+    """What the loop must know of a plan; the same in all epochs, over all ranks."""
 
     @property
     def steps(self) -> int:
-        """Steps of an epoch: the same in all."""
+        """Of updates."""
 
     @property
     def num_records(self) -> int:
-        """Records of an epoch, over all ranks."""
+        """Of all ranks."""
 
 
 class Loader(AbstractContextManager["Loader"], Protocol):
@@ -57,7 +57,7 @@ class Source(Protocol):
 
 
 class Ledger(Protocol):
-    """Keeps account of the records that training has used. Collective where it says so."""
+    """Notes which records training has used. Collective where it says so."""
 
     def start(self, step: int) -> None:
         """Training starts or resumes after `step` updates. Collective."""
@@ -65,8 +65,8 @@ class Ledger(Protocol):
     def add(self, batch: LoadedBatch) -> None:
         """This rank was trained on `batch`."""
 
-    def account(self, step: int) -> Callable[[], None]:
-        """The account up to update `step`. Collective.
+    def end_segment(self, step: int) -> Callable[[], None]:
+        """The segment of steps that ends after update `step` is complete. Collective.
 
-        What it returns writes it down on rank 0, before the checkpoint of `step`, and raises OSError.
+        What it returns writes it on rank 0, before the checkpoint of `step`, and raises OSError.
         """

@@ -7,14 +7,13 @@ from typing import Final
 import numpy as np
 
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.step_timer import PARTS, add_columns
-from hvdtrain.algorithms.quantile_sketch import Quantiles, QuantileSketch
+from hvdtrain.algorithms.quantile_sketch import Quantiles, SketchedSteps
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.measured import TIMED
 
-NAMES: Final = ("step", "data", *PARTS)
-"""A step as a whole, from the begin of its wait for data to its end, and its parts."""
-
-_FOLDED: Final = 512  # steps: bounds the memory that their times take
+_HERE: Final = ("step", "data")
+NAMES: Final = (*_HERE, *TIMED)
+"""A step as a whole, from the beginning of its wait for data to its end, and its parts."""
 
 
 class StepTimes:
@@ -27,8 +26,7 @@ class StepTimes:
 
     def __init__(self, adapter: Adapter, comm: Communicator) -> None:
         self._adapter, self._comm = adapter, comm
-        self._sketches = QuantileSketch(), QuantileSketch()
-        self._steps: list[tuple[float, float]] = []
+        self._steps = SketchedSteps(_HERE)
         self._begin: float | None = None  # of the call of the adapter that is under way
         self._data = 0.0
 
@@ -48,28 +46,21 @@ class StepTimes:
             return
         step = (time.perf_counter() - self._begin) / steps, self._data / steps
         self._begin, self._data = None, 0.0
-        self._steps += [step] * steps
-        if len(self._steps) >= _FOLDED:
-            self._fold()
+        for _ in range(steps):
+            self._steps.append(step)
 
     def summaries(self) -> tuple[Mapping[str, Quantiles], ...]:
         """Of each rank, by the names in `NAMES`: what was measured there. Collective; call it once, after training."""
-        self._fold()
-        own = dict(zip(NAMES, self._sketches, strict=False)) | dict(self._adapter.take_part_times())
-        row = [_numbers(own[name].summary() if name in own else Quantiles(0, 0, 0, 0, 0)) for name in NAMES]
+        sketches = {**self._steps.take_sketches(), **self._adapter.take_part_times()}
+        row = [_numbers(sketches[name].summary() if name in sketches else Quantiles(0, 0, 0, 0, 0)) for name in NAMES]
         rows = self._comm.allgather(np.array([row], np.float64), "hvdtrain.meter.step_times")
-        return tuple(_told(rank) for rank in rows.tolist())
-
-    def _fold(self) -> None:
-        if self._steps:
-            add_columns(self._sketches, self._steps)
-            self._steps = []
+        return tuple(_quantiles(rank) for rank in rows.tolist())
 
 
-def _numbers(told: Quantiles) -> list[float]:
-    return [told.count, told.p50, told.p90, told.p99, told.max]
+def _numbers(times: Quantiles) -> list[float]:
+    return [times.count, times.p50, times.p90, times.p99, times.max]
 
 
-def _told(rank: Sequence[Sequence[float]]) -> dict[str, Quantiles]:
-    found = {name: Quantiles(int(count), *rest) for name, (count, *rest) in zip(NAMES, rank, strict=True)}
-    return {name: quantiles for name, quantiles in found.items() if quantiles.max > 0}
+def _quantiles(rank: Sequence[Sequence[float]]) -> dict[str, Quantiles]:
+    times = {name: Quantiles(int(count), *rest) for name, (count, *rest) in zip(NAMES, rank, strict=True)}
+    return {name: quantiles for name, quantiles in times.items() if quantiles.max > 0}

@@ -44,13 +44,7 @@ def no_saves() -> tuple[bool, int]:
 
 @dataclass(eq=False)
 class StopVote:
-    """Whether to stop: the same answer on all ranks after the same step.
-
-    Args:
-        comm: the other ranks.
-        asked: whether this rank should stop.
-        saves: what this rank knows of checkpoints.
-    """
+    """Whether to stop: the same answer on all ranks after the same step."""
 
     comm: Communicator
     asked: StopRequest
@@ -77,11 +71,7 @@ class StopVote:
         return self.decided
 
     def after_step(self, steps: int = 1) -> bool:
-        """To be called after each step, of training or validation; returns `decided`. Collective.
-
-        Args:
-            steps: how many there were since the last call, the same on all ranks: those of one call of the adapter.
-        """
+        """Count a call of the adapter with `steps` updates, or a batch of validation; returns `decided`. Collective."""
         if self.decided:
             return True
         self._steps += steps
@@ -114,8 +104,8 @@ class StopVote:
         step_seconds = (now - self._posted_at) / max(1, self._steps)
         self._posted_at, self._steps = now, 0
         is_due, ended = self.saves()
-        own = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
-        self._pending = self.comm.start_allreduce(own, "hvdtrain.stop.vote", "max")
+        ballot = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
+        self._pending = self.comm.start_allreduce(ballot, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:

@@ -1,14 +1,15 @@
-"""Validation: the model measured on all validation records, and what must be known of its metrics before training."""
+"""Validation: the model measured on all validation records, and what follows from the history of such measurements."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from hvdtrain import activity
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.algorithms.early_stopping import require_metric
+from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, require_metric
+from hvdtrain.checkpoints.format import Position
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
-from hvdtrain.engine.events import ReducedMetrics
+from hvdtrain.engine.events import ReducedMetrics, StoppedEarly
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
@@ -18,14 +19,7 @@ from hvdtrain.engine.stop_vote import StopVote
 
 @dataclass(eq=False)
 class Validator:
-    """Measures the model on the validation data.
-
-    Args:
-        adapter: the model.
-        comm: the other ranks.
-        source: the data.
-        limits: how many records may be damaged.
-    """
+    """Measures the model on the validation data."""
 
     adapter: Adapter
     comm: Communicator
@@ -39,9 +33,8 @@ class Validator:
     def measure(self, step: int, vote: StopVote, when_read: Callable[[], None]) -> ReducedMetrics | None:
         """Means over all records, after `step` updates; None where a request stopped it. Collective.
 
-        `when_read` is called once the last batch is here, before the model has seen it.
-
-        A part says nothing: the run that continues validates again.
+        A part says nothing: the run that continues validates again. `when_read` is called once the last batch is here,
+        before the model has seen it.
 
         Raises:
             HvdtrainError: on all ranks; the loss is not finite, or too many records are damaged.
@@ -66,6 +59,49 @@ class Validator:
         self.limits.require_few_masked(reading.masked, plan.num_records, "validation")
         self._guard.check(reading, 0, step)
         return reading
+
+
+@dataclass(eq=False)
+class Validations:
+    """Which validation is owed, which one is the best, and whether they end training early."""
+
+    validator: Validator | None  # None where the task has no validation data
+    rule: EarlyStopping  # compares validations
+    steps_per_epoch: int  # of training
+    best: Best | None = None
+
+    def resume_from(self, start: Position) -> Position:
+        """`start`, without a history of another metric."""
+        start = replace(start, history=self.rule.resume_from(start.history))
+        self.best = start.history.best
+        return start
+
+    def owed_at(self, start: Position) -> bool:
+        """Whether `start` is the end of an epoch whose validation was stopped."""
+        at_end = start.step > 0 and start.step % self.steps_per_epoch == 0
+        return self.validator is not None and at_end and start.history.step != start.step
+
+    def note(self, position: Position, epoch: int, values: Mapping[str, float]) -> Position:
+        """`position` after a validation there.
+
+        One that `max_steps` caused inside an epoch may be this run's best, but a run that goes on forgets it: without
+        the interruption there would have been none.
+        """
+        history = self.rule.after(position.history, epoch, position.step, values)
+        self.best = history.best
+        return replace(position, history=history) if position.step % self.steps_per_epoch == 0 else position
+
+    def end_early(self, position: Position) -> bool:
+        """Whether no more is trained after `position`."""
+        return self.rule.should_stop(position.history)
+
+    def stopped_early(self, position: Position, total: int) -> StoppedEarly | None:
+        """Why a training of `total` updates has ended at `position`; None where not because of validations."""
+        rule = self.rule
+        if rule.patience is None or not self.end_early(position) or position.step >= total:
+            return None
+        epoch = position.step // self.steps_per_epoch - 1
+        return StoppedEarly(epoch, position.step, rule.metric, rule.patience, rule.min_delta)
 
 
 def require_measured(adapter: Adapter, comm: Communicator, source: Source, metric: str) -> None:

@@ -22,16 +22,12 @@ class WeightChecks:
 
     At a checkpoint, ranks that write it compare the copy in a thread, while training goes on; the others compare their
     weights among each other before, while those copy.
-
-    Attributes:
-        finish_saves: waits for checkpoints that are under way: they are those to go on from. Collective.
-        known_equal: the last step after which all ranks were found to have the same weights.
     """
 
     comm: Communicator
     adapter: Adapter
-    finish_saves: Callable[[], None]
-    known_equal: int = 0
+    finish_saves: Callable[[], None]  # waits for checkpoints under way, to go on from. Collective
+    known_equal: int = 0  # the last step after which all ranks were found to have the same weights
 
     def after_update(self, step: int, limits: RunLimits) -> None:
         """Compare what no rank changes by itself, where that is due. Collective; no rank's weights are changed.
@@ -49,7 +45,6 @@ class WeightChecks:
         """The digest that the weights of a checkpoint must have; None where nothing is to be compared. Collective.
 
         Args:
-            step: of the checkpoint, before which what ranks have of their own was averaged.
             copies: whether this rank has copied its state for it; such copies are compared later.
 
         Raises:
@@ -68,10 +63,11 @@ class WeightChecks:
         self.known_equal = max(self.known_equal, step)
 
     def refuse(self, step: int) -> Never:
-        """The copies for the checkpoint of `step` were different. Collective.
+        """The copies for the checkpoint of `step` were different: tell what differs now, perhaps some steps later.
+        Collective.
 
         Raises:
-            DivergenceError: on all ranks; tells what differs now, which may be some steps later.
+            DivergenceError: on all ranks.
         """
         average_rank_local_state(self.comm, self.adapter)
         self._refuse(_at(step))

@@ -26,23 +26,15 @@ _PIECE_BYTES: Final = 4 * 2**20  # bounds what is copied; a multiple of every dt
 
 
 class _Reference(NamedTuple):
-    """The rank with which others are compared, and the arrays of its stage in their order.
-
-    Attributes:
-        rank: that has them.
-        arrays: name, dtype, shape and checksum of each.
-    """
+    """The rank with which others are compared, and name, dtype, shape and checksum of each array of its stage, in
+    order."""
 
     rank: int
     arrays: list[tuple[str, str, list[int], int]]
 
 
 def ranks_unlike_first(by_rank: Sequence[tuple[int, object]]) -> list[int]:
-    """The ranks whose value is not that of the first rank with the same stage.
-
-    Args:
-        by_rank: stage and value of each rank.
-    """
+    """The ranks whose value is not the first one of their stage. `by_rank` has stage and value of each."""
     first = {stage: value for stage, value in reversed(by_rank)}
     return [rank for rank, (stage, value) in enumerate(by_rank) if value != first[stage]]
 
@@ -53,8 +45,7 @@ def divergence(comm: Communicator, state: State, stage: int, when: str, known: i
     It names the ranks, the first arrays that differ, in how many numbers, and by how much.
 
     Args:
-        state: this rank's arrays; weights and buffers are compared.
-        stage: those of ranks with the same one are compared.
+        stage: weights and buffers of ranks with the same one are compared.
         when: they differed, perhaps some steps ago: local SGD makes them equal again.
         known: the last step after which they were known to be equal, if there was one.
     """
@@ -88,26 +79,26 @@ def _what_differs(comm: Communicator, weights: State, root: int, compares: bool)
     ]
     anywhere = comm.allreduce(np.array([*here, False], np.int32), "hvdtrain.weights.differing", "max")
     places = np.flatnonzero(anywhere).tolist()
-    told = [_one_array(comm, weights, reference, place, compares) for place in places[:_NAMED]]
+    descriptions = [_one_array(comm, weights, reference, place, compares) for place in places[:_NAMED]]
     more = "; …" if len(places) > _NAMED else ""
     if not places:
         return "Some ranks have more arrays than others."
-    return f"{len(places)} of {len(reference.arrays)} arrays differ: {'; '.join(told)}{more}."
+    return f"{len(places)} of {len(reference.arrays)} arrays differ: {'; '.join(descriptions)}{more}."
 
 
 def _one_array(comm: Communicator, weights: State, reference: _Reference, place: int, compares: bool) -> str:
     """In how many numbers of an array a rank differs, and by how much: the most of all ranks. Collective."""
     name, dtype, shape, _ = reference.arrays[place]
-    own = _of_same_kind(weights, name, dtype, shape)
+    local = _of_same_kind(weights, name, dtype, shape)
     count, largest = 0, 0.0
     size = int(np.prod(shape)) * dtype_of(dtype).itemsize
     sent = bytes_of(weights[name]) if comm.topology.rank == reference.rank else np.zeros(size, np.uint8)
     for start in range(0, size, _PIECE_BYTES):
         piece = comm.broadcast(sent[start : start + _PIECE_BYTES], "hvdtrain.weights.values", reference.rank)
-        if compares and own is not None:
-            differing, by = _difference(bytes_of(own)[start : start + _PIECE_BYTES], piece, dtype_of(dtype))
+        if compares and local is not None:
+            differing, by = _difference(bytes_of(local)[start : start + _PIECE_BYTES], piece, dtype_of(dtype))
             count, largest = count + differing, float(np.maximum(largest, by))
-    row = np.array([[count, largest, compares and own is None]], np.float64)
+    row = np.array([[count, largest, compares and local is None]], np.float64)
     rows = comm.allgather(row, "hvdtrain.weights.difference")
     label = repr(name.removeprefix("model/"))
     if rows[:, 2].any():
@@ -123,17 +114,17 @@ def _of_same_kind(
     return array if array is not None and (dtype_text(array.dtype), list(array.shape)) == (dtype, list(shape)) else None
 
 
-def _difference(one: NDArray[np.uint8], other: NDArray[np.uint8], dtype: np.dtype[Any]) -> tuple[int, float]:
+def _difference(local: NDArray[np.uint8], other: NDArray[np.uint8], dtype: np.dtype[Any]) -> tuple[int, float]:
     """How many numbers differ in their bytes, and by how much at most.
 
     NaN where one of them is not a number, or of a type with which numpy cannot compute, such as text or float8.
     """
-    unlike = (one.reshape(-1, dtype.itemsize) != other.reshape(-1, dtype.itemsize)).any(axis=1)
+    unlike = (local.reshape(-1, dtype.itemsize) != other.reshape(-1, dtype.itemsize)).any(axis=1)
     if not unlike.any():
         return 0, 0.0
     if dtype.kind == "S" or name_of_bits(dtype) not in (None, "bfloat16"):
         return int(unlike.sum()), np.nan
     exact = np.complex128 if dtype.kind == "c" else np.float64
-    pair = [as_numbers(values.copy().view(dtype)[unlike]).astype(exact) for values in (one, other)]
+    pair = [as_numbers(values.copy().view(dtype)[unlike]).astype(exact) for values in (local, other)]
     with np.errstate(invalid="ignore"):  # infinity minus infinity
         return int(unlike.sum()), float(np.abs(pair[0] - pair[1]).max())

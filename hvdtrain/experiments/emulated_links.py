@@ -28,13 +28,9 @@ exec ip netns exec "$host" unshare --uts sh -c "hostname $host && $*"
 
 @dataclass(frozen=True)
 class EmulatedLinks:
-    """Hosts, while `emulated_links` is open.
+    """Hosts, while `emulated_links` is open."""
 
-    Attributes:
-        names: of the network namespaces.
-    """
-
-    names: Sequence[str]
+    names: Sequence[str]  # of the network namespaces
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -99,7 +95,7 @@ def _namespace(name: str, opened: ExitStack) -> None:
 def _require_rights() -> None:
     missing = [program for program in ("ip", "tc", "unshare") if shutil.which(program) is None]
     if sys.platform != "linux" or os.geteuid() != 0 or missing:
-        lack = f"it lacks {' and '.join(missing)}" if missing else "it is no Linux, or you are not root"
+        lack = f"it lacks {' and '.join(missing)}" if missing else "it does not run Linux, or you are not root"
         raise UsageError(
             f"Links cannot be emulated on this machine: {lack}.",
             "They are network namespaces of Linux whose devices have a limited rate.",

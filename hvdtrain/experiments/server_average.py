@@ -30,8 +30,8 @@ class ServerAverage:
         self._parts = np.array_split(np.arange(numbers), servers)
         self.values: NDArray[np.float32] = np.zeros(numbers, np.float32)
         """A worker's numbers, which `run` replaces by their mean over workers."""
-        own = len(self._parts[self._rank]) if self.serves else 0
-        self._received = np.zeros((self._workers, own), np.float32)
+        length = len(self._parts[self._rank]) if self.serves else 0
+        self._received = np.zeros((self._workers, length), np.float32)
 
     @property
     def serves(self) -> bool:

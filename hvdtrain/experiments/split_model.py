@@ -18,19 +18,12 @@ from hvdtrain.version import versions
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to train the batch.
+    """One way to train the batch."""
 
-    Attributes:
-        name: for people.
-        split_size: records of a micro batch; None: the whole batch.
-        seconds: of a step in each run.
-        records: of the batch.
-    """
-
-    name: str
-    split_size: int | None
-    seconds: Sequence[float]
-    records: int
+    name: str  # for people
+    split_size: int | None  # records of a micro batch; None: the whole batch
+    seconds: Sequence[float]  # of a step in each run
+    records: int  # of the batch
 
     @property
     def rates(self) -> list[float]:
@@ -63,21 +56,13 @@ def config_in_stages(config: TrainConfig, workers: int) -> TrainConfig:
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        config: see `config_in_stages`; its global batch is set.
-        kind: the task.
-        split_sizes: records of a micro batch.
-        seconds: about how long each way is measured.
-        smallest: records that the model needs in a micro batch.
-    """
-
-    config: TrainConfig
-    kind: type[Task]
-    split_sizes: Sequence[int]
-    seconds: float
-    smallest: int
+    config: TrainConfig  # see `config_in_stages`; its global batch is set
+    kind: type[Task]  # the task
+    split_sizes: Sequence[int]  # records of a micro batch
+    seconds: float  # about how long each way is measured
+    smallest: int  # records that the model needs in a micro batch
 
 
 def measured_arms(request: SplitRequest, comm: Communicator, tell: Callable[[str], None]) -> Iterator[Arm]:

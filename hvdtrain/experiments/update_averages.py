@@ -39,17 +39,11 @@ _MARKS: Final = ("o", "s", "^", "D", "v")
 
 @dataclass(frozen=True)
 class AveragesRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        servers: numbers of machines that serve.
-        sizes: bytes of each worker.
-        repeats: timed averages of each kind.
-    """
-
-    servers: Sequence[int]
-    sizes: Sequence[int]
-    repeats: int
+    servers: Sequence[int]  # numbers of machines that serve
+    sizes: Sequence[int]  # bytes of each worker
+    repeats: int  # timed averages of each kind
 
     def require_workers(self, machines: int, hint: str) -> None:
         """Raise `UsageError` where so many machines leave no worker beside the servers."""
@@ -63,19 +57,12 @@ class AveragesRequest:
 
 @dataclass(frozen=True)
 class Average:
-    """Averages of some bytes.
+    """Averages of some bytes."""
 
-    Attributes:
-        servers: 0: the ring of all machines.
-        nbytes: of each worker.
-        seconds: of each average, on the slowest rank.
-        predicted: by the formula, with the link that was fitted to the ring.
-    """
-
-    servers: int
-    nbytes: int
-    seconds: Sequence[float]
-    predicted: float
+    servers: int  # 0: the ring of all machines
+    nbytes: int  # of each worker
+    seconds: Sequence[float]  # of each average, on the slowest rank
+    predicted: float  # by the formula, with the link that was fitted to the ring
 
     @property
     def median(self) -> float:
@@ -93,7 +80,7 @@ def measured_averages(request: AveragesRequest, topology: Topology) -> list[Aver
     """The ring first, from which the link follows. Every rank calls it. Raises `UsageError` where there is no MPI."""
     from hvdtrain.adapters.chosen_framework import bind_device_and_threads
     from hvdtrain.comm.open import form_stages, open_communicator
-    from hvdtrain.comm.stage_groups import mpi_world
+    from hvdtrain.comm.process_sets import mpi_world
     from hvdtrain.comm.torch_binding import TorchAllreduce
     from hvdtrain.experiments.server_average import ServerAverage
 
@@ -104,24 +91,24 @@ def measured_averages(request: AveragesRequest, topology: Topology) -> list[Aver
     ring = {n: _timed(operation.prepare(n // 4), comm, request.repeats) for n in request.sizes}
     model = fit_ring(size, {n: statistics.median(times) for n, times in ring.items()})
     link = LinkModel(model.latency, model.bandwidth)
-    found = [Average(0, n, times, ring_seconds(n, size, link)) for n, times in ring.items()]
+    averages = [Average(0, n, times, ring_seconds(n, size, link)) for n, times in ring.items()]
     for servers in request.servers:
         for n in request.sizes:
             times = _timed(ServerAverage(world, servers, n // 4).run, comm, request.repeats)
-            found.append(Average(servers, n, times, server_seconds(n, size - servers, servers, link)))
+            averages.append(Average(servers, n, times, server_seconds(n, size - servers, servers, link)))
     comm.close()
-    return found
+    return averages
 
 
 def _timed(average: Callable[[], None], comm: Communicator, repeats: int) -> list[float]:
     average()
-    found = []
+    seconds = []
     for _ in range(repeats):
         comm.barrier("hvdtrain.bench.average")
         begin = time.perf_counter()
         average()
-        found.append(time.perf_counter() - begin)
-    return [float(one) for one in comm.allreduce(np.array(found), "hvdtrain.bench.average.seconds", "max")]
+        seconds.append(time.perf_counter() - begin)
+    return [float(value) for value in comm.allreduce(np.array(seconds), "hvdtrain.bench.average.seconds", "max")]
 
 
 def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Average]:
@@ -131,8 +118,8 @@ def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Av
         UsageError: this machine cannot emulate links.
         HvdtrainError: the measurement failed.
     """
-    own = ["--servers", _words(request.servers), "--sizes", _words(request.sizes), "--repeats", str(request.repeats)]
-    bench = [sys.executable, "-m", "hvdtrain", "bench", "parameter-server", *own]
+    options = ["--servers", _words(request.servers), "--sizes", _words(request.sizes)]
+    bench = [sys.executable, "-m", "hvdtrain", "bench", "parameter-server", *options, "--repeats", str(request.repeats)]
     with (
         TemporaryDirectory(prefix="hvdtrain-averages-") as folder,
         emulated_links(machines, mbit) as links,
@@ -140,7 +127,7 @@ def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Av
     ):
         printed_by([*start, *bench, "--out", folder])
         content = json.loads((Path(folder) / f"{NAME}.json").read_text())
-    return [Average(**one) for one in content["links"][""]]
+    return [Average(**average) for average in content["links"][""]]
 
 
 def _words(numbers: Sequence[int]) -> str:
@@ -167,7 +154,7 @@ def write_averages(links: Mapping[str, Sequence[Average]], machines: int, folder
     """See `write_results`. Args: `links`: averages by the name of the link; "" is the one that there is."""
     content = {
         "machines": machines,
-        "links": {name: [asdict(one) for one in found] for name, found in links.items()},
+        "links": {name: [asdict(average) for average in averages] for name, averages in links.items()},
         "versions": versions(),
     }
     return write_results(folder, NAME, content, _drawn_curves(_panels(links, machines)))
@@ -175,10 +162,10 @@ def write_averages(links: Mapping[str, Sequence[Average]], machines: int, folder
 
 def _panels(links: Mapping[str, Sequence[Average]], machines: int) -> dict[str, Curves]:
     panels: dict[str, Curves] = {}
-    for name, found in links.items():
+    for name, averages in links.items():
         curves: dict[str, dict[int, tuple[Sequence[float], float]]] = {}
-        for one in found:
-            curves.setdefault(one.way(machines), {})[one.nbytes] = one.seconds, one.predicted
+        for average in averages:
+            curves.setdefault(average.way(machines), {})[average.nbytes] = average.seconds, average.predicted
         panels[f"An average on {machines} machines" if name == "" else name] = curves
     return panels
 

@@ -22,41 +22,25 @@ _ALONE: Final = "part of the global batch"
 
 @dataclass(frozen=True)
 class ScalingRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        sizes: numbers of workers, from 1.
-        batch: records: of the global batch, or of each worker.
-        repeats: runs of each kind, which take turns.
-        iters: timed iterations of a run.
-        starter: words that start {np} workers.
-        train: options of `hvdtrain train`.
-    """
-
-    sizes: Sequence[int]
-    batch: int
-    repeats: int
-    iters: int
-    starter: Sequence[str]
-    train: Sequence[str]
+    sizes: Sequence[int]  # numbers of workers, from 1
+    batch: int  # records: of the global batch, or of each worker
+    repeats: int  # runs of each kind, which take turns
+    iters: int  # timed iterations of a run
+    starter: Sequence[str]  # words that start {np} workers
+    train: Sequence[str]  # options of `hvdtrain train`
 
 
 @dataclass(frozen=True)
 class Point:
-    """A number of workers.
+    """A number of workers."""
 
-    Attributes:
-        mode: `FIXED_GLOBAL` or `FIXED_OWN`.
-        rates: records a second of all workers, in each run.
-        efficiency: of the median, as a share of that many times one worker's.
-        predicted: the same by the ring model; None for one worker.
-    """
-
-    mode: str
+    mode: str  # `FIXED_GLOBAL` or `FIXED_OWN`
     workers: int
-    rates: Sequence[float]
-    efficiency: float
-    predicted: float | None
+    rates: Sequence[float]  # records a second of all workers, in each run
+    efficiency: float  # of the median, as a share of that many times one worker's
+    predicted: float | None  # the same by the ring model; None for one worker
 
     @property
     def rate(self) -> float:
@@ -64,22 +48,18 @@ class Point:
 
 
 def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> list[Point]:
-    """Run everything. Args: `tell`: is given a line for each run.
-
-    Raises:
-        HvdtrainError: a run failed.
-    """
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    """Run everything. Args: `tell`: receives a line for each run. Raises HvdtrainError: a run failed."""
+    reports: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for repeat in range(request.repeats):
         for size in request.sizes:
             for mode, batch in _batches(request, size).items():
                 report = _step(request, size, batch)
-                found.setdefault((mode, size), []).append(report)
+                reports.setdefault((mode, size), []).append(report)
                 tell(f"run {repeat + 1}, {mode}, {size} workers: {report['total']['mean']:,.1f} records/s")
             if size > 1:  # one worker's part of the global batch, without the others
-                found.setdefault((_ALONE, size), []).append(_step(request, 1, max(1, request.batch // size)))
+                reports.setdefault((_ALONE, size), []).append(_step(request, 1, max(1, request.batch // size)))
     link = _link(request, max(request.sizes)) if max(request.sizes) > 1 else None
-    return [_point(mode, size, found, link) for mode in (FIXED_GLOBAL, FIXED_OWN) for size in request.sizes]
+    return [_point(mode, size, reports, link) for mode in (FIXED_GLOBAL, FIXED_OWN) for size in request.sizes]
 
 
 def _batches(request: ScalingRequest, size: int) -> dict[str, int]:
@@ -91,16 +71,15 @@ def _batches(request: ScalingRequest, size: int) -> dict[str, int]:
 def _point(
     mode: str,
     size: int,
-    found: Mapping[tuple[str, int], list[dict[str, Any]]],
+    reports: Mapping[tuple[str, int], list[dict[str, Any]]],
     link: LinkModel | None,
 ) -> Point:
-    one = found[FIXED_GLOBAL, 1]
-    reports = found[mode, size] if size > 1 else one
-    rates, base = _rates(reports), statistics.median(_rates(one))
+    one_worker = reports[FIXED_GLOBAL, 1]
+    rates, base = _rates(reports[mode, size] if size > 1 else one_worker), statistics.median(_rates(one_worker))
     efficiency = statistics.median(rates) / (size * base)
     if size == 1 or link is None:
         return Point(mode, size, rates, efficiency, None)
-    alone = found[_ALONE, size] if mode == FIXED_GLOBAL else one
+    alone = reports[_ALONE, size] if mode == FIXED_GLOBAL else one_worker
     batch, exchange = alone[0]["batch_size"], ring_seconds(4 * alone[0]["parameters"], size, link)
     predicted = batch / (batch / statistics.median(_rates(alone)) + exchange)
     return Point(mode, size, rates, efficiency, predicted / base)
@@ -122,13 +101,13 @@ def _link(request: ScalingRequest, size: int) -> LinkModel:
 
 
 def _started(request: ScalingRequest, size: int, words: Sequence[str]) -> list[str]:
-    own = [sys.executable, "-m", "hvdtrain", *words]
+    words_alone = [sys.executable, "-m", "hvdtrain", *words]
     if size == 1:
-        return own
+        return words_alone
     starter = [word.replace("{np}", str(size)) for word in request.starter]
     if starter[0] == "hvdtrain":  # its -- is followed by hvdtrain's own words
         return [sys.executable, "-m", *starter, *words]
-    return [*starter, *own]
+    return [*starter, *words_alone]
 
 
 def _json_of(argv: Sequence[str]) -> dict[str, Any]:
@@ -140,8 +119,8 @@ def _json_of(argv: Sequence[str]) -> dict[str, Any]:
             "Nothing can be compared.",
             f"try it by itself: {shlex.join(argv)}",
         )
-    found: dict[str, Any] = json.loads(lines[-1][lines[-1].index("{") :])
-    return found
+    report: dict[str, Any] = json.loads(lines[-1][lines[-1].index("{") :])
+    return report
 
 
 def scaling_rows(points: Sequence[Point]) -> list[list[str]]:
@@ -169,14 +148,14 @@ def _drawn(points: Sequence[Point]) -> bytes:
 
     def draw(_: Any, axes: Any) -> None:
         for mode, colour in ((FIXED_GLOBAL, "#a02c1e"), (FIXED_OWN, "#34495e")):
-            own = [point for point in points if point.mode == mode]
-            sizes, values = [point.workers for point in own], [point.efficiency for point in own]
+            curve = [point for point in points if point.mode == mode]
+            sizes, values = [point.workers for point in curve], [point.efficiency for point in curve]
             spans = [
-                [point.efficiency * (1 - min(point.rates) / point.rate) for point in own],
-                [point.efficiency * (max(point.rates) / point.rate - 1) for point in own],
+                [point.efficiency * (1 - min(point.rates) / point.rate) for point in curve],
+                [point.efficiency * (max(point.rates) / point.rate - 1) for point in curve],
             ]
             axes.errorbar(sizes, values, spans, fmt="o-", color=colour, capsize=3, ms=4, label=f"{mode}, measured")
-            predicted = [1.0 if point.predicted is None else point.predicted for point in own]
+            predicted = [1.0 if point.predicted is None else point.predicted for point in curve]
             axes.plot(sizes, predicted, "--", color=colour, lw=1, label=f"{mode}, ring model")
         axes.set_ylim(0, None)
         axes.set_xlabel("workers")

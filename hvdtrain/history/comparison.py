@@ -1,6 +1,5 @@
 """What differs between runs: in their configs, their environments, their data and their outcomes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,12 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.bounded_file import UnusableFileError
 from hvdtrain.history.differences import MISSING, Difference, differences
-from hvdtrain.history.json_values import mapping, number, text
-from hvdtrain.history.last_lines import last_lines
+from hvdtrain.history.lines import last_lines
 from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
+from hvdtrain.history.reading import UNREADABLE, json_object, mapping, number, text
 from hvdtrain.history.run_facts import read_facts
 
 _OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
@@ -191,12 +189,11 @@ def _restarts(goodput: Mapping[str, Any]) -> float | None:
 
 def _data(run: Path) -> str:
     """The fingerprint of the data that its last start was trained on, as its audit has it; "" where it has none."""
-    with suppress(OSError, UnusableFileError):
-        for line in last_lines(run / "audit" / "ledger.jsonl"):
-            with suppress(ValueError, RecursionError):
-                told = json.loads(line)
-                if isinstance(told, dict) and told.get("event") == "started":
-                    return text(told, "data")
+    with suppress(*UNREADABLE):
+        for raw in last_lines(run / "audit" / "ledger.jsonl"):
+            line = json_object(raw) or {}
+            if line.get("event") == "started":
+                return text(line, "data")
     return ""
 
 

@@ -6,14 +6,15 @@ that is lost. A run that ended, and was continued later, was not interrupted: th
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from typing import Any, Final
 
-from hvdtrain.history.json_lines import Line
-from hvdtrain.history.json_values import text
+from hvdtrain.history.lines import Line
+from hvdtrain.history.reading import finite, number, seconds_in, step_of, text
 from hvdtrain.history.starts import KeptLines, is_start
-from hvdtrain.history.values import finite, seconds_in, step_of
+from hvdtrain.measured import STEP
 
-_PARTS = ("data", "compute", "allreduce")
+_step_parts = itemgetter(*STEP)
 _MOST_RESTARTS: Final = 10_000  # that are told one by one
 
 
@@ -26,7 +27,7 @@ class Restart:
         lost_steps: updates that were trained before and are not in the checkpoint; as many as are known: where rank 0
             was killed, those of its last line.
         seconds: from the last sign of the start before until training went on, through all starts that did not train.
-        cause: of the interruption, as the launcher tells it; "" where nobody does.
+        cause: of the interruption, as the launcher says; "" where nobody does.
     """
 
     step: int
@@ -65,7 +66,7 @@ class Goodput:
 
         What a line of an older version lacks counts as 0.
         """
-        at = finite(line.get("time"))
+        at = number(line, "time")
         if is_start(line):
             self._begin(line, at or 0.0)
         elif self._start is not None:
@@ -91,9 +92,9 @@ class Goodput:
         }
 
     def _begin(self, line: Line, at: float) -> None:
-        begun = finite(line.get("begun"))
+        begun = number(line, "begun")
         step = step_of(line) or 0
-        restarts, causes = int(finite(line.get("restarts")) or 0), _causes(line)
+        restarts, causes = int(number(line, "restarts") or 0), _causes(line)
         start = _Start(at if begun is None else begun, at, step, text(line, "cause"), at, step, restarts, causes)
         before, self._start = self._start, start
         self._seconds["start"] += max(0.0, start.trained_from - start.begin)
@@ -101,12 +102,12 @@ class Goodput:
         untold = restarts - told
         if before is not None:
             self._seconds["total"] += max(0.0, before.last - before.begin)
-            before.reached = max(before.reached, int(finite(line.get("reached")) or 0))
+            before.reached = max(before.reached, int(number(line, "reached") or 0))
             if not before.ended:
                 self._interrupted(before, start, untold)
                 untold -= 1
-        for number in range(untold, 0, -1):  # none of these has trained
-            self._add(Restart(step, 0, 0.0, causes[-number] if number <= len(causes) else ""))
+        for back in range(untold, 0, -1):  # none of these has trained
+            self._add(Restart(step, 0, 0.0, causes[-back] if back <= len(causes) else ""))
 
     def _interrupted(self, before: _Start, start: _Start, untold: int) -> None:
         lost = max(0, before.reached - start.step)
@@ -149,18 +150,18 @@ def goodput(lines: Iterable[Line], now: float) -> dict[str, Any]:
 
 def _causes(line: Line) -> list[str]:
     """Of the restarts of one launcher until this start, the newest last."""
-    told = line.get("causes")
-    causes = [cause for cause in told if isinstance(cause, str)] if isinstance(told, list) else []
+    causes = line.get("causes")
+    causes = [cause for cause in causes if isinstance(cause, str)] if isinstance(causes, list) else []
     return causes or [text(line, "cause")]
 
 
 def _longest(ranks: Any) -> float:
     """The slowest rank's time between two lines."""
     try:
-        longest = finite(max(rank["data"] + rank["compute"] + rank["allreduce"] for rank in ranks))
+        longest = finite(max(map(sum, map(_step_parts, ranks))))
         if longest is not None and longest >= 0:
             return longest
     except (TypeError, KeyError, ValueError):
         pass  # of another version, or damaged: each number by itself
     rows = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
-    return max((sum(seconds_in(rank, part) for part in _PARTS) for rank in rows), default=0.0)
+    return max((sum(seconds_in(rank, part) for part in STEP) for rank in rows), default=0.0)

@@ -5,13 +5,13 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args, get_type_hints
 
-from hvdtrain.history.bounded_file import read_bounded
+from hvdtrain.history.reading import read_bounded
 
 FOLDER: Final = "heartbeats"
 _NAME: Final = re.compile(r"rank_(\d{1,7})\.json")
@@ -22,7 +22,7 @@ _MISSED: Final = 3.0  # intervals
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """What one rank tells of itself. Missing values are those of a version that did not tell them, or of this machine.
+    """What one rank says of itself. Missing values are those of a version that did not say them, or of this machine.
 
     Attributes:
         rank, size: of this process, and how many there are.
@@ -149,3 +149,35 @@ def _kinds() -> Mapping[str, tuple[type, ...]]:
 
 _KINDS: Final = _kinds()
 _REQUIRED: Final = [field.name for field in dataclasses.fields(Heartbeat) if field.default is dataclasses.MISSING]
+
+
+class Listener:
+    """Listens to the ranks of the run in the folder `run` over time. By then clocks of other hosts do not matter: what
+    changes has just been written.
+
+    Attributes:
+        unread: ranks whose files could not be read when they were looked at last.
+    """
+
+    def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._clock = run, clock
+        self._last: dict[int, tuple[tuple[str, int, int], float]] = {}  # which heartbeat, and when it was written
+        self._looked_at: float | None = None
+        self.unread: set[int] = set()
+
+    def hear(self) -> dict[int, Heard]:
+        """The heartbeats of the last start, by rank, with their ages by the clock of this process."""
+        self.unread = set()
+        heartbeats, now = read_heartbeats(self._run, self.unread), self._clock()
+        last: dict[int, tuple[tuple[str, int, int], float]] = {}
+        for rank, heard in heartbeats.items():
+            which = (heard.beat.start, heard.beat.pid, heard.beat.beat)
+            known = self._last.get(rank)
+            if known is not None and known[0] == which:
+                last[rank] = known
+            elif self._looked_at is not None and known is not None:
+                last[rank] = which, max(self._looked_at, now - heard.age)  # written since the last look
+            else:
+                last[rank] = which, now - heard.age
+        self._last, self._looked_at = last, now
+        return {rank: Heard(heard.beat, max(0.0, now - last[rank][1])) for rank, heard in heartbeats.items()}

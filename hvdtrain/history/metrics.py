@@ -3,23 +3,25 @@
 What later starts have trained again is left out of curves, as it is not in the weights; its time is counted.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.history.bounded_file import UnusableFileError
 from hvdtrain.history.curve import Curve
 from hvdtrain.history.goodput import Goodput
-from hvdtrain.history.happenings import CheckpointTotals, Happenings
-from hvdtrain.history.json_lines import JsonLines, Line
-from hvdtrain.history.rank_times import RankTimes
+from hvdtrain.history.lines import JsonLines, Line, Progress
+from hvdtrain.history.ranks import RankTimes
+from hvdtrain.history.reading import UNREADABLE, finite, number, reason, step_of
+from hvdtrain.history.run_events import CheckpointTotals, RunEvents
 from hvdtrain.history.starts import KeptLines, start_lines
-from hvdtrain.history.values import finite, step_of
+from hvdtrain.measured import METRICS
 
 SPEED: Final = "samples_per_second"
-_NO_MEASURES: Final = frozenset(
-    ("split", "epoch", "step", "samples", "masked", "skipped", "time", "seconds", "event", "best")
+_NO_CURVES: Final = frozenset(
+    (
+        *("split", "epoch", "step", "samples", "time", "seconds", "event", "best"),
+        *(metric.name for metric in METRICS if metric.kind == "count"),
+    )
 )
 _MOST_CURVES, _LONGEST_NAME, _MOST_STRAGGLERS = 64, 100, 100
 
@@ -35,7 +37,7 @@ class MetricsHistory:
         speed: SPEED by milliseconds since the first line, of lost work too; empty where lines have no times.
         ranks: where time went.
         goodput: of restarts and time.
-        happenings: starts, stops, failures.
+        events: starts, stops, failures.
         checkpoints: how many, and what they cost.
         stragglers: lines of ranks and links that have kept others waiting.
         samples: that were trained on, and `masked`: that were left out as damaged; `skipped`: updates.
@@ -50,7 +52,7 @@ class MetricsHistory:
     speed: Curve = field(default_factory=Curve)
     ranks: RankTimes = field(default_factory=RankTimes)
     goodput: Goodput = field(default_factory=Goodput)
-    happenings: Happenings = field(default_factory=Happenings)
+    events: RunEvents = field(default_factory=RunEvents)
     checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
     stragglers: list[Line] = field(default_factory=list)
     samples: int = 0
@@ -65,7 +67,7 @@ class MetricsHistory:
     def add(self, line: Line, counts: bool) -> None:
         """The next line, and whether it belongs to the weights that are there."""
         self.lines += 1
-        at = finite(line.get("time"))
+        at = number(line, "time")
         if at is not None:
             self.began, self.ended = at if self.began is None else self.began, at
         self.goodput.add(line, counts)
@@ -81,13 +83,13 @@ class MetricsHistory:
             if counts:
                 _add_measures(self.validation, line, step)
         elif "event" in line:
-            self.happenings.add(line, step, at)
-            self.checkpoints.add(line, step, counts)
+            self.events.add(line, step, at)
+            self.checkpoints.add(line)
             if line["event"] == "straggler" and len(self.stragglers) < _MOST_STRAGGLERS:
                 self.stragglers.append(line)
 
     def _add_training(self, line: Line, step: int, counts: bool, at: float | None) -> None:
-        speed = finite(line.get(SPEED))
+        speed = number(line, SPEED)
         if at is not None and self.began is not None and speed is not None:
             self.speed.add(max(0, int((at - self.began) * 1000)), speed)
         self.ranks.add(line.get("seconds"))
@@ -98,26 +100,24 @@ class MetricsHistory:
             self.skipped += _count(line, "skipped")
 
 
-def read_metrics(folder: Path, told: Callable[[int], object] | None = None) -> MetricsHistory:
+def read_metrics(folder: Path, progress: Progress | None = None) -> MetricsHistory:
     """Read the metrics.jsonl of the run in `folder`: an empty history with a problem where that cannot be done.
 
     Args:
-        told: is given the number of bytes read since it was called before, now and then.
+        progress: learns how much has been read.
     """
     path, history = folder / "metrics.jsonl", MetricsHistory()
     if not path.exists():
         history.problems = ("metrics.jsonl is missing: there are no curves and no times.",)
         return history
-    lines = JsonLines(path, told=told)
+    lines = JsonLines(path, progress=progress)
     problems = []
     try:
         kept = KeptLines(start_lines(path))
         for line in lines:
             history.add(line, kept.counts(line))
-    except OSError as error:
-        problems.append(f"metrics.jsonl cannot be read any further: {error.strerror or error}.")
-    except UnusableFileError as error:
-        problems.append(f"metrics.jsonl {error}.")
+    except UNREADABLE as error:
+        problems.append(f"metrics.jsonl {reason(error)}.")
     problems += lines.problems()
     if not history.lines and not problems:
         problems.append("metrics.jsonl is empty.")
@@ -127,21 +127,21 @@ def read_metrics(folder: Path, told: Callable[[int], object] | None = None) -> M
 
 def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
     for name, value in line.items():
-        if name in _NO_MEASURES or len(name) > _LONGEST_NAME:
+        if name in _NO_CURVES or len(name) > _LONGEST_NAME:
             continue
         value = value.get("max") if isinstance(value, dict) and "max" in value else value  # of what each rank has
-        number = finite(value)
-        if number is None and not _is_not_finite(value):
+        measured = finite(value)
+        if measured is None and not _is_not_finite(value):
             continue
         curve = curves.get(name)
         if curve is None:
             if len(curves) == _MOST_CURVES:
                 continue
             curve = curves[name] = Curve()
-        if number is None:
+        if measured is None:
             curve.miss(step)
         else:
-            curve.add(step, number)
+            curve.add(step, measured)
 
 
 def _is_not_finite(value: Any) -> bool:
@@ -150,4 +150,4 @@ def _is_not_finite(value: Any) -> bool:
 
 
 def _count(line: Line, key: str) -> int:
-    return int(max(0.0, finite(line.get(key)) or 0.0))
+    return int(max(0.0, number(line, key) or 0.0))

@@ -1,16 +1,13 @@
 """What a run has measured last, from the end of its metrics.jsonl."""
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.history.bounded_file import UnusableFileError, open_bounded
-from hvdtrain.history.json_values import number, whole
-from hvdtrain.history.json_values import text as text_of
-from hvdtrain.history.last_lines import MOST, last_lines
+from hvdtrain.history.lines import MOST, last_lines
+from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bounded, reason, text, whole
 
 _FIRST_LINE: Final = 2**16
 _KINDS: Final[Mapping[str, str]] = {
@@ -54,28 +51,26 @@ class MetricsEnd:
 
 def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
     """Read at most `most` bytes from the end of a metrics.jsonl. A file that is not there has no lines."""
-    found: dict[str, dict[str, Any]] = {}
+    last: dict[str, dict[str, Any]] = {}
     at: float | None = None
     problem = ""
     try:
-        for text in last_lines(path, most):
+        for raw in last_lines(path, most):
             problem = "metrics.jsonl has no line that can be read"
-            if "train" in found and text.startswith(b'{"split": "train"'):
+            if "train" in last and raw.startswith(b'{"split": "train"'):
                 continue  # which are most lines
-            line = _parsed(text)
+            line = json_object(raw) or {}
             at = number(line, "time") if at is None else at
-            kind = _KINDS.get(text_of(line, "split") or text_of(line, "event"), "")
-            found.setdefault(kind, line)
+            kind = _KINDS.get(text(line, "split") or text(line, "event"))
+            if kind is not None:
+                last.setdefault(kind, line)
             if kind == "start":
                 break
     except FileNotFoundError:
         pass
-    except OSError as error:
-        problem = f"metrics.jsonl cannot be read: {error.strerror or error}"
-    except UnusableFileError as error:
-        problem = f"metrics.jsonl {error}"
-    kinds = found.get("train"), found.get("validation"), found.get("start"), found.get("end")
-    return MetricsEnd(*kinds, at, "" if any(kinds) else problem)
+    except UNREADABLE as error:
+        problem = f"metrics.jsonl {reason(error)}"
+    return MetricsEnd(**last, time=at, problem="" if last else problem)
 
 
 def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -84,22 +79,13 @@ def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
         return {}
     names = list(line)
     first = names.index("step") + 1 if "step" in names else 0
-    last = next((names.index(name) for name in ("lr", "best", "samples") if name in names), len(names))
+    last = min((names.index(name) for name in ("lr", "best", "samples") if name in names), default=len(names))
     return {name: line[name] for name in names[first:last]}
 
 
 def begun(path: Path) -> float | None:
     """When the run began, by `time.time()` of rank 0's host; None where metrics.jsonl does not say."""
-    with suppress(OSError, UnusableFileError), open_bounded(path) as file:
-        line = _parsed(file.readline(_FIRST_LINE))
+    with suppress(*UNREADABLE), open_bounded(path) as file:
+        line = json_object(file.readline(_FIRST_LINE))
         return number(line, "begun") or number(line, "time")
     return None
-
-
-def _parsed(text: bytes) -> dict[str, Any]:
-    """One line; an empty one for what is no JSON object, as a disk error or an editor may have left it."""
-    with suppress(ValueError, RecursionError):
-        line = json.loads(text)
-        if isinstance(line, dict):
-            return line
-    return {}

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.history.heartbeats import Heard, read_heartbeat, read_heartbeats
-from hvdtrain.history.json_values import mapping, number, text, whole
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
+from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.history.run_facts import RunFacts, is_run, read_facts
 from hvdtrain.history.run_lock import is_locked
 from hvdtrain.history.run_state import RunState, state_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.bounded_file import UnusableFileError, read_bounded
+from hvdtrain.history.reading import UNREADABLE, UnusableFileError, read_bounded, reason
 
 _CONFIG_BYTES: Final = 2**20
 _ENVIRONMENT_BYTES: Final = 16 * 2**20  # it names the host of each rank
@@ -94,10 +94,8 @@ def _read(path: Path, most: int, parse: Callable[[bytes], Any], problems: list[s
         return value
     except FileNotFoundError:
         problems.append(f"{path.name} is missing.")
-    except OSError as error:
-        problems.append(f"{path.name} cannot be read: {error.strerror or error}.")
-    except UnusableFileError as error:
-        problems.append(f"{path.name} {error}.")
+    except UNREADABLE as error:
+        problems.append(f"{path.name} {reason(error)}.")
     except (ValueError, yaml.YAMLError, RecursionError):
         problems.append(f"{path.name} is damaged or half written.")
     return None

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from hvdtrain.history.heartbeats import Heard, read_heartbeats
-from hvdtrain.history.json_values import text
 from hvdtrain.history.metrics_end import MetricsEnd, read_metrics_end
+from hvdtrain.history.reading import text
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_lock import is_locked
 from hvdtrain.world_channel import is_change

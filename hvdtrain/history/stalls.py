@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.history.bounded_file import UnusableFileError, read_bounded
+from hvdtrain.history.reading import UNREADABLE, read_bounded, reason
 
 _MOST_STARTS, _MOST_BYTES, _MOST_LOOKED_AT = 20, 2**16, 10_000
 _NAME: Final = "explanation.txt"
@@ -30,15 +30,14 @@ def read_stalls(run: Path) -> tuple[list[Stall], list[str]]:
     try:
         folders = sorted(islice((run / "stalls").iterdir(), _MOST_LOOKED_AT)) if (run / "stalls").is_dir() else []
     except OSError as error:
-        return [], [f"stalls/ cannot be read: {error.strerror or error}."]
+        return [], [f"stalls/ {reason(error)}."]
     for folder in folders[-_MOST_STARTS:]:
         try:
             text = read_bounded(folder / _NAME, _MOST_BYTES).decode(errors="replace").strip()
         except (FileNotFoundError, NotADirectoryError):
             continue  # the ranks were still writing when the run ended
-        except (OSError, UnusableFileError) as error:
-            reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            problems.append(f"stalls/{folder.name}/{_NAME} cannot be read: {reason}.")
+        except UNREADABLE as error:
+            problems.append(f"stalls/{folder.name}/{_NAME} {reason(error)}.")
             continue
         stalls.append(Stall(folder.name, text))
     return stalls, problems

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.history.json_lines import JsonLines, Line
-from hvdtrain.history.values import step_of
+from hvdtrain.history.lines import JsonLines, Line
+from hvdtrain.history.reading import step_of
 
 _WORDS: Final = (b'"started"', b'"resumed"')
 _NO_END: Final = 2**63 - 1

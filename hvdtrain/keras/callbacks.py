@@ -126,7 +126,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             shown = values if what != "shapes of variables" else [f"{len(v)} variables" for v in values]
             raise UsageError(
                 f"Ranks disagree on the {what}: {', '.join(f'rank {r}: {v}' for r, v in enumerate(shown))}.",
-                "Every step needs every rank, so one of them would wait for ever.",
+                "Every step needs every rank, so one of them would wait forever.",
                 "give every rank the same model, epochs, and number of batches (drop or repeat some, or set "
                 "steps_per_epoch).",
             )

@@ -34,7 +34,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     Args:
         summable: your own `keras.metrics.Metric` classes whose variables are all sums over samples. Keras' own
-            metrics are. A class that is not named here is refused, since the sum of, say, maxima is no maximum.
+            metrics are. A class that is not named here is refused, since the sum of, say, maxima is not a maximum.
 
     Raises:
         UsageError: for a metric of another class, for logs that a custom train_step or test_step computes without

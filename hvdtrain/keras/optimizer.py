@@ -83,8 +83,8 @@ def DistributedOptimizer(optimizer: Any, op: Op = "average", compression: Compre
 
 def reduction_of(optimizer: Any) -> ReducingApply | None:
     """What `DistributedOptimizer` put into this optimizer, or None if it is a plain one."""
-    found = vars(optimizer).get("apply")
-    return found if isinstance(found, ReducingApply) else None
+    apply = vars(optimizer).get("apply")
+    return apply if isinstance(apply, ReducingApply) else None
 
 
 def require_distributed(optimizer: Any) -> ReducingApply:
@@ -93,9 +93,9 @@ def require_distributed(optimizer: Any) -> ReducingApply:
     Raises:
         UsageError: if gradients would not be reduced, or only after loss scaling looked at one rank's.
     """
-    found = reduction_of(optimizer)
-    if found is not None:
-        return found
+    reduction = reduction_of(optimizer)
+    if reduction is not None:
+        return reduction
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) and reduction_of(optimizer.inner_optimizer):
         raise _loss_scale_outside()
     raise UsageError(
@@ -147,6 +147,6 @@ def _refuse_wrapped_twice(optimizer: Any) -> None:
 def _loss_scale_outside() -> UsageError:
     return UsageError(
         "Loss scaling sits, or with the policy mixed_float16 would be put by Keras, around the distributed optimizer.",
-        "Each rank would skip steps by its own gradients, and the ranks would wait for each other for ever.",
+        "Each rank would skip steps by its own gradients, and the ranks would wait for each other forever.",
         "write hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer)).",
     )

@@ -18,23 +18,14 @@ _STAGES = (2, 3, 4, 6, 8, 12, 16)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to train.
+    """A way to train."""
 
-    Attributes:
-        name: for people.
-        layout: of the workers.
-        prediction: of a step.
-        records: a second.
-        fits: whether it needs no more memory than a worker has.
-        options: of `hvdtrain train`, or None where hvdtrain has no such way.
-    """
-
-    name: str
-    layout: Layout
-    prediction: Prediction
-    records: float
-    fits: bool
-    options: tuple[str, ...] | None
+    name: str  # for people
+    layout: Layout  # of the workers
+    prediction: Prediction  # of a step
+    records: float  # a second
+    fits: bool  # whether it needs no more memory than a worker has
+    options: tuple[str, ...] | None  # of `hvdtrain train`, or None where hvdtrain has no such way
 
     @property
     def cost(self) -> float:
@@ -53,32 +44,31 @@ def candidates(
 
     Args:
         work: what is trained. Its batch is that of an update, over all workers.
-        cluster: where.
         ratios: workers for each parameter server that is looked at.
         may_run: whether the other options of the training go with a layout.
     """
-    found = []
+    ways = []
     for name, layout, options in _layouts(work, cluster, workers, ratios):
         options = options if options is None or may_run(layout) else None
         prediction = predicted(layout, work, cluster)
         fits = prediction.memory <= cluster.memory
-        found.append(Candidate(name, layout, prediction, work.batch / prediction.seconds, fits, options))
-    return found
+        ways.append(Candidate(name, layout, prediction, work.batch / prediction.seconds, fits, options))
+    return ways
 
 
 def needs_least(ways: Sequence[Candidate]) -> str:
     """Half a sentence on the way that needs the least memory."""
-    least = min(ways, key=lambda one: one.prediction.memory)
+    least = min(ways, key=lambda way: way.prediction.memory)
     return f"{least.name} needs the least, {in_bytes(least.prediction.memory)} a worker"
 
 
-def recommended(found: Sequence[Candidate]) -> Candidate | None:
+def recommended(ways: Sequence[Candidate]) -> Candidate | None:
     """The fastest that fits and that hvdtrain can run; of those within 2 % of it, the simplest. None: none fits."""
-    possible = [one for one in found if one.fits and one.options is not None]
+    possible = [way for way in ways if way.fits and way.options is not None]
     if not possible:
         return None
-    best = max(one.records for one in possible)
-    return next(one for one in possible if one.records >= 0.98 * best)  # simpler ones come first
+    best = max(way.records for way in possible)
+    return next(way for way in possible if way.records >= 0.98 * best)  # simpler ones come first
 
 
 def _layouts(
@@ -114,5 +104,5 @@ def _pipelines(work: Workload, replicas: int, stages: int) -> Iterator[tuple[str
 
 @cache
 def _cuts(layers: tuple[object, ...], stages: int) -> tuple[int, ...] | None:
-    costs = [LinkCost(one.forward + one.backward, 0, one.weights > 0) for one in layers]  # type: ignore[attr-defined]
+    costs = [LinkCost(layer.forward + layer.backward, 0, layer.weights > 0) for layer in layers]  # type: ignore[attr-defined]
     return balanced_cuts(costs, stages)

@@ -28,17 +28,11 @@ _LONGEST_S: Final = 7200.0
 
 @dataclass(frozen=True)
 class Verified:
-    """A way to train that was run.
+    """A way to train that was run."""
 
-    Attributes:
-        name: for people.
-        predicted: seconds of a step.
-        measured: of each run, seconds of a step.
-    """
-
-    name: str
-    predicted: float
-    measured: Sequence[float]
+    name: str  # for people
+    predicted: float  # seconds of a step
+    measured: Sequence[float]  # of each run, seconds of a step
 
     @property
     def median(self) -> float:
@@ -59,7 +53,7 @@ def config_of(layout: Layout, config: TrainConfig) -> TrainConfig:
 
 
 def verified(
-    found: Sequence[Candidate], config: TrainConfig, kind: type[Task], comm: Communicator, seconds: float, memory: float
+    ways: Sequence[Candidate], config: TrainConfig, kind: type[Task], comm: Communicator, seconds: float, memory: float
 ) -> list[Verified]:
     """Run each of the candidates that hvdtrain has, on all workers of this job. Collective.
 
@@ -67,26 +61,23 @@ def verified(
     not fit into the memory.
 
     Args:
-        found: for as many workers as this job has.
-        config: of training.
-        kind: the task.
-        seconds: about how long each may take.
+        ways: for as many workers as this job has.
         memory: bytes of a worker.
     """
-    own = [one for one in found if one.options is not None and one.fits]
-    together = sum(one.prediction.memory for one in own) <= memory
+    runnable = [way for way in ways if way.options is not None and way.fits]
+    together = sum(way.prediction.memory for way in runnable) <= memory
     measured: list[list[float]] = []
-    for group in [own] if together else [[one] for one in own]:
-        ways = [TimedWay(config_of(one.layout, config), kind, comm) for one in group]
-        measured += in_turns(ways, seconds)
-    return [Verified(one.name, one.prediction.seconds, times) for one, times in zip(own, measured, strict=True)]
+    for group in [runnable] if together else [[way] for way in runnable]:
+        timed = [TimedWay(config_of(way.layout, config), kind, comm) for way in group]
+        measured += in_turns(timed, seconds)
+    return [Verified(way.name, way.prediction.seconds, times) for way, times in zip(runnable, measured, strict=True)]
 
 
-def measured_best(ways: Sequence[Candidate], found: Sequence[Verified]) -> Candidate | None:
+def measured_best(ways: Sequence[Candidate], measured: Sequence[Verified]) -> Candidate | None:
     """The way that was measured to be the fastest; of those within 2 % of it, the simplest. None: none was measured."""
-    medians = {one.name: one.median for one in found}
+    medians = {way.name: way.median for way in measured}
     least = min(medians.values(), default=0.0)
-    return next((one for one in ways if one.name in medians and 0.98 * medians[one.name] <= least), None)
+    return next((way for way in ways if way.name in medians and 0.98 * medians[way.name] <= least), None)
 
 
 def in_turns(ways: Sequence["TimedWay"], seconds: float) -> list[list[float]]:
@@ -98,19 +89,13 @@ def in_turns(ways: Sequence["TimedWay"], seconds: float) -> list[list[float]]:
     counts = [way.warm_up(seconds / RUNS) for way in ways]
     times: list[list[float]] = [[] for _ in ways]
     for _ in range(RUNS):
-        for way, count, own in zip(ways, counts, times, strict=True):
-            own.append(way.timed(count))
+        for way, count, runs in zip(ways, counts, times, strict=True):
+            runs.append(way.timed(count))
     return times
 
 
 class TimedWay:
-    """A model that trains in one way, on the same batch again and again. Collective.
-
-    Args:
-        config: of training.
-        kind: the task.
-        comm: the workers.
-    """
+    """A model that trains in one way, on the same batch again and again. Collective."""
 
     def __init__(self, config: TrainConfig, kind: type[Task], comm: Communicator) -> None:
         form_stages(kind.framework, comm, config.parallel)
@@ -145,5 +130,5 @@ def times_alone(config: TrainConfig, kind: type[Task], comm: Communicator, secon
             return None
         return in_turns([TimedWay(config, kind, SerialCommunicator(Topology.single()))], seconds)[0]
 
-    found = do_while_others_wait(comm, work, "hvdtrain.plan.alone.wait", _LONGEST_S)
-    return [float(one) for one in broadcast_json(comm, found, "hvdtrain.plan.alone")]
+    seconds_alone = do_while_others_wait(comm, work, "hvdtrain.plan.alone.wait", _LONGEST_S)
+    return [float(value) for value in broadcast_json(comm, seconds_alone, "hvdtrain.plan.alone")]

@@ -21,44 +21,26 @@ _MOST_FAILURES: Final = 100_000  # a job that fails more often than it saves may
 
 @dataclass(frozen=True)
 class Disturbances:
-    """What slows a job down.
+    """What slows a job down."""
 
-    Attributes:
-        jitter: standard deviation of the logarithm of a worker's time for a step.
-        mtbf: hours between two failures of one worker; inf: it never fails.
-        restart: seconds from a failure until training goes on.
-        save: seconds for which training waits for a checkpoint.
-    """
-
-    jitter: float = 0.05
-    mtbf: float = 50_000.0
-    restart: float = 60.0
-    save: float = 1.0
+    jitter: float = 0.05  # standard deviation of the logarithm of a worker's time for a step
+    mtbf: float = 50_000.0  # hours between two failures of one worker; inf: it never fails
+    restart: float = 60.0  # seconds from a failure until training goes on
+    save: float = 1.0  # seconds for which training waits for a checkpoint
 
 
 @dataclass(frozen=True)
 class Simulated:
-    """A job that has ended.
+    """A job that has ended."""
 
-    Attributes:
-        seconds: from its start to its end.
-        steps: that it made and that count.
-        stragglers: seconds of waiting for the slowest worker of each step, in steps that count.
-        saving: waiting for checkpoints.
-        repeated: in steps that a failure undid.
-        restarting: from failures until training went on.
-        failures: how many there were.
-        interval: seconds between checkpoints, by Young and Daly.
-    """
-
-    seconds: float
-    steps: int
-    stragglers: float
-    saving: float
-    repeated: float
-    restarting: float
-    failures: int
-    interval: float
+    seconds: float  # from its start to its end
+    steps: int  # that it made and that count
+    stragglers: float  # seconds of waiting for the slowest worker of each step, in steps that count
+    saving: float  # waiting for checkpoints
+    repeated: float  # in steps that a failure undid
+    restarting: float  # from failures until training went on
+    failures: int  # how many there were
+    interval: float  # seconds between checkpoints, by Young and Daly
 
     @property
     def goodput(self) -> float:
@@ -74,9 +56,6 @@ def simulated(compute: float, others: float, workers: int, steps: int, what: Dis
         compute: seconds of a step in which a worker computes, which is what varies.
         others: seconds of a step that do not vary.
         workers: any of which may fail or be slow.
-        steps: of the job.
-        what: the disturbances.
-        seed: of all that is random.
     """
     random = np.random.default_rng(seed)
     mtbf = what.mtbf * 3600 / workers

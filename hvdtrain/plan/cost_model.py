@@ -13,15 +13,10 @@ Exchange = Literal["ring", "hierarchical ring", "parameter server"]
 
 @dataclass(frozen=True)
 class LinkModel:
-    """A link between two workers: a message of s bytes takes latency + s / bandwidth.
+    """A link between two workers: a message of s bytes takes latency + s / bandwidth."""
 
-    Attributes:
-        latency: seconds.
-        bandwidth: bytes a second.
-    """
-
-    latency: float
-    bandwidth: float
+    latency: float  # seconds
+    bandwidth: float  # bytes a second
 
     def seconds(self, nbytes: float) -> float:
         return self.latency + nbytes / self.bandwidth
@@ -29,26 +24,17 @@ class LinkModel:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where a job runs.
+    """Where a job runs."""
 
-    Attributes:
-        outer: links between hosts, for rings.
-        inner: links within a host, for rings.
-        passing: links between stages of one host, for activations; None: as `inner`.
-        workers_per_host: W workers are on W / workers_per_host hosts.
-        memory: bytes that a worker may use.
-        hides: how much of the time of the backward pass communication may run beside it, 0 to 1: 1 where a device
-            computes by itself, 0 where workers compute with the cores that also send.
-        slowdown: by so much an exchange takes longer beside computing than by itself, where it is not hidden.
-    """
-
-    outer: LinkModel
-    inner: LinkModel
-    passing: LinkModel | None = None
-    workers_per_host: int = 1
-    memory: float = float("inf")
+    outer: LinkModel  # links between hosts, for rings
+    inner: LinkModel  # links within a host, for rings
+    passing: LinkModel | None = None  # links between stages of one host, for activations; None: as `inner`
+    workers_per_host: int = 1  # W workers are on W / workers_per_host hosts
+    memory: float = float("inf")  # bytes that a worker may use
+    # how much of the time of the backward pass communication may run beside it, 0 to 1: 1 where a device computes by
+    # itself, 0 where workers compute with the cores that also send
     hides: float = 0.0
-    slowdown: float = 1.0
+    slowdown: float = 1.0  # by so much an exchange takes longer beside computing than by itself, where it is not hidden
 
     def between(self, workers: int) -> LinkModel:
         """The slowest link of a ring of so many neighbouring workers."""
@@ -57,43 +43,26 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Layers:
-    """One link of the model's chain, or all of them together.
+    """One link of the model's chain, or all of them together."""
 
-    Attributes:
-        forward, backward: seconds of a record.
-        weights: bytes of the weights that are trained.
-        kept: bytes of activations of a record between the two passes.
-        leaving: bytes of what a record passes on to the next stage.
-    """
-
-    forward: float
-    backward: float
-    weights: float
-    kept: float = 0.0
-    leaving: float = 0.0
+    forward: float  # seconds of a record
+    backward: float  # seconds of a record
+    weights: float  # bytes of the weights that are trained
+    kept: float = 0.0  # bytes of activations of a record between the two passes
+    leaving: float = 0.0  # bytes of what a record passes on to the next stage
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A model and its batch.
+    """A model and its batch."""
 
-    Attributes:
-        layers: in their order.
-        batch: records of an update.
-        fixed: seconds that a forward and a backward pass of the whole model take beside those for records.
-        update: seconds of the optimizer for all weights.
-        slots: bytes of the optimizer's state, for each byte of weights.
-        bucket: bytes of the largest message of gradients.
-        smallest: records that the model needs in each micro batch.
-    """
-
-    layers: Sequence[Layers]
-    batch: float
-    fixed: float
-    update: float
-    slots: float
-    bucket: float = 25 * 2**20
-    smallest: int = 1
+    layers: Sequence[Layers]  # in their order
+    batch: float  # records of an update
+    fixed: float  # seconds that a forward and a backward pass of the whole model take beside those for records
+    update: float  # seconds of the optimizer for all weights
+    slots: float  # bytes of the optimizer's state, for each byte of weights
+    bucket: float = 25 * 2**20  # bytes of the largest message of gradients
+    smallest: int = 1  # records that the model needs in each micro batch
 
     @property
     def whole(self) -> Layers:
@@ -102,25 +71,15 @@ class Workload:
 
 @dataclass(frozen=True)
 class Layout:
-    """A way to divide a step.
+    """A way to divide a step."""
 
-    Attributes:
-        replicas: of the model.
-        stages: of each replica; 1: a worker has a whole model.
-        micro_batches: of each replica's batch, if there are stages.
-        exchange: how gradients are averaged over replicas.
-        servers: of a parameter server, beside the workers.
-        shard: "none", "optimizer" or "gradients", as --shard.
-        cuts: the first of the layers of each stage but the first one.
-    """
-
-    replicas: int
-    stages: int = 1
-    micro_batches: int = 1
-    exchange: Exchange = "ring"
-    servers: int = 0
-    shard: Literal["none", "optimizer", "gradients"] = "none"
-    cuts: tuple[int, ...] = ()
+    replicas: int  # of the model
+    stages: int = 1  # of each replica; 1: a worker has a whole model
+    micro_batches: int = 1  # of each replica's batch, if there are stages
+    exchange: Exchange = "ring"  # how gradients are averaged over replicas
+    servers: int = 0  # of a parameter server, beside the workers
+    shard: Literal["none", "optimizer", "gradients"] = "none"  # as --shard
+    cuts: tuple[int, ...] = ()  # the first of the layers of each stage but the first one
 
     @property
     def workers(self) -> int:
@@ -129,30 +88,22 @@ class Layout:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one step.
+    """Of one step."""
 
-    Attributes:
-        seconds: of the step.
-        compute: of these, forward, backward and update of the slowest worker.
-        exchange: waiting for gradients and weights of other replicas.
-        idle: waiting for other stages, their messages included.
-        memory: bytes of a worker at most.
-    """
-
-    seconds: float
-    compute: float
-    exchange: float
-    idle: float
-    memory: float
+    seconds: float  # of the step
+    compute: float  # of these, forward, backward and update of the slowest worker
+    exchange: float  # waiting for gradients and weights of other replicas
+    idle: float  # waiting for other stages, their messages included
+    memory: float  # bytes of a worker at most
 
 
 def joined(layers: Sequence[Layers]) -> Layers:
     """Several as one; what leaves is what the last one passes on."""
     return Layers(
-        forward=sum(one.forward for one in layers),
-        backward=sum(one.backward for one in layers),
-        weights=sum(one.weights for one in layers),
-        kept=sum(one.kept for one in layers),
+        forward=sum(layer.forward for layer in layers),
+        backward=sum(layer.backward for layer in layers),
+        weights=sum(layer.weights for layer in layers),
+        kept=sum(layer.kept for layer in layers),
         leaving=layers[-1].leaving,
     )
 
@@ -225,7 +176,7 @@ def _staged(layout: Layout, work: Workload, cluster: Cluster) -> Prediction:
     updates = [work.update * stage.weights / whole for stage in stages]
     sent = [exchange_seconds(stage.weights, layout, cluster, work.bucket) for stage in stages]
     slowest = max(passes)
-    compute = max(layout.micro_batches * own + update for own, update in zip(passes, updates, strict=True))
+    compute = max(layout.micro_batches * seconds + update for seconds, update in zip(passes, updates, strict=True))
     # The slowest stage goes on without a pause, once the stages before it have filled it and before those after drain.
     filling = sum(passes) - slowest + 2 * (layout.stages - 1) * message
     total = layout.micro_batches * slowest + filling + max(map(sum, zip(updates, sent, strict=True)))

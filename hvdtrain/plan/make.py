@@ -1,9 +1,9 @@
-"""Make a plan: measure, predict, recommend, simulate, and verify if that is asked for."""
+"""Make a plan: measure, predict, recommend, simulate, and verify if that is asked for; or train as it recommends."""
 
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,23 +11,28 @@ import numpy as np
 from hvdtrain.adapters.chosen_framework import device_kind, device_memory
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json
-from hvdtrain.comm.open import measured_allreduce
+from hvdtrain.comm.open import form_stages, measured_allreduce
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.doctor.machine import memory_limit
 from hvdtrain.engine.memory import own_bytes
 from hvdtrain.errors import UsageError
+from hvdtrain.plan.candidates import NEEDS_LESS, needs_least
 from hvdtrain.plan.check_predictions import config_of, measured_best, verified
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import Cluster, Layout, LinkModel, ring_seconds
 from hvdtrain.plan.measured_links import Links, measured_links
 from hvdtrain.plan.measured_workload import measured_workload, undivided
 from hvdtrain.plan.predicted_plan import Plan, predicted_plan
-from hvdtrain.run.prepare import RunSetup
+from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.task import Task
+from hvdtrain.units import in_bytes
 
 _ASSUMED: Final = LinkModel(5e-5, 1.25e9)
 """10 Gbit/s, where there is one worker and nobody says how it would be connected."""
+
+_CHOICE_SECONDS: Final = 2.0
+"""About how long `--parallel auto` measures each thing."""
 
 
 def timed_parallel(framework: str, workers: int) -> ParallelOptions:
@@ -38,27 +43,16 @@ def timed_parallel(framework: str, workers: int) -> ParallelOptions:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        counts: numbers of workers.
-        seconds: about how long each measurement takes.
-        verify: run the ways on this job's workers.
-        link: between all workers; None: as measured.
-        memory: bytes of a worker; None: what one has here.
-        workers_per_host: None: as here.
-        ratios: workers for each parameter server.
-        disturbances: of simulated jobs.
-    """
-
-    counts: Sequence[int]
-    seconds: float
-    verify: bool
-    link: LinkModel | None
-    memory: float | None
-    workers_per_host: int | None
-    ratios: Sequence[float]
-    disturbances: Disturbances
+    counts: Sequence[int]  # numbers of workers
+    seconds: float  # about how long each measurement takes
+    verify: bool  # run the ways on this job's workers
+    link: LinkModel | None  # between all workers; None: as measured
+    memory: float | None  # bytes of a worker; None: what one has here
+    workers_per_host: int | None  # None: as here
+    ratios: Sequence[float]  # workers for each parameter server
+    disturbances: Disturbances  # of simulated jobs
 
 
 def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Communicator, request: PlanRequest) -> Plan:
@@ -67,7 +61,6 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     Args:
         setup: of `undivided` training, in a job whose process sets were formed for `timed_parallel`.
         config: as the user gave it.
-        kind: the task.
     """
     whole = undivided(config)
     size = comm.topology.size
@@ -96,10 +89,39 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     plan = replace(plan, in_parts=measured.in_parts)
     if request.verify:
         ways = plan.ways.get(size, [])
-        found = verified(ways, whole, kind, comm, request.seconds, cluster.memory)
-        best = measured_best(ways, found) or plan.recommended.get(size)
-        plan = replace(plan, verified=found, recommended={**plan.recommended, size: best})
+        measured_ways = verified(ways, whole, kind, comm, request.seconds, cluster.memory)
+        best = measured_best(ways, measured_ways) or plan.recommended.get(size)
+        plan = replace(plan, verified=measured_ways, recommended={**plan.recommended, size: best})
     return plan
+
+
+def chosen(config: TrainConfig, kind: type[Task], comm: Communicator) -> TrainConfig:
+    """`--parallel auto`: the config of the way that a plan recommends for these workers.
+
+    Collective, on a communicator that was opened for `timed_parallel`.
+
+    Raises:
+        UsageError: on all ranks: no way fits into the memory of a worker.
+    """
+    workers = comm.topology.size
+    setup = prepare(undivided(config), kind, comm)
+    request = PlanRequest((workers,), _CHOICE_SECONDS, False, None, None, None, (), Disturbances())
+    plan = make_plan(setup, config, kind, comm, request)
+    best = plan.recommended[workers]
+    answer = [needs_least(plan.ways[workers]), None] if best is None else [best.name, asdict(best.layout)]
+    name, fields = broadcast_json(comm, answer, "hvdtrain.plan.chosen")
+    if fields is None:
+        raise UsageError(
+            f"No way to train fits into {in_bytes(plan.cluster.memory)}, which each of {workers} workers has left.",
+            f"{name}.",
+            f"{NEEDS_LESS} need less; `hvdtrain plan --workers …` says how much.",
+        ).on_all_ranks()
+    layout = Layout(**{**fields, "cuts": tuple(fields["cuts"])})
+    if comm.topology.is_root:
+        print(f"hvdtrain: --parallel auto: {name} ({workers} workers)", flush=True)
+    chosen_config = config_of(layout, config)
+    form_stages(kind.framework, comm, chosen_config.parallel)
+    return chosen_config
 
 
 def _cluster(setup: RunSetup, comm: Communicator, operation: Any, request: PlanRequest, memory: float) -> Cluster:
@@ -119,8 +141,8 @@ def _memory(comm: Communicator, framework: str) -> float:
 
     On CPUs without what its process holds for itself already, a part of libraries' pages that all share not counted.
     """
-    own = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
-    return float(comm.allreduce(np.array([own]), "hvdtrain.plan.memory", "min")[0])
+    here = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
+    return float(comm.allreduce(np.array([here]), "hvdtrain.plan.memory", "min")[0])
 
 
 def _host_memory() -> float:

@@ -1,4 +1,4 @@
-"""What the formulas are given of the links between this job's workers."""
+"""What the formulas take from the links between this job's workers."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,17 +19,11 @@ _MESSAGE_SIZES: Final = (2**10, 2**16, 2**20, 2**22)
 
 @dataclass(frozen=True)
 class Links:
-    """Between this job's workers.
+    """Between this job's workers."""
 
-    Attributes:
-        outer: of Horovod's allreduce over all of them, which waits for the slowest link.
-        inner: of allreduces within each host; as `outer` where these were not measured.
-        passing: from a stage to the next one; None: not measured.
-    """
-
-    outer: LinkModel
-    inner: LinkModel
-    passing: LinkModel | None
+    outer: LinkModel  # of Horovod's allreduce over all of them, which waits for the slowest link
+    inner: LinkModel  # of allreduces within each host; as `outer` where these were not measured
+    passing: LinkModel | None  # from a stage to the next one; None: not measured
 
 
 def measured_links(setup: RunSetup, comm: Communicator, operation: Any, seconds: float) -> Links:
@@ -56,10 +50,10 @@ def _ring(setup: RunSetup, comm: Communicator, operation: Any, workers: int, sec
 
 
 def _ranks_by_host(comm: Communicator) -> list[list[int]]:
-    found: dict[str, list[int]] = {}
+    by_host: dict[str, list[int]] = {}
     for rank, name in enumerate(gather_json(comm, node_name(), "hvdtrain.plan.hosts")):
-        found.setdefault(name, []).append(rank)
-    return list(found.values())
+        by_host.setdefault(name, []).append(rank)
+    return list(by_host.values())
 
 
 def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
@@ -68,6 +62,6 @@ def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
     from hvdtrain.adapters.torch.pipeline.staged_parts import times_of_messages  # imports torch
 
     times = times_of_messages(comm.topology, setup.config.parallel, _MESSAGE_SIZES)
-    told: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
-    slope, latency = np.polyfit(_MESSAGE_SIZES, told[0], 1, w=1 / np.array(told[0])).tolist()
+    seconds: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")
+    slope, latency = np.polyfit(_MESSAGE_SIZES, seconds[0], 1, w=1 / np.array(seconds[0])).tolist()
     return LinkModel(max(latency, 1e-7), 1 / max(slope, 1e-13))

@@ -1,4 +1,4 @@
-"""What the formulas are given of the model: times and bytes of its parts on this job's workers."""
+"""What the formulas take from the model: times and bytes of its parts on this job's workers."""
 
 import gc
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.sync_state import BUCKET_BYTES
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
@@ -18,34 +18,12 @@ from hvdtrain.run.prepare import RunSetup, fixed_batch
 
 
 @dataclass(frozen=True)
-class Part:
-    """One link of the model's chain, with one record; a pass of a batch is divided by its records.
-
-    Attributes:
-        forward, backward: seconds.
-        weights, kept, leaving: bytes, see `Layers`.
-    """
-
-    forward: float
-    backward: float
-    weights: float
-    kept: float
-    leaving: float
-
-
-@dataclass(frozen=True)
 class Measured:
-    """What is trained.
+    """What is trained."""
 
-    Attributes:
-        work: for the formulas.
-        exchanging: see `WorkerSteps`.
-        in_parts: whether the model was measured part by part, because as a whole it does not fit into a worker here.
-    """
-
-    work: Workload
-    exchanging: float
-    in_parts: bool
+    work: Workload  # for the formulas
+    exchanging: float  # see `WorkerSteps`
+    in_parts: bool  # whether the model was measured part by part, because as a whole it does not fit into a worker here
 
 
 def undivided(config: TrainConfig) -> TrainConfig:
@@ -70,7 +48,7 @@ def measured_workload(
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.plan.batch")
     half = _halved(comm, batch, setup.task.smallest_slice)
     parts = _timed_parts(setup, comm, batch)
-    weights, kept = sum(one.weights for one in parts), sum(one.kept for one in parts)
+    weights, kept = sum(part.weights for part in parts), sum(part.kept for part in parts)
     # Only a model that can be cut has parts with weights.
     seconds_a_byte, slots = _timed_update(setup, comm) if weights else (0.0, 0.0)
     in_parts = (2 + slots) * weights + kept * len(batch.ids) > memory
@@ -89,13 +67,13 @@ def _halved(comm: Communicator, batch: LoadedBatch, smallest: int) -> LoadedBatc
     return micro_batches(batch, 2)[0] if least >= 2 * smallest else None
 
 
-def _timed_parts(setup: RunSetup, comm: Communicator, batch: LoadedBatch) -> list[Part]:
+def _timed_parts(setup: RunSetup, comm: Communicator, batch: LoadedBatch) -> list[Layers]:
     """Of the slowest worker, while all of them compute. One without weights for a model that cannot be cut."""
-    own = agree(comm, lambda: _layer_times(setup, batch), "hvdtrain.plan.layers")
+    times = agree(comm, lambda: _layer_times(setup, batch), "hvdtrain.plan.layers")
     gc.collect()  # a model that was traced holds itself, and the next one needs its memory
-    every = gather_json(comm, [len(batch.ids), own], "hvdtrain.plan.layers.times")
-    records, rows = max(every, key=lambda one: sum(row[0] + row[1] for row in one[1]) / one[0])
-    return [Part(row[0] / records, row[1] / records, row[2], row[3] / records, row[4] / records) for row in rows]
+    every = gather_json(comm, [len(batch.ids), times], "hvdtrain.plan.layers.times")
+    records, rows = max(every, key=lambda worker: sum(row[0] + row[1] for row in worker[1]) / worker[0])
+    return [Layers(row[0] / records, row[1] / records, row[2], row[3] / records, row[4] / records) for row in rows]
 
 
 def _layer_times(setup: RunSetup, batch: LoadedBatch) -> list[list[float]]:
@@ -110,19 +88,19 @@ def _timed_update(setup: RunSetup, comm: Communicator) -> tuple[float, float]:
     """For each byte of weights: seconds of an update, of the slowest worker, and bytes of the optimizer's state."""
     from hvdtrain.adapters.torch.pipeline.update_times import update_times  # imports torch
 
-    own = agree(comm, lambda: update_times(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
+    times = agree(comm, lambda: update_times(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
     gc.collect()
-    seconds, slots = max(gather_json(comm, list(own), "hvdtrain.plan.update.times"))
+    seconds, slots = max(gather_json(comm, list(times), "hvdtrain.plan.update.times"))
     return float(seconds), float(slots)
 
 
-def _as_steps(parts: list[Part], records: int, update: float) -> StepTimes:
+def _as_steps(parts: list[Layers], records: int, update: float) -> StepTimes:
     """Of the whole model, whose parts were never in training at the same time."""
-    forward, backward = (records * sum(getattr(one, name) for one in parts) for name in ("forward", "backward"))
+    forward, backward = (records * sum(getattr(part, name) for part in parts) for name in ("forward", "backward"))
     return StepTimes(records, forward, backward, update)
 
 
-def _workload(setup: RunSetup, parts: list[Part], steps: WorkerSteps) -> Workload:
+def _workload(setup: RunSetup, parts: list[Layers], steps: WorkerSteps) -> Workload:
     size = float(setup.config.global_batch_size or 1)
     layers, smallest = _layers(parts, steps), setup.task.smallest_slice
     return Workload(layers, size, _fixed(steps), steps.whole.update, steps.slots, float(BUCKET_BYTES), smallest)
@@ -134,23 +112,23 @@ def _fixed(steps: WorkerSteps) -> float:
     return 0.0 if half is None else max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward))
 
 
-def _layers(parts: list[Part], steps: WorkerSteps) -> list[Layers]:
+def _layers(parts: list[Layers], steps: WorkerSteps) -> list[Layers]:
     """The parts' shares of the times that a record takes in the whole model."""
     whole, half = steps.whole, steps.half
     less = half or StepTimes(0, 0.0, 0.0, 0.0)
     records = whole.records - less.records
     forward = max(0.0, (whole.forward - less.forward) / records)
     backward = max(0.0, (whole.backward - less.backward) / records)
-    sums = np.maximum([sum(one.forward for one in parts), sum(one.backward for one in parts)], 1e-12).tolist()
+    sums = np.maximum([sum(part.forward for part in parts), sum(part.backward for part in parts)], 1e-12).tolist()
     layers = [
         Layers(
-            forward * one.forward / sums[0],
-            backward * one.backward / sums[1],
-            one.weights,
-            one.kept,
-            one.leaving,
+            forward * part.forward / sums[0],
+            backward * part.backward / sums[1],
+            part.weights,
+            part.kept,
+            part.leaving,
         )
-        for one in parts
+        for part in parts
     ]
     if not any(layer.weights for layer in layers):  # a model that cannot be cut
         layers = [replace(layers[0], weights=steps.trained)]

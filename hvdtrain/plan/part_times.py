@@ -37,20 +37,13 @@ class StepTimes:
 
 @dataclass(frozen=True)
 class WorkerSteps:
-    """Steps of one worker without the others: the slowest one's.
+    """Steps of one worker without the others: the slowest one's."""
 
-    Attributes:
-        whole: with its batch.
-        half: with half of it; None: it cannot be halved.
-        trained: bytes of weights.
-        slots: bytes of the optimizer's state, for each byte of weights.
-        exchanging: by so many seconds sums over all workers, of as many bytes as gradients have, make a step longer.
-    """
-
-    whole: StepTimes
-    half: StepTimes | None
-    trained: float
-    slots: float
+    whole: StepTimes  # with its batch
+    half: StepTimes | None  # with half of it; None: it cannot be halved
+    trained: float  # bytes of weights
+    slots: float  # bytes of the optimizer's state, for each byte of weights
+    # by so many seconds sums over all workers, of as many bytes as gradients have, make a step longer
     exchanging: float = 0.0
 
 
@@ -114,17 +107,17 @@ def _timed(
     begin = time.perf_counter()
     adapter.train_step(batch, _WARM_UP, 0.0)
     adapter.read_sums()
-    one = float(comm.allreduce(np.array([time.perf_counter() - begin]), "hvdtrain.plan.one", "max")[0])
-    steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / one)))
-    found = []
+    first_step = float(comm.allreduce(np.array([time.perf_counter() - begin]), "hvdtrain.plan.one", "max")[0])
+    steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / first_step)))
+    samples = []
     for step in range(_WARM_UP + 1, _WARM_UP + 1 + steps):
         begin = time.perf_counter()
         wait = beside()
         adapter.train_step(batch, step, 0.0)
         wait()
         parts = adapter.read_sums().parts
-        found.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
-    whole, forward, backward = (statistics.median(column) for column in zip(*found, strict=True))
-    own = [len(batch.ids), forward, backward, max(0.0, whole - forward - backward)]
-    records, *slowest = max(gather_json(comm, own, "hvdtrain.plan.times"), key=lambda one: sum(one[1:]))
+        samples.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
+    whole, forward, backward = (statistics.median(column) for column in zip(*samples, strict=True))
+    times = [len(batch.ids), forward, backward, max(0.0, whole - forward - backward)]
+    records, *slowest = max(gather_json(comm, times, "hvdtrain.plan.times"), key=lambda worker: sum(worker[1:]))
     return StepTimes(int(records), *slowest)

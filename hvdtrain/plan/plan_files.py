@@ -2,15 +2,21 @@
 
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any, Final
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
-from hvdtrain.errors import UsageError
-from hvdtrain.files import write_atomically, write_json
+from hvdtrain.files import write_atomically
 from hvdtrain.plan.check_predictions import config_of
-from hvdtrain.plan.picture import drawn
 from hvdtrain.plan.predicted_plan import Plan
+from hvdtrain.plan.svg_results import drawn_svg, unwritable_results, write_results
 from hvdtrain.task.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LINES: Final = ("ring", "ZeRO-1", "ZeRO-2", "hierarchical ring", "pipeline", "naive split", "parameter server")
+_STYLES: Final = ("o-", "s-", "^-", "D-", "v--", "x--", "+:")
 
 
 def require_folder(folder: Path) -> None:
@@ -20,15 +26,7 @@ def require_folder(folder: Path) -> None:
         with NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"The folder {folder} cannot be written: {error.strerror or error}.",
-        "The plan would be lost.",
-        "choose another one with --out.",
-    )
+        raise unwritable_results(folder, error) from error
 
 
 def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, folder: Path) -> list[str]:
@@ -42,26 +40,64 @@ def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, 
     Raises:
         UsageError: the folder cannot be written.
     """
+    written = write_results(folder, "plan", plan.to_json(), _drawn(plan, f"{config.task} in {kind.framework}"))
+    best = plan.recommended.get(workers) or next(filter(None, plan.recommended.values()), None)
+    path = folder / "plan.yaml"
+    if best is None:
+        path.unlink(missing_ok=True)  # an earlier plan's, which would train what does not fit
+        return [written]
+    count = best.layout.workers
+    start = f"hvdtrain launch local -np {count} -- train --config {path}" if count > 1 else f"hvdtrain --config {path}"
+    head = f"# {best.name}, on {count} workers: {start}\n"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "plan.json", plan.to_json())
-        write_atomically(folder / "plan.svg", drawn(plan, f"{config.task} in {kind.framework}"))
-        best = plan.recommended.get(workers) or next(filter(None, plan.recommended.values()), None)
-        path = folder / "plan.yaml"
-        if best is None:
-            path.unlink(missing_ok=True)  # an earlier plan's, which would train what does not fit
-            return [f"wrote plan.json and plan.svg into {folder}"]
-        count = best.layout.workers
-        start = (
-            f"hvdtrain launch local -np {count} -- train --config {path}" if count > 1 else f"hvdtrain --config {path}"
-        )
-        head = f"# {best.name}, on {count} workers: {start}\n"
         write_atomically(path, (head + dump_config(config_of(best.layout, config))).encode())
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable_results(folder, error) from error
     options = " ".join(best.options or ())
     return [
         f"recommended for {count} worker{'s' * (count > 1)}: {best.name}{', ' * bool(options)}{options}",
         f"wrote plan.json, plan.svg and plan.yaml into {folder}; to train so:",
         start,
     ]
+
+
+def _drawn(plan: Plan, title: str) -> bytes:
+    """An SVG: how fast each machine trains, for each number of workers, one line for each way to train.
+
+    Machines that only serve parameters count too.
+    """
+    alone = _alone(plan)
+
+    def draw(figure: Any, axes: Any) -> None:
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_xscale("log", base=2)
+        for name, style in zip(_LINES, _STYLES, strict=True):
+            _line(axes, plan, name, style, alone)
+        axes.set_ylim(0, None)
+        axes.set_xlabel("workers")
+        axes.set_ylabel("speed of a machine, of one without communication")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+
+    return drawn_svg(8, 4, draw)
+
+
+def _line(axes: "Axes", plan: Plan, name: str, style: str, alone: float) -> None:
+    """The best way of this kind for each number of workers; large open marks where it does not fit."""
+    points = {}
+    for workers, ways in plan.ways.items():
+        if same_kind := [way for way in ways if way.name.startswith(name)]:
+            best = min(same_kind, key=lambda way: way.cost)
+            points[workers] = best.fits, 1 / (best.cost * alone)
+    if points:
+        (line,) = axes.plot(list(points), [speed for _, speed in points.values()], style, lw=1.2, ms=4, label=name)
+        missing = {workers: speed for workers, (fits, speed) in points.items() if not fits}
+        axes.plot(list(missing), list(missing.values()), style[0], color=line.get_color(), mfc="none", ms=9)
+
+
+def _alone(plan: Plan) -> float:
+    """Records a second of one worker that has nobody to wait for, with the batch of the smallest number of workers."""
+    work, workers = plan.work, min(plan.ways)
+    whole, records = work.whole, plan.ways[workers][0].records * plan.ways[workers][0].prediction.seconds / workers
+    return records / (work.fixed + records * (whole.forward + whole.backward) + work.update)

@@ -16,25 +16,17 @@ _MOST_STEPS: Final = 2_000_000  # so that a plan takes no time
 
 @dataclass(frozen=True)
 class Plan:
-    """See the module.
+    """See the module."""
 
-    Attributes:
-        work: what is trained.
-        cluster: where.
-        ways: for each number of workers all ways to train.
-        recommended: for each number of workers the name of one of these; None: none fits.
-        simulated: for each number of workers, a job of the recommended way with slow workers and failures.
-        verified: predictions against measurements, on as many workers as this job has.
-        in_parts: see `Measured`.
-    """
-
-    work: Workload
-    cluster: Cluster
-    ways: dict[int, list[Candidate]]
-    recommended: dict[int, Candidate | None]
+    work: Workload  # what is trained
+    cluster: Cluster  # where
+    ways: dict[int, list[Candidate]]  # for each number of workers all ways to train
+    recommended: dict[int, Candidate | None]  # for each number of workers the name of one of these; None: none fits
+    # for each number of workers, a job of the recommended way with slow workers and failures
     simulated: dict[int, Simulated]
+    # predictions against measurements, on as many workers as this job has
     verified: list[Verified] = field(default_factory=list)
-    in_parts: bool = False
+    in_parts: bool = False  # see `Measured`
 
     @property
     def fits(self) -> bool:
@@ -80,18 +72,15 @@ def predicted_plan(
     """Predict for each number of workers.
 
     Args:
-        counts: numbers of workers.
-        ratios: workers for each parameter server.
-        what: disturbs the simulated jobs.
         may_run: whether the other options of the training go with a layout.
         grows: the global batch grows with the number of workers: `work.batch` is that of one worker.
     """
     ways, best, jobs = {}, {}, {}
     for count in counts:
-        own = replace(work, batch=work.batch * count) if grows else work
-        if not (found := candidates(own, cluster, count, ratios, may_run)):
+        local_work = replace(work, batch=work.batch * count) if grows else work
+        if not (candidates_here := candidates(local_work, cluster, count, ratios, may_run)):
             continue  # more workers than records
-        ways[count], best[count] = found, recommended(found)
+        ways[count], best[count] = candidates_here, recommended(candidates_here)
         if (one := best[count]) is not None:
             took = one.prediction
             steps = min(_MOST_STEPS, max(1, int(_SIMULATED_SECONDS / took.seconds)))

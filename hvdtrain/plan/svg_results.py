@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.files import unwritable, write_atomically, write_json
+from hvdtrain.errors import UsageError
+from hvdtrain.files import write_atomically, write_json
 
 
 def drawn_svg(width: float, height: float, draw: Callable[[Any, Any], None]) -> bytes:
@@ -13,7 +14,7 @@ def drawn_svg(width: float, height: float, draw: Callable[[Any, Any], None]) -> 
 
     Args:
         width, height: in inches.
-        draw: is given the figure and its axes.
+        draw: receives the figure and its axes.
     """
     return drawn_panels(width, height, [draw])
 
@@ -42,5 +43,14 @@ def write_results(folder: Path, name: str, content: Mapping[str, Any], picture: 
         write_json(folder / f"{name}.json", dict(content))
         write_atomically(folder / f"{name}.svg", picture)
     except OSError as error:
-        raise unwritable(folder, error) from error
+        raise unwritable_results(folder, error) from error
     return f"wrote {name}.json and {name}.svg into {folder}"
+
+
+def unwritable_results(folder: Path, error: OSError) -> UsageError:
+    """What to say where results cannot be written."""
+    return UsageError(
+        f"The folder {folder} cannot be written: {error.strerror or error}.",
+        "The results would be lost.",
+        "choose another one with --out.",
+    )

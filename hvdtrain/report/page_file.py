@@ -1,12 +1,13 @@
 """The file of a page: written whole or not at all, and never over a file of somebody else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
+from hvdtrain.history.lines import Progress
 from hvdtrain.history.run_state import RunState
 from hvdtrain.report import palette
 from hvdtrain.report.page import MARKER, page
@@ -16,13 +17,13 @@ NAME: Final = "report.html"
 
 
 def read_runs(
-    folders: Sequence[Path], state: RunState | None = None, told: Callable[[int], object] | None = None
+    folders: Sequence[Path], state: RunState | None = None, progress: Progress | None = None
 ) -> list[RunRecord]:
     """Read all runs of a page.
 
     Args:
         state: of a single run, where the caller knows it better than its folder tells.
-        told: as in `read_record`.
+        progress: as in `read_record`.
 
     Raises:
         UsageError: a folder holds no run, is given twice, or there are more than a chart can show.
@@ -38,7 +39,7 @@ def read_runs(
     if twice:
         raise UsageError(f"{twice[0]} is given twice.", "A run does not differ from itself.", "name each run once.")
     signs = [""] if len(folders) == 1 else ascii_uppercase
-    return [read_record(folder, sign, state, told) for folder, sign in zip(folders, signs, strict=False)]
+    return [read_record(folder, sign, state, progress) for folder, sign in zip(folders, signs, strict=False)]
 
 
 def write_page(file: Path, runs: Sequence[RunRecord]) -> None:

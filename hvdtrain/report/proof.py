@@ -8,8 +8,8 @@ from data_sharding.errors import ShardingError
 from hvdtrain.audit.audit_summary import CoverageReport, read_coverage
 from hvdtrain.audit.ledger import CATALOG, LEDGER
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.history.json_lines import JsonLines, size_of
-from hvdtrain.history.values import finite
+from hvdtrain.history.lines import JsonLines, size_of
+from hvdtrain.history.reading import number
 
 _MOST_RECORDS: Final = 2 * 10**9  # of all epochs together: a bit each
 _MOST_BYTES: Final = 2**27  # of the ledger and of the catalog
@@ -46,7 +46,7 @@ def _is_large(folder: Path) -> bool:
         return True
     records, per_epoch, end = 0.0, 1.0, 0.0
     for line in JsonLines(folder / LEDGER):
-        records = max(records, finite(line.get("records")) or 0.0)
-        per_epoch = finite(line.get("steps_per_epoch")) or per_epoch
-        end = max(end, finite(line.get("end")) or 0.0)
+        records = max(records, number(line, "records") or 0.0)
+        per_epoch = number(line, "steps_per_epoch") or per_epoch
+        end = max(end, number(line, "end") or 0.0)
     return records * (end / per_epoch + 1) > _MOST_RECORDS

@@ -1,15 +1,16 @@
 """All that a page tells of one run, read from its folder as far as it can be read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.checkpoints.inspection import Entry, entries
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.history.json_values import mapping, number, text, whole
+from hvdtrain.history.lines import Progress
 from hvdtrain.history.metrics import MetricsHistory, read_metrics
 from hvdtrain.history.metrics_end import read_metrics_end
+from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.history.run_facts import RunFacts, read_facts
 from hvdtrain.history.run_state import RunState, read_state
 from hvdtrain.history.stalls import Stall, read_stalls
@@ -84,20 +85,20 @@ class RunRecord:
 
 
 def read_record(
-    run: Path, sign: str = "", state: RunState | None = None, told: Callable[[int], object] | None = None
+    run: Path, sign: str = "", state: RunState | None = None, progress: Progress | None = None
 ) -> RunRecord:
     """Read the run in the folder `run`.
 
     Args:
         state: where the caller knows it better than the folder tells.
-        told: is given the number of bytes of metrics.jsonl read since it was called before, now and then.
+        progress: learns how much of metrics.jsonl has been read.
 
     Raises:
         UsageError: there is no such folder, or it holds nothing of a run.
     """
     facts = read_facts(run)
     state = state or read_state(run, facts.result, read_metrics_end(run / "metrics.jsonl"))
-    metrics = read_metrics(run, told)
+    metrics = read_metrics(run, progress)
     stalls, unread = read_stalls(run)
     problems = [*facts.problems, *metrics.problems, *unread]
     if (

@@ -5,18 +5,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hvdtrain.history.values import finite
+from hvdtrain.history.reading import finite
+from hvdtrain.measured import METRICS
 from hvdtrain.units import in_decimal_bytes, in_duration
 
 NOTHING: Final = "–"
-_TITLES: Final = {
-    "lr": "Learning rate",
-    "grad_norm": "Gradient norm",
-    "samples_per_second": "Throughput",
-    "memory": "Memory of the largest worker, bytes",
-    "device_memory": "GPU memory of the fullest GPU, bytes",
-    "device_use": "Busiest GPU, share of time",
-}
+_TITLES: Final = {metric.name: metric.title for metric in METRICS}
 
 
 def amount(value: float | None) -> str:

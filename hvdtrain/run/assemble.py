@@ -11,18 +11,17 @@ from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import infinite_from_the_start
 from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.timeline import timeline_of
+from hvdtrain.comm.timeline import Timeline
 from hvdtrain.config.checkpoint_options import seconds_between
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
-from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
-from hvdtrain.engine.saves import SavePolicy
+from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.state_sync import whole_state
 from hvdtrain.engine.stop_vote import StopRequest
@@ -134,9 +133,11 @@ class Assembly:
             return []
         from hvdtrain.run.tracing.tracer import Tracer
 
-        framework, timeline = self.setup.task.framework, timeline_of(self.comm)
-        steps = trace_steps(self.setup.config.trace)
-        return [Tracer(self.comm, self.adapter, steps, self.folder.traces, lambda: open_profiler(framework), timeline)]
+        framework, steps = self.setup.task.framework, trace_steps(self.setup.config.trace)
+        tracer = Tracer(
+            self.comm, self.adapter, steps, self.folder.traces, lambda: open_profiler(framework), Timeline(self.comm)
+        )
+        return [tracer]
 
 
 def _save_policy(config: TrainConfig) -> SavePolicy:

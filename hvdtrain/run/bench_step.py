@@ -1,8 +1,8 @@
 """How fast training steps are, by the protocol of Horovod's synthetic benchmark, through `Adapter.train_step` itself.
 
 The protocol is that of Horovod's examples/pytorch/pytorch_synthetic_benchmark.py (v0.28.1): the same batch again and
-again, some batches to warm up, then iterations of some batches each, whose mean speed is told with 1.96 standard
-deviations. Each worker counts its own time, and rank 0's is told, times the number of workers.
+again, some batches to warm up, then iterations of some batches each, whose mean speed is shown with 1.96 standard
+deviations. Each worker counts its own time, and rank 0's is shown, times the number of workers.
 """
 
 import inspect
@@ -35,13 +35,8 @@ _EPOCHS_OF_A_LONG_RUN = 10**6
 
 @dataclass(frozen=True)
 class Protocol:
-    """How much is measured; the defaults are Horovod's.
-
-    Args:
-        warmup_batches: steps that do not count: they compile, choose kernels, connect.
-        batches_per_iter: steps that are timed together.
-        iters: timed iterations.
-    """
+    """How much is measured; the defaults are Horovod's. Steps of `warmup_batches` do not count: they compile, choose
+    kernels, connect. Each of `iters` times `batches_per_iter` steps together."""
 
     warmup_batches: int = 10
     batches_per_iter: int = 10
@@ -49,27 +44,19 @@ class Protocol:
 
 
 class _Iteration(NamedTuple):
-    """Of one worker.
+    """Of one worker."""
 
-    Attributes:
-        seconds: from its begin until the device had done the last step.
-        allreduce: of these, standing still and waiting for gradients of other ranks.
-        loss: sum of the losses of its own records.
-        skipped: updates that were left out, as their scaled gradients were not finite.
-    """
-
-    seconds: float
-    allreduce: float
-    loss: float
-    skipped: int
+    seconds: float  # until the device had done the last step
+    allreduce: float  # of these, waiting for gradients of other ranks
+    loss: float  # sum of the losses of its own records
+    skipped: int  # updates that were left out, as their scaled gradients were not finite
 
 
 def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure, and return the report, as JSON holds it, the same on all ranks. Collective.
+    """Measure the task's first batch, and return the report, as JSON holds it, the same on all ranks. Collective.
 
     Args:
-        setup: the task; its first batch is the one that is measured.
-        tell: is given each line of what Horovod's script prints; rank 0's is enough.
+        tell: receives each line of what Horovod's script prints; rank 0's is enough.
     """
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
     adapter = open_own_adapter(setup, comm)
@@ -81,8 +68,8 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     tell(f"Batch size: {len(batch.ids)}")
     tell(f"Number of {device}s: {comm.topology.size}")
 
-    def tell_speed(number: int, one: _Iteration) -> None:
-        tell(f"Iter #{number}: {_speed(batch, protocol, one):.1f} {unit}/sec per {device}")
+    def tell_speed(number: int, iteration: _Iteration) -> None:
+        tell(f"Iter #{number}: {_speed(batch, protocol, iteration):.1f} {unit}/sec per {device}")
 
     def train(steps: range) -> None:
         for first in steps[:: setup.config.steps_per_call]:
@@ -92,9 +79,9 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     iterations = _run(adapter, train, protocol, tell_speed)
     workers = [
         [_Iteration(*values) for values in worker]
-        for worker in gather_json(comm, [list(one) for one in iterations], "hvdtrain.bench.iterations")
+        for worker in gather_json(comm, [list(iteration) for iteration in iterations], "hvdtrain.bench.iterations")
     ]
-    speeds = [_speed(batch, protocol, one) for one in workers[0]]
+    speeds = [_speed(batch, protocol, iteration) for iteration in workers[0]]
     mean, spread = float(np.mean(speeds)), 1.96 * float(np.std(speeds))
     size = setup.config.parallel.replicas_of(comm.topology.size)  # all stages of a replica have the same batch
     tell(f"{unit.capitalize()}/sec per {device}: {mean:.1f} +-{spread:.1f}")
@@ -107,7 +94,7 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
         "total": {"mean": size * mean, "interval": size * spread},
         "iterations": speeds,
         "seconds_per_step": [_per_step(protocol, worker) for worker in workers],
-        "skipped_updates": sum(one.skipped for one in workers[0]),
+        "skipped_updates": sum(iteration.skipped for iteration in workers[0]),
         "loss": _last_loss(workers, protocol, setup),
     }
 
@@ -141,7 +128,9 @@ def _speed(batch: LoadedBatch, protocol: Protocol, iteration: _Iteration) -> flo
 def _per_step(protocol: Protocol, worker: list[_Iteration]) -> dict[str, float]:
     """Mean seconds of one worker's step, and how they split."""
     steps = protocol.iters * protocol.batches_per_iter
-    whole, waiting = (sum(getattr(one, name) for one in worker) / steps for name in ("seconds", "allreduce"))
+    whole, waiting = (
+        sum(getattr(iteration, name) for iteration in worker) / steps for name in ("seconds", "allreduce")
+    )
     return {"step": whole, "allreduce": waiting, "compute": max(0.0, whole - waiting)}
 
 

@@ -22,7 +22,7 @@ _SETTLE_SECONDS: Final = 60.0
 
 @dataclass(frozen=True)
 class OpenedData:
-    """What is on disk: `train` is None where it comes through pipes."""
+    """Records on disk: `train` is None where it comes through pipes."""
 
     train: Catalog | None
     validation: Catalog | None
@@ -32,12 +32,7 @@ class OpenedData:
 
 
 class DataOpening:
-    """Opens a task's data once.
-
-    Args:
-        config: of training; what the task's defaults fill in is not read.
-        kind: the task.
-    """
+    """Opens a task's data once; what the task's defaults fill into `config` is not read."""
 
     def __init__(self, config: TrainConfig, kind: type[Task]) -> None:
         self._config, self._kind = config, kind

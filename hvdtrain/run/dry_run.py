@@ -38,9 +38,8 @@ def dry_run(setup: RunSetup, comm: Communicator) -> None:
 def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[str]:
     """One update of the weights, exchange of gradients included, then validation forward. Collective.
 
-    Returns:
-        A line for each batch, with its loss and the time that it took. Pipes are left alone: what is read from them is
-        gone.
+    Returns a line for each batch, with its loss and the time that it took. Pipes are left alone: what is read from them
+    is gone.
 
     Raises:
         HvdtrainError: the loss is not finite, or the ranks' weights differ afterwards.

@@ -23,10 +23,10 @@ from hvdtrain.topology import Topology
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 Choose = Callable[[TrainConfig, type[Task], Communicator], TrainConfig]
-"""What decides, once the ranks are connected, how the model is divided: `hvdtrain.plan.choose.chosen`."""
+"""What decides, once the ranks are connected, how the model is divided: `hvdtrain.plan.make.chosen`."""
 
 
-def load_task_class(config: TrainConfig, given: type[Task] | None = None) -> type[Task]:
+def load_task_class(config: TrainConfig, task_class: type[Task] | None = None) -> type[Task]:
     """The task's class, and with it its framework.
 
     Args:
@@ -39,8 +39,8 @@ def load_task_class(config: TrainConfig, given: type[Task] | None = None) -> typ
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     with _task_must_not_exit(), _collections_paused():
-        if given is not None:
-            return usable(given, config.task, config.framework)
+        if task_class is not None:
+            return usable(task_class, config.task, config.framework)
         return load_task(config.task, config.framework)
 
 

@@ -123,15 +123,15 @@ def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
     """This rank's share of a small data set's records, read once with their checksums."""
     for part in data.parts():
         if config.check_crc and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
-            own = np.arange(topology.rank, len(part), topology.size)
+            local_rows = np.arange(topology.rank, len(part), topology.size)
             with RecordReader(part) as reader:
-                for start in range(0, len(own), _VERIFY_RECORDS):
-                    reader.read(own[start : start + _VERIFY_RECORDS])
+                for start in range(0, len(local_rows), _VERIFY_RECORDS):
+                    reader.read(local_rows[start : start + _VERIFY_RECORDS])
 
 
-def _require_same_data(comm: Communicator, own: list[list[Any]]) -> None:
+def _require_same_data(comm: Communicator, local: list[list[Any]]) -> None:
     """`own`: records and fingerprint of each part of what this rank sees."""
-    everywhere = gather_json(comm, own, "hvdtrain.prepare.fingerprints")
+    everywhere = gather_json(comm, local, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
     if other is not None:
         raise UsageError(
@@ -150,26 +150,26 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     require_validation(config, data.validation is not None)
     if batch is None or epochs is None or peak is None or config.warmup_epochs is None:
         raise ValueError("with_defaults has not been applied")
-    own = Grid(comm.topology, config.parallel.stages_of_workers).data_topology()
-    if batch < own.size:
+    place = Grid(comm.topology, config.parallel.stages_of_workers).data_topology()
+    if batch < place.size:
         raise UsageError(
-            f"The global batch holds {batch} records for {own.size} workers.",
+            f"The global batch holds {batch} records for {place.size} workers.",
             "Some workers would have nothing to do in any step.",
-            f"give --global-batch-size {own.size} or more, or start fewer workers.",
+            f"give --global-batch-size {place.size} or more, or start fewer workers.",
         )
-    most, of_each = asked_size(os.environ, own.size).most, config.accumulate_steps * task.smallest_slice
-    if own.size < most and batch < most * of_each and config.parallel.stages == 1:
+    most, of_each = asked_size(os.environ, place.size).most, config.accumulate_steps * task.smallest_slice
+    if place.size < most and batch < most * of_each and config.parallel.stages == 1:
         raise UsageError(
             f"The global batch holds {batch} records, and the job may grow to {most} workers.",
             f"Each of them needs {of_each} or more.",
             f"give --global-batch-size {most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
         )
-    micro_batches = micro_batch_count(config.parallel, batch // own.size // task.smallest_slice)
-    _require_large_enough(batch, own.size, config, task, micro_batches)
+    micro_batches = micro_batch_count(config.parallel, batch // place.size // task.smallest_slice)
+    _require_large_enough(batch, place.size, config, task, micro_batches)
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
         watched = config.deterministic if training and comm.topology.is_root else None
-        return CatalogSource(catalog, task, own, config.data, batch, config.seed, training, watched)
+        return CatalogSource(catalog, task, place, config.data, batch, config.seed, training, watched)
 
     train: CatalogSource | PipeSource | AgreedPipeSource
     if data.train is None:
@@ -187,7 +187,7 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     if config.parallel.stages > 1:
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
     elif config.may_accumulate:
-        config = _for_fewer_workers(config, own.size, batch // own.size // task.smallest_slice)
+        config = _for_fewer_workers(config, place.size, batch // place.size // task.smallest_slice)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
     return RunSetup(config, task, train, validation, schedule, epochs, about)
 

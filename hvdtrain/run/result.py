@@ -1,4 +1,4 @@
-"""What is told of a run: five lines at its start, env.json, and result.json at its end."""
+"""What a run says of itself: five lines at its start, env.json, and result.json at its end."""
 
 import os
 import platform
@@ -13,17 +13,15 @@ from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import describe_optimizer, non_default_options
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Event, Seconds
+from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
-from hvdtrain.history.json_lines import JsonLines
+from hvdtrain.history.lines import JsonLines
+from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
 
-PARTS: Final = (
-    *("data", "compute", "allreduce"),
-    *("host_to_device", "forward", "backward", "optimizer", "allreduce_hidden"),
-)
+PARTS: Final = (*STEP, *INSIDE, *BESIDE)
 """Those that make up a step's time, then parts of "compute" and what happens beside it."""
 
 
@@ -48,8 +46,8 @@ class Totals:
                     self.first_loss = event.values["loss"]
             case events.Evaluated(seconds=seconds, rank_seconds=ranks):
                 self.validation_seconds += seconds
-                own = [Seconds(validation=validation) for validation in ranks]
-                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, own, strict=True)]
+                validations = [Seconds(validation=validation) for validation in ranks]
+                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, validations, strict=True)]
             case events.CheckpointDurable(seconds=seconds):
                 self.checkpoint_seconds += seconds
 
@@ -75,12 +73,7 @@ class Totals:
 
 
 def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path | None = None) -> list[str]:
-    """What is trained, in five lines: nothing that changes the numbers is left unsaid.
-
-    Args:
-        parameters: trainable parameters of the model.
-        folder: of the run, if there is one.
-    """
+    """What is trained, in five lines: nothing that changes the numbers is left unsaid. `parameters` are trainable."""
     config, schedule, plan, installed = setup.config, setup.schedule, setup.train.plan(0), versions()
     framework = setup.task.framework
     optimizer = "the task's own optimizer" if config.optimizer is None else describe_optimizer(config)
@@ -104,12 +97,12 @@ def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path 
 def _workers(topology: Topology) -> str:
     """How many, who started them, and what says so: "2 workers by horovodrun on 1 node (HOROVOD_SIZE=2)"."""
     source = topology.source.get("size", "")
-    told = f" ({source.removeprefix('default: ')})" if source else ""
+    decided_by = f" ({source.removeprefix('default: ')})" if source else ""
     if topology.launcher == "single":
-        return f"1 worker{told}"
+        return f"1 worker{decided_by}"
     workers = "1 worker" if topology.size == 1 else f"{topology.size} workers"
     nodes = "1 node" if topology.num_nodes == 1 else f"{topology.num_nodes} nodes"
-    return f"{workers} by {topology.launcher} on {nodes}{told}"
+    return f"{workers} by {topology.launcher} on {nodes}{decided_by}"
 
 
 def shown_path(path: Path) -> str:
@@ -126,12 +119,13 @@ def environment(topology: Topology) -> dict[str, Any]:
 def result(
     about: dict[str, Any], outcome: RunResult, totals: Totals, seconds: tuple[float, float], parameters: int
 ) -> dict[str, Any]:
-    """Content of result.json. Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means
-    over ranks. "memory_bytes" is the most of each rank at a line of metrics: of its process, and of its GPU.
+    """Content of result.json.
+
+    Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means over ranks. "memory_bytes"
+    is the most of each rank at a line of metrics: of its process, and of its GPU.
 
     Args:
         about: what the run is: framework, task, world size, global batch size, what was tuned.
-        outcome: what the engine returned.
         totals: sums over this process's part of the run.
         seconds: of the whole run, and of these until training began.
         parameters: trainable parameters of the model.
@@ -141,7 +135,7 @@ def result(
         part: seconds
         for part in PARTS
         if (seconds := sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds))
-        or part in PARTS[:3]
+        or part in STEP
     }
     return {
         "status": "finished" if outcome.finished else "stopped",
@@ -161,7 +155,7 @@ def result(
             **mean,
             "checkpoint": totals.checkpoint_seconds,
             "validation": totals.validation_seconds,
-            "ranks": [rank.told() for rank in totals.rank_seconds],
+            "ranks": [rank.known() for rank in totals.rank_seconds],
         },
         "step_seconds": {
             str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}

@@ -13,7 +13,7 @@ from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
-from hvdtrain.history.log_format import LogFormatter
+from hvdtrain.history.logs import LogFormatter
 from hvdtrain.history.run_lock import LOCK_NAME, LOOK_SECONDS
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
@@ -67,10 +67,8 @@ class RunFolder:
         self._lock.release()
 
     def open_log(self, rank: int, level: str = "info") -> None:
-        """Send this rank's log records to logs/rank_N.log, appending; rank 0's warnings to standard error too.
-
-        Args:
-            level: the least one of what the file is given: debug, info, warning or error.
+        """Append this rank's log records from `level` on to logs/rank_N.log; rank 0's warnings go to standard error,
+        too.
 
         Raises:
             UsageError: the folder cannot be written on this rank's host.
@@ -82,15 +80,15 @@ class RunFolder:
             raise unwritable(self.path, error) from error
         handler.setLevel(level.upper())
         handler.setFormatter(LogFormatter())
-        own = logging.getLogger("hvdtrain")
-        own.addHandler(handler)
+        logger = logging.getLogger("hvdtrain")
+        logger.addHandler(handler)
         if rank == 0:
             console = logging.StreamHandler()
             console.setLevel(logging.WARNING)
             console.setFormatter(logging.Formatter("hvdtrain: %(levelname)s: %(message)s"))
-            own.addHandler(console)
-        own.setLevel(min(handler.level, logging.WARNING))
-        own.propagate = False
+            logger.addHandler(console)
+        logger.setLevel(min(handler.level, logging.WARNING))
+        logger.propagate = False
 
 
 def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunFolder:
@@ -109,9 +107,9 @@ def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunF
 
 def close_logs() -> None:
     """Close what `RunFolder.open_log` opened, for a process that continues after its run."""
-    own = logging.getLogger("hvdtrain")
-    for handler in list(own.handlers):
-        own.removeHandler(handler)
+    logger = logging.getLogger("hvdtrain")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
         handler.close()
 
 

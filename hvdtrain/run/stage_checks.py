@@ -56,7 +56,6 @@ def micro_batch_count(parallel: ParallelOptions, records: int) -> int:
     """Parts into which a replica's batch is cut; 1 where the model is not in stages.
 
     Args:
-        parallel: how many are asked for.
         records: of a replica in each full step, or fewer if a model needs several in each part.
     """
     if parallel.stages == 1:

@@ -1,7 +1,7 @@
 """Make the models of all ranks equal before the first step."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
 def _checkpoint_named(resume: str) -> Checkpoint:
     if not is_remote(resume):
         return checkpoint_at(Path(resume))
-    from hvdtrain.checkpoints.remote_run import checkpoint_behind  # imports fsspec
+    from hvdtrain.checkpoints.remote_folder import checkpoint_behind
 
     return checkpoint_behind(resume, "--resume")
 
@@ -151,12 +151,12 @@ def restore_and_broadcast(
 ) -> Position:
     """Give every rank rank 0's state, restored or fresh, and prove that they are equal."""
     position = checkpoint.position if checkpoint is not None else Position()
-    position = Position.from_json(broadcast_json(comm, asdict(position), "hvdtrain.start.position"))
+    position = Position.from_json(broadcast_json(comm, position.to_json(), "hvdtrain.start.position"))
     if adapter.stage is not None:
         adapter.gather_state(comm, comm.topology.is_root and checkpoint is None)
-    own = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
-    state = broadcast_state(comm, own)
-    del own  # a checkpoint's arrays, or views of the adapter's
+    start = agree(comm, lambda: _own_start(setup, adapter, checkpoint, comm), "hvdtrain.start.own")
+    state = broadcast_state(comm, start)
+    del start  # a checkpoint's arrays, or views of the adapter's
     agree(comm, partial(adapter.load_state, state), "hvdtrain.start.load")
     del state
     weights_in_common(comm, adapter, "Before training")

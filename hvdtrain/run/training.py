@@ -42,17 +42,11 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 class TrainingEnd(NamedTuple):
-    """How a training ended.
+    """How a training ended."""
 
-    Attributes:
-        code: exit code: 0, or RESUMABLE where a request stopped it early.
-        folder: of the run; None where nothing was trained.
-        stopped_by: that request; else empty.
-    """
-
-    code: int
-    folder: Path | None
-    stopped_by: str
+    code: int  # exit code: 0, or RESUMABLE where a request stopped it early
+    folder: Path | None  # of the run; None where nothing was trained
+    stopped_by: str  # that request; else empty
 
 
 def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest) -> TrainingEnd:

@@ -71,7 +71,7 @@ def _check_types(kind: type[Task], arguments: Mapping[str, Any]) -> None:
         if wanted and not (isinstance(value, accepted) and (bool in wanted or not isinstance(value, bool))):
             raise UsageError(
                 f"The task's argument {name} is {value!r}.",
-                f"It must be {' or '.join(_NAMES[one] for one in wanted)}.",
+                f"It must be {' or '.join(_NAMES[kind_of_value] for kind_of_value in wanted)}.",
                 f"give --task-args.{name.replace('_', '-')} such a value.",
             )
 

@@ -35,7 +35,7 @@ class Splits:
     """The records to train on, and those to validate on after each epoch (None: no validation).
 
     Raises:
-        UsageError: they are no catalogs.
+        UsageError: they are not catalogs.
     """
 
     train: Catalog
@@ -208,14 +208,14 @@ def _wrong_kind(name: object, value: object, samples: int) -> UsageError:
 
 def callbacks_of(task: Task) -> list[Callable[[Any], None]]:
     """What the task adds to a run's callbacks. Raises `UsageError` unless they are functions."""
-    found = task.callbacks()
-    if not isinstance(found, Sequence) or not all(map(callable, found)):
+    callbacks = task.callbacks()
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise UsageError(
-            f"The task's callbacks() returned {found!r}.",
+            f"The task's callbacks() returned {callbacks!r}.",
             "It is to return a list of functions, each of which is called with every event of the run.",
             "return [] for none, or [f] for a function f(event).",
         )
-    return list(found)
+    return list(callbacks)
 
 
 def require_trainable(depends: bool) -> None:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.models.keras import zoo
-from hvdtrain.models.keras.transformer import transformer
+from hvdtrain.models.keras.zoo import transformer
 from hvdtrain.tasks.digits import CLASSES, SIDE, Digits
 from hvdtrain.tasks.pictures.cifar10_mnist import Cifar10, Mnist
 from hvdtrain.tasks.pictures.imagenet import ImageNet

@@ -77,7 +77,7 @@ def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
     """`kind`, which messages call `name`.
 
     Raises:
-        UsageError: it is no whole task, or not of `framework`, or that is not installed.
+        UsageError: it is not a whole task, or not of `framework`, or that is not installed.
     """
     _require_known(framework)
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
@@ -118,14 +118,14 @@ def _load_class(name: str) -> type[Task]:
     module = importlib.import_module(module_name)
     kind = vars(module).get(class_name)
     if kind is None:
-        own = [n for n, value in vars(module).items() if inspect.isclass(value) and issubclass(value, Task)]
+        tasks = [n for n, value in vars(module).items() if inspect.isclass(value) and issubclass(value, Task)]
         raise UsageError(
             f"The module {module_name!r} has no {class_name!r}.",
             f"The task was given as {name!r}.",
             _IN_SCRIPT
             if module_name == "__main__"
-            else did_you_mean(class_name, own)
-            if own
+            else did_you_mean(class_name, tasks)
+            if tasks
             else "define a class derived from hvdtrain.Task there.",
         )
     return kind  # type: ignore[no-any-return]

@@ -21,7 +21,6 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
 
     Args:
         state: may be views of the memory of `model`.
-        path: of the weights.
         task: builds another model where there is no `model`.
         exclude: patterns of the names of weights that stay fresh.
         model: the adapter's, if it is the whole one. Its values are lost: the result is to be loaded into it.

@@ -63,14 +63,14 @@ def datasets(file: Any, path: Path) -> dict[str, Any]:
     """Every dataset with weights, by its place in `file`; values are not read yet.
 
     Raises:
-        UsageError: one is no plain array of numbers in this very file. HDF5 can refer to other files, and can describe
+        UsageError: one is not a plain array of numbers in this very file. HDF5 can refer to other files, and describe
             arrays of any size in some bytes.
     """
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for name, item in _walk(file, path):
         if not _NO_WEIGHTS.search(name):
-            found[name.replace(_FIRST_NAME, "layers/", 1)] = item
-    return found
+            plain[name.replace(_FIRST_NAME, "layers/", 1)] = item
+    return plain
 
 
 def is_of_keras_3(file: Any) -> bool:
@@ -138,7 +138,7 @@ def _walk(group: Any, path: Path, prefix: str = "") -> Iterator[tuple[str, Any]]
         elif isinstance(item, h5py.Dataset) and _is_plain(item):
             yield f"{prefix}{name}", item
         else:
-            raise _damaged(path, f"{prefix}{name} is no plain array of numbers in this file")
+            raise _damaged(path, f"{prefix}{name} is not a plain array of numbers in this file")
 
 
 def _is_plain(item: Any) -> bool:

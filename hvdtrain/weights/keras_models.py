@@ -22,7 +22,6 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
 
     Args:
         model: the task's, whose values are lost.
-        path: .weights.h5, .keras, or .h5 of before Keras 3.
         names: of the model's weights in their order; a second model in one process has others by itself.
         exclusion: what is not read, by name or by place in the file.
 
@@ -33,29 +32,29 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
     with opened(path) as file:
         if not is_of_keras_3(file):
             return read_old(file, path)
-        own = _places(model, names)
-        called = {place: name for place, (name, _) in own.items()}
-        wanted = {place: shape for place, (name, shape) in own.items() if name not in exclusion}
-        found = {
+        places = _places(model, names)
+        called = {place: name for place, (name, _) in places.items()}
+        wanted = {place: shape for place, (name, shape) in places.items() if name not in exclusion}
+        items = {
             place: item
             for place, item in datasets(file, path).items()
-            if place in wanted or (place not in own and place not in exclusion)
+            if place in wanted or (place not in places and place not in exclusion)
         }
-        shapes = {place: item.shape for place, item in found.items()}
+        shapes = {place: item.shape for place, item in items.items()}
         require_same(wanted, shapes, str(path), exclusion, called)
-        return {called[place]: item[()] for place, item in found.items()}
+        return {called[place]: item[()] for place, item in items.items()}
 
 
 def _places(model: keras.Model, names: Sequence[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Where in a Keras file each weight of `model` is, with its name and shape: it is told by a number in a file."""
+    """Where in a Keras file each weight of `model` is, with its name and shape: a number written to a file shows it."""
     for number, variable in enumerate(weights_of(model).values()):
         variable.assign(tf.fill(variable.shape, tf.cast(number, variable.dtype)))
     with tempfile.TemporaryDirectory() as folder, _quiet():
-        own = Path(folder) / "own.weights.h5"
-        model.save_weights(own)
-        with opened(own) as file:
-            found = datasets(file, own).items()
-            return {place: (names[int(np.ravel(item[()])[0])], item.shape) for place, item in found}
+        probe = Path(folder) / "own.weights.h5"
+        model.save_weights(probe)
+        with opened(probe) as file:
+            items = datasets(file, probe).items()
+            return {place: (names[int(np.ravel(item[()])[0])], item.shape) for place, item in items}
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:
@@ -64,11 +63,11 @@ def weights_of(model: keras.Model) -> dict[str, Any]:
     return {variable.path: variable for variable in model.variables if id(variable) not in seeds}
 
 
-def give_weights(model: keras.Model, found: NamedWeights) -> None:
-    """Put `found` into `model`. Errors as `fitted`."""
+def give_weights(model: keras.Model, weights: NamedWeights) -> None:
+    """Put `weights` into `model`. Errors as `fitted`."""
     variables = weights_of(model)
     wanted: Mapping[str, NDArray[Any]] = {path: np.array(v.value.numpy()) for path, v in variables.items()}
-    for path, array in fitted(found, wanted, "tensorflow").items():
+    for path, array in fitted(weights, wanted, "tensorflow").items():
         variables[path].assign(array)
 
 

@@ -146,8 +146,8 @@ def fitted(
     counters = {name: array for name, array in kept.items() if name.rpartition(".")[2] == COUNTER}
     arrays = {**{name: array for name, array in counters.items() if name not in arrays}, **arrays}
     require_same({n: a.shape for n, a in kept.items()}, {n: a.shape for n, a in arrays.items()}, origin, exclusion)
-    own = {name: _like(arrays[name], wanted[name], name, origin) for name in kept}
-    return {name: own.get(name, array) for name, array in wanted.items()}
+    taken = {name: _like(arrays[name], wanted[name], name, origin) for name in kept}
+    return {name: taken.get(name, array) for name, array in wanted.items()}
 
 
 def require_same(
@@ -160,9 +160,6 @@ def require_same(
     """Raise `UsageError`, with lists, unless the model's names and shapes are those that were found.
 
     Args:
-        wanted: shapes of the model's weights.
-        found: shapes of what was read.
-        origin: where that was.
         exclusion: for the hint, where weights may be excluded.
         called: other names of some of these, for the hint.
     """

@@ -23,10 +23,6 @@ _SAMPLES: Final = 2  # exporters take an axis of length 1 for one that never gro
 def rebuilt_task(about: Mapping[str, Any], framework: str) -> Task:
     """The task with the arguments that it was trained with, in either framework.
 
-    Args:
-        about: the checkpoint's manifest.
-        framework: "torch" or "tensorflow".
-
     Raises:
         UsageError: the task is not there, or not in this framework.
     """

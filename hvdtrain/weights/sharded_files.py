@@ -33,9 +33,6 @@ def is_index(path: Path) -> bool:
 def read_shards(index: Path, read: Callable[[Path], NamedWeights]) -> NamedWeights:
     """The weights in all shards that an index names.
 
-    Args:
-        read: reads one of them.
-
     Raises:
         UsageError: a shard is missing or lies elsewhere, or does not hold what the index says. Errors of `read`.
     """

@@ -173,7 +173,7 @@ def _kind_of_zip(path: Path) -> Kind | None:
 def _read_shard(path: Path, framework: str | None) -> NamedWeights:
     kind = kind_of(path)
     if kind not in ("safetensors", "torch"):
-        raise UsageError(f"{path} is named as a shard.", "It is no file of safetensors or of torch.", _READABLE)
+        raise UsageError(f"{path} is named as a shard.", "It is not a file of safetensors or of torch.", _READABLE)
     return read_weights(path, kind, framework)
 
 

@@ -161,9 +161,10 @@ ATTACKS: list[tuple[str, list[str]]] = [
 _HEAD = """\
 # Faults, and how a training ends
 
-Each row is a test that brings the fault about in a real training, or several. The rows with times were measured by
-`make test-faults`, which writes this page: two workers on one machine train the digits, with a checkpoint every 10
-updates. After each of them nothing runs any more, and each finished epoch has used every record once.
+For knowing how a training ends when something breaks. Each row is a test that brings the fault about in a real
+training, or several. The rows with times were measured by `make test-faults`, which writes this page: two workers on
+one machine train the digits, with a checkpoint every 10 updates. After each of them nothing runs any more, and each
+finished epoch has used every record once.
 
 | | fault | said after | exit code | what is said | updates trained again |
 |---:|---|---:|---:|---|---:|

@@ -14,7 +14,7 @@ from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 
 Array = NDArray[np.float64]
 NAMES = ("sgd", "adam", "adamw", "lars", "lamb")
-OPERATIONS = Operations(sqrt=np.sqrt, norm=np.linalg.norm, where=np.where)
+OPERATIONS = Operations(sqrt=np.sqrt, sign=np.sign, norm=np.linalg.norm, where=np.where)
 _BETAS = st.sampled_from([0.0, 0.5, 0.9, 0.99])
 _DECAYS = st.sampled_from([None, 0.0, 1e-4, 0.1])
 

@@ -12,10 +12,11 @@ from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Event, Seconds
+from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import open_lines, write_atomically, write_json
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
+from hvdtrain.measured import Seconds
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.topology import Topology

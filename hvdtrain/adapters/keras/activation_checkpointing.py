@@ -33,7 +33,7 @@ def checkpoint_activations(model: Any) -> int:
     paths and what is saved stay. Outside of training nothing changes.
 
     Raises:
-        UsageError: the model is no graph of layers, cannot be cut, or holds layers that a repetition would not suit.
+        UsageError: the model is not a graph of layers, cannot be cut, or holds layers that a repetition would not suit.
     """
     graph = getattr(model, "_functional", None) if isinstance(model, keras.Sequential) else model
     if not isinstance(graph, Functional) or type(graph).call is not Functional.call:
@@ -71,13 +71,7 @@ def _call(
 
 
 class _Segment:
-    """Part of a model, in training.
-
-    Args:
-        model: the whole.
-        part: shares its layers with the model.
-        repeated: whether to keep no activations.
-    """
+    """Part of a model, in training."""
 
     def __init__(self, model: Any, part: keras.Model, repeated: bool) -> None:
         self._model, self._part = model, part
@@ -132,8 +126,8 @@ def _computed_twice(compute: Any) -> Any:
                     tape.watch(to)
                     outputs, losses, _ = compute(again[0], again[1:])
             of = [outputs, *losses]
-            found = iter(tape.gradient(of, to, list(gradients[: len(of)]), tf.UnconnectedGradients.ZERO))
-            return [next(found) if tensor.dtype.is_floating else None for tensor in again]
+            computed_gradients = iter(tape.gradient(of, to, list(gradients[: len(of)]), tf.UnconnectedGradients.ZERO))
+            return [next(computed_gradients) if tensor.dtype.is_floating else None for tensor in again]
 
         return computed, backward
 
@@ -214,8 +208,8 @@ def _cheapest(cuts: Sequence[Cut], bound: float) -> list[Cut] | None:
     costs, previous = [0.0], [-1]  # of ending a segment at the start, at cut 0, at cut 1, …
     starts = [0, *(cut.before for cut in cuts)]
     for cut in cuts:
-        found = [(costs[i], i) for i in range(len(costs)) if cut.before - starts[i] <= bound]
-        cost, place = min(found, default=(math.inf, 0))
+        reachable = [(costs[i], i) for i in range(len(costs)) if cut.before - starts[i] <= bound]
+        cost, place = min(reachable, default=(math.inf, 0))
         costs.append(cost + cut.nbytes)
         previous.append(place)
     if math.isinf(costs[-1]):

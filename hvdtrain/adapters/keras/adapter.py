@@ -15,24 +15,23 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
+from hvdtrain.adapters.choose_sync import bucket_bytes
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
 from hvdtrain.adapters.keras.calling import called_for, checked_measures, converted, own_seed_state, task_errors
-from hvdtrain.adapters.keras.compiled import CompiledStep, graph
+from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
-from hvdtrain.adapters.keras.several_steps import SeveralSteps
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
-from hvdtrain.adapters.keras.step_numbers import StepNumbers
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.user_changes import UserChanges
 from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.adapters.step_timer import PARTS
-from hvdtrain.adapters.sync_state import bucket_bytes
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
@@ -74,7 +73,8 @@ class KerasAdapter(AdapterState):
         if isinstance(self._gradient_sync, ShardedSync):
             self._sharded = ShardedArrays(self._gradient_sync)
         loss_scale, norm = LossScale() if options.precision == "fp16" else None, self._gradient_sync.total_norm
-        self._update = Update(self.optimizer, options.max_grad_norm, loss_scale, options.log_grad_norm, norm)
+        clipping = Clipping(options.max_grad_norm, options.log_grad_norm)
+        self._update = Update(self.optimizer, clipping, loss_scale, norm)
         self._updated = self._gradient_sync.updated(self.model.trainable_variables)
         self._sums_reduced = options.shard == "gradients"  # so that no rank keeps more than its part
         summed = self._updated if self._sums_reduced else self.model.trainable_variables

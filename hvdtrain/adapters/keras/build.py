@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.keras.device import built_for
 from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
@@ -14,8 +15,6 @@ from hvdtrain.adapters.keras.sparse import open_sparse_gradients
 from hvdtrain.adapters.keras.state_checks import require_savable_model, require_savable_optimizer
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.sync_state import bucket_bytes
-from hvdtrain.comm.horovod_world import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
@@ -34,11 +33,7 @@ def build_model(task: Task, options: TrainingOptions, topology: Topology) -> Any
 
 
 def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingOptions, alone: bool) -> Any:
-    """The options' optimizer or the task's, with all of its variables; without them where several workers share them.
-
-    Args:
-        alone: one process.
-    """
+    """The options' optimizer or the task's, with all of its variables unless several workers share them."""
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     require_usable(model, optimizer)
     require_savable_model(model)
@@ -52,18 +47,18 @@ def open_gradient_sync(
     model: Any, optimizer: Any, topology: Topology, options: TrainingOptions, waiting: Waiting
 ) -> GradientSync:
     """The gradient sync that `options` ask for."""
-    if options.sparse_gradients == "allgather":
-        return open_sparse_gradients(topology, waiting)
-    if not topology.is_distributed and options.compression != "powersgd":
-        return NoSync()
-    if options.sync_every is not None:
-        own_set = None if options.process_sets is None else own_process_set()
-        return LocalSgd(model, optimizer, options.sync_every, own_set, waiting)
-    if options.shard != "none" and topology.is_distributed:
-        return open_sharded_sync(model, optimizer, options, waiting)
-    variables = model.trainable_variables
-    hook = open_comm_hook(variables, options, alone=not topology.is_distributed)
-    return SummedGradients(hook, waiting, variables, bucket_bytes(options))
+    chosen, variables = choose_sync(options, topology), model.trainable_variables
+    match chosen.kind:
+        case "none":
+            return NoSync()
+        case "sparse":
+            return open_sparse_gradients(chosen, waiting)
+        case "local":
+            return LocalSgd(model, optimizer, chosen, waiting)
+        case "sharded":
+            return open_sharded_sync(model, optimizer, chosen, waiting)
+        case "each" | "buckets":  # a bucket may have one gradient
+            return SummedGradients(open_comm_hook(variables, chosen), waiting, variables, chosen.bucket_bytes)
 
 
 def require_usable(model: Any, optimizer: Any) -> None:

@@ -6,9 +6,9 @@ one process does not need it.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -51,44 +51,36 @@ class CommHook(HookState, ABC):
         """The reduced gradients, in their dtypes and shapes. Called while the step is traced."""
 
 
-class PlainReduction(CommHook):
-    """Gradients as they are, by one named allreduce a bucket.
+class _Reduction(CommHook):
+    """Of each bucket by itself.
 
     Args:
-        hvd: horovod.tensorflow.
-        op: Horovod's reduction of the ranks' gradients.
-        loss_multiplier: see `HookState`.
+        average: the result is the mean of the ranks' gradients instead of their sum.
     """
+
+    def __init__(self, hvd: Any, loss_multiplier: float = 1.0, average: bool = False) -> None:
+        super().__init__(loss_multiplier)
+        self._hvd, self._average = hvd, average
+
+
+class PlainReduction(_Reduction):
+    """Gradients as they are, by one named allreduce a bucket."""
 
     reduces_in_place = True
 
-    def __init__(self, hvd: Any, op: Any, loss_multiplier: float = 1.0) -> None:
-        super().__init__(loss_multiplier)
-        self._hvd, self._op = hvd, op
-
     def reduce(self, bucket: GradBucket) -> list[Any]:
-        return _reduced(self._hvd, bucket, self._op, 1.0, 1.0)
+        return _reduced(self._hvd, bucket, self._hvd.Average if self._average else self._hvd.Sum, 1.0, 1.0)
 
 
-class Float16Sum(CommHook):
-    """Gradients sent as float16.
-
-    Args:
-        hvd: horovod.tensorflow.
-        before: each rank's gradient, multiplied by this, is its part of a mean, which is what is sent.
-        after: what the sum of these is multiplied by.
-        loss_multiplier: see `HookState`.
-    """
-
-    def __init__(self, hvd: Any, before: float, after: float, loss_multiplier: float = 1.0) -> None:
-        super().__init__(loss_multiplier)
-        self._hvd, self._before, self._after = hvd, before, after
+class Float16Sum(_Reduction):
+    """Gradients sent as float16: of each rank, divided by the loss multiplier, its part of a mean."""
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
         return tf.float16 if dtype in (tf.float32, tf.float64) else super().sent_as(dtype)
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
-        return _reduced(self._hvd, bucket, self._hvd.Sum, self._before, self._after)
+        after = 1.0 if self._average else self.loss_multiplier
+        return _reduced(self._hvd, bucket, self._hvd.Sum, 1 / self.loss_multiplier, after)
 
 
 def _reduced(hvd: Any, bucket: GradBucket, op: Any, before: float, after: float) -> list[Any]:
@@ -105,27 +97,15 @@ def _times(value: Any, factor: float) -> Any:
     return value if factor == 1 else value * tf.cast(factor, value.dtype)
 
 
-class BFloat16Sum(CommHook):
-    """Gradients sent as bfloat16. All ranks end with the same bits.
-
-    Args:
-        hvd: horovod.tensorflow.
-        average: the result is the mean of the ranks' gradients instead of their sum.
-        loss_multiplier: see `HookState`.
-    """
-
-    def __init__(self, hvd: Any, average: bool, loss_multiplier: float = 1.0) -> None:
-        super().__init__(loss_multiplier)
-        self._hvd = hvd
-        self._factor = 1 / hvd.size() if average else 1.0
-        self._uncompressed = PlainReduction(hvd, hvd.Average if average else hvd.Sum)
+class BFloat16Sum(_Reduction):
+    """Gradients sent as bfloat16. All ranks end with the same bits."""
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
         return dtype if dtype == tf.float16 else tf.bfloat16
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
         if bucket.dtype == tf.float16:
-            return self._uncompressed.reduce(bucket)
+            return PlainReduction(self._hvd, average=self._average).reduce(bucket)
         values = [gradient.value for gradient in bucket.gradients]
         reduced = self._reduce_flat(flattened(values, tf.bfloat16), bucket.name)
         parts = cut(reduced, [gradient.shape for gradient in bucket.gradients])
@@ -136,8 +116,8 @@ class BFloat16Sum(CommHook):
         part = -(-numbers // ranks)
         sent = tf.pad(flat, [[0, ranks * part - numbers]])
         received = self._hvd.alltoall(_bits(sent), name=f"{name}_parts", ignore_name_scope=True)
-        own = tf.reshape(tf.bitcast(received, tf.bfloat16), [ranks, part])
-        total = tf.reduce_sum(tf.cast(own, tf.float32), axis=0) * self._factor
+        rows = tf.reshape(tf.bitcast(received, tf.bfloat16), [ranks, part])
+        total = tf.reduce_sum(tf.cast(rows, tf.float32), axis=0) * (1 / ranks if self._average else 1.0)
         sums = self._hvd.allgather(_bits(tf.cast(total, tf.bfloat16)), name=f"{name}_sums", ignore_name_scope=True)
         return tf.bitcast(sums, tf.bfloat16)[:numbers]
 
@@ -163,6 +143,9 @@ class Adasum(CommHook):
 
     def _combined(self, value: Any, name: str) -> Any:
         return self._hvd.allreduce(value, op=self._hvd.Adasum, name=name, ignore_name_scope=True)
+
+
+REDUCTIONS: Final[Mapping[str, type[_Reduction]]] = {"plain": PlainReduction, "fp16": Float16Sum, "bf16": BFloat16Sum}
 
 
 _ROW = 32

@@ -2,11 +2,14 @@
 
 import re
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.fixed_order import config_in_order
 
 _EXECUTOR = "DEFAULT"
@@ -80,3 +83,71 @@ def _place_of(node: str, within: tf.Graph) -> str:
         return f"TensorFlow's operation {node} is of its own making."
     frames = "".join(traceback.format_list(names[name].traceback))
     return f"TensorFlow's operation {node} was defined at (most recent call last):\n{frames}"
+
+
+class SeveralSteps:
+    """A loop over batches in a graph, which changes the same variables in the same order as one call for each does.
+
+    So a small model does not wait for Python at each step (Keras: `steps_per_execution`, MindSpore: data sinking).
+
+    Args:
+        step: traced once; as `KerasAdapter` trains a batch: its features, weights and packed `StepNumbers` → whether
+            weights were changed, and the norm of the gradients, float32.
+    """
+
+    def __init__(self, step: Callable[..., Any]) -> None:
+        self._step = step
+        self._run = CompiledStep(self._loop, any_length=True)
+
+    def __call__(self, layout: object, batches: Sequence[LoadedBatch], numbers: Sequence[NDArray[np.float64]]) -> Any:
+        """Train each batch; returns the norms, float32 [batches]."""
+        features = {
+            name: tf.constant(np.stack([batch.features[name] for batch in batches])) for name in batches[0].features
+        }
+        weights = tf.constant(np.stack([batch.weights for batch in batches]))
+        return self._run(layout, features, weights, tf.constant(np.stack(numbers)))[0]
+
+    def _loop(self, features: dict[str, Any], weights: Any, numbers: Any) -> list[Any]:
+        count = tf.shape(numbers)[0]
+
+        def train(i: Any, norms: Any) -> tuple[Any, Any]:
+            _, norm = self._step({name: values[i] for name, values in features.items()}, weights[i], numbers[i])
+            return i + 1, norms.write(i, norm)
+
+        # One after the other: a step needs the weights that the one before it leaves, and its collectives have the
+        # same names.
+        first = tf.constant(0), tf.TensorArray(tf.float32, size=count, element_shape=[])
+        _, norms = tf.while_loop(lambda i, _: i < count, train, first, parallel_iterations=1)
+        return [norms.stack()]
+
+
+class StepNumbers(NamedTuple):
+    """What differs between two steps beside their records: numbers on the host, tensors within a graph.
+
+    They are packed into one tensor, which takes as long to make as a small operation in the graph.
+
+    Attributes:
+        step: of the run; int64.
+        lr: learning rate; float32.
+        scale: of the loss; float32.
+        global_weight: the weights of all records of the global batch added up; float32.
+        seeds: of random states, uint32 of shape [states, 2] in a graph, 64 bits each on the host.
+    """
+
+    step: Any
+    lr: Any
+    scale: Any
+    global_weight: Any
+    seeds: Any
+
+    def packed(self) -> NDArray[np.float64]:
+        """Of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
+        halves = [half for seed in self.seeds for half in (seed >> 32, seed & 0xFFFFFFFF)]
+        return np.array([*self[:-1], *halves], np.float64)
+
+    @classmethod
+    def unpacked(cls, packed: Any) -> "StepNumbers":
+        """What `packed` returned, as a tensor in a graph."""
+        lr, scale, global_weight = tf.unstack(tf.cast(packed[1:4], tf.float32))
+        seeds = tf.reshape(tf.cast(packed[4:], tf.uint32), [-1, 2])
+        return cls(tf.cast(packed[0], tf.int64), lr, scale, global_weight, seeds)

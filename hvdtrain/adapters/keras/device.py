@@ -40,12 +40,12 @@ def device_kind() -> str:
 
 def _pin_gpu(local_rank: int, local_size: int) -> None:
     gpus = tf.config.list_physical_devices("GPU")
-    own = gpu_of_worker(len(gpus), local_rank, local_size)
-    if own is None:
+    gpu = gpu_of_worker(len(gpus), local_rank, local_size)
+    if gpu is None:
         return
     try:
-        tf.config.set_visible_devices(gpus[own], "GPU")
-        tf.config.experimental.set_memory_growth(gpus[own], True)
+        tf.config.set_visible_devices(gpus[gpu], "GPU")
+        tf.config.experimental.set_memory_growth(gpus[gpu], True)
     except RuntimeError as error:
         raise UsageError(
             "TensorFlow has already taken the GPUs of this machine.",

@@ -1,19 +1,18 @@
 """The sum of all ranks' gradients in Keras, and what the adapter requires of any other way to synchronize ranks."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.comm_hooks import Adasum, BFloat16Sum, CommHook, Float16Sum, PlainReduction
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync, require_adasum
+from hvdtrain.adapters.keras.comm_hooks import REDUCTIONS, Adasum, CommHook
 from hvdtrain.adapters.keras.gradients import grouped, reduce_by_hook
-from hvdtrain.adapters.keras.powersgd import PowerSgd
+from hvdtrain.adapters.keras.powersgd import PowerSgd, Summed
 from hvdtrain.adapters.keras.update import global_norm
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, SyncState, require_adasum
-from hvdtrain.algorithms.powersgd_rule import DEFAULT_RANK
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.adapters.sync_state import SyncState
 
 
 class GradientSync(SyncState, ABC):
@@ -51,8 +50,6 @@ class SummedGradients(GradientSync):
     """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
     Args:
-        hook: how each bucket is reduced.
-        waiting: counts the time.
         variables: all whose gradients may be summed.
         cap: bytes of the largest bucket of several gradients.
     """
@@ -83,47 +80,35 @@ class SummedGradients(GradientSync):
         return self._waiting.over(gradients, lambda: reduce_by_hook(gradients, variables, self._hook, self._cap))
 
 
-def open_comm_hook(variables: Sequence[Any], options: TrainingOptions, alone: bool = False) -> CommHook:
-    """The comm hook that `options` ask for.
-
-    Args:
-        variables: all that are trained, in the model's order.
-        options: compression, its rank and the reduce op.
-        alone: one process, without Horovod; it needs a comm hook for PowerSGD only, which changes gradients there too.
+def open_comm_hook(variables: Sequence[Any], chosen: ChosenSync) -> CommHook:
+    """The comm hook that was chosen, for all variables that are trained, in the model's order.
 
     Raises:
         UsageError: Horovod has no such op here.
     """
-
-    def powersgd(summed: Callable[[Any, str], Any], size: int) -> PowerSgd:
-        rank = options.powersgd_rank or DEFAULT_RANK
-        return PowerSgd(summed, variables, size, rank, total=options.reduce_op == "sum")
-
-    if alone:
-        return powersgd(lambda flat, _name: flat, 1)
+    if chosen.ranks == 1:
+        return _powersgd(lambda flat, _name: flat, variables, chosen)
     import horovod.tensorflow as hvd
 
-    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
-    if options.reduce_op == "adasum":
-        require_adasum(hvd, on_gpu=bool(tf.config.get_visible_devices("GPU")))
-        return Adasum(hvd)
-    if options.compression == "powersgd":
-        return powersgd(
-            lambda flat, name: hvd.allreduce(flat, op=hvd.Sum, name=name, ignore_name_scope=True), hvd.size()
-        )
-    if options.compression == "fp16":
-        return Float16Sum(hvd, 1 / multiplier, multiplier, multiplier)
-    if options.compression == "bf16":
-        return BFloat16Sum(hvd, average=False, loss_multiplier=multiplier)
-    return PlainReduction(hvd, hvd.Sum, multiplier)
+    def summed(flat: Any, name: str) -> Any:
+        return hvd.allreduce(flat, op=hvd.Sum, name=name, ignore_name_scope=True)
+
+    match chosen.hook:
+        case "adasum":
+            require_adasum(hvd, on_gpu=bool(tf.config.get_visible_devices("GPU")))
+            return Adasum(hvd)
+        case "powersgd":
+            return _powersgd(summed, variables, chosen)
+        case _:
+            return REDUCTIONS[chosen.hook](hvd, chosen.loss_multiplier)
+
+
+def _powersgd(summed: Summed, variables: Sequence[Any], chosen: ChosenSync) -> PowerSgd:
+    return PowerSgd(summed, variables, chosen.ranks, chosen.powersgd_rank, chosen.sums_means)
 
 
 class GradientSum:
-    """Gradients of several micro batches, added up between graphs. Called while steps are traced.
-
-    Args:
-        variables: the trainable ones, whose gradients are summed.
-    """
+    """Gradients of several micro batches, added up between graphs. Called while steps are traced."""
 
     def __init__(self, variables: Sequence[Any]) -> None:
         self._sums = [tf.Variable(tf.zeros_like(v.value), trainable=False) for v in variables]

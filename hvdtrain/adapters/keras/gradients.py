@@ -16,8 +16,9 @@ from typing import Any, Literal, TypeVar
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from hvdtrain.adapters.keras.comm_hooks import BFloat16Sum, CommHook, Float16Sum, GradBucket, Gradient, PlainReduction
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, in_buckets
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.keras.comm_hooks import REDUCTIONS, CommHook, GradBucket, Gradient
+from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")
@@ -33,7 +34,6 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
     Args:
         gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable, on every rank None for the same ones.
         variables: Keras or TensorFlow variables, of any float dtype.
-        hook: how each bucket is reduced.
         cap: bytes of the largest bucket of several gradients.
 
     Returns:
@@ -66,16 +66,9 @@ def reduce_gradients(
     """
     import horovod.tensorflow as hvd
 
-    size, average = hvd.size(), op == "average"
-    if size == 1:
+    if hvd.size() == 1:
         return _dense(gradients, variables)[0]
-    hook: CommHook
-    if compression == "fp16":
-        hook = Float16Sum(hvd, 1 / size, 1.0 if average else size)
-    elif compression == "bf16":
-        hook = BFloat16Sum(hvd, average)
-    else:
-        hook = PlainReduction(hvd, hvd.Average if average else hvd.Sum)
+    hook = REDUCTIONS[compression or "plain"](hvd, float(hvd.size()), average=op == "average")
     reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES)
     return reduced
 
@@ -110,20 +103,9 @@ def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[Gr
 
 
 def grouped(
-    items: Iterable[T],
-    hook: CommHook,
-    dtype: Callable[[T], tf.DType],
-    shape: Callable[[T], Sequence[int]],
-    cap: int,
+    items: Iterable[T], hook: CommHook, dtype: Callable[[T], tf.DType], shape: Callable[[T], Sequence[int]], cap: int
 ) -> list[list[T]]:
-    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent.
-
-    Args:
-        items: gradients, or what has one.
-        hook: reduces them.
-        dtype, shape: of an item.
-        cap: see above.
-    """
+    """Items in their order in buckets of at most `cap` bytes, each of one dtype as which its gradients are sent."""
 
     def sent_as(item: T) -> tf.DType:
         return hook.sent_as(dtype(item))

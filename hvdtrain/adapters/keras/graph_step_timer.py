@@ -11,12 +11,11 @@ from typing import Any, Final
 import numpy as np
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.clock import moment
-from hvdtrain.adapters.step_timer import PARTS, add_columns
-from hvdtrain.algorithms.quantile_sketch import QuantileSketch
+from hvdtrain.adapters.keras.waiting import moment
+from hvdtrain.adapters.step_timer import PARTS
+from hvdtrain.algorithms.quantile_sketch import FOLDED, QuantileSketch, SketchedSteps
 
-_IN_GRAPH: Final = ("forward", "backward", "allreduce", "optimizer", "allreduce_hidden")
-_FOLDED: Final = 512  # steps: bounds the memory that their times take
+_IN_GRAPH: Final = [name for name in PARTS if name != "host_to_device"]
 
 
 class GraphLaps:
@@ -30,14 +29,13 @@ class GraphLaps:
     def __init__(self, names: Sequence[str], most: int = 1) -> None:
         self._names = [name for name in PARTS if name in names]
         with tf.device("/cpu:0"):
-            self._rows = tf.Variable(tf.zeros([_FOLDED + most, len(_IN_GRAPH)], tf.float64), trainable=False)
+            self._rows = tf.Variable(tf.zeros([FOLDED + most, len(_IN_GRAPH)], tf.float64), trainable=False)
             self._row = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._at: Any = None
         self._sent: Any = None
         self._own: dict[str, Any] = {}
         self._copied = [0.0]  # of each step on the host; the last one is under way
-        self._told = [0.0] * len(PARTS)
-        self._sketches = [QuantileSketch() for _ in PARTS]
+        self._steps = SketchedSteps(PARTS)
 
     def begin(self, inputs: Any) -> None:
         """A micro batch has come."""
@@ -81,21 +79,20 @@ class GraphLaps:
     def end_steps(self, count: int) -> None:
         """So many steps were run."""
         self._copied += [0.0] * count
-        if len(self._copied) > _FOLDED:
+        if len(self._copied) > FOLDED:
             self._fold()
 
     def take(self) -> Mapping[str, float]:
         """Seconds of each part since the last call."""
         self._fold()
-        told, self._told = dict(zip(PARTS, self._told, strict=True)), [0.0] * len(PARTS)
-        return {name: told[name] for name in self._names}
+        seconds = dict(zip(PARTS, self._steps.take_sums(), strict=True))
+        return {name: seconds[name] for name in self._names}
 
     def take_sketches(self) -> Mapping[str, QuantileSketch]:
         """How long each part took in each step since the last call, by its name; empty where there was no step."""
         self._fold()
-        sketches, self._sketches = self._sketches, [QuantileSketch() for _ in PARTS]
-        found = dict(zip(PARTS, sketches, strict=True))
-        return {name: found[name] for name in self._names} if sketches[0].count else {}
+        sketches = self._steps.take_sketches()
+        return {name: sketches[name] for name in self._names if name in sketches}
 
     def _fold(self) -> None:
         count = len(self._copied) - 1
@@ -108,5 +105,5 @@ class GraphLaps:
         table[:, [PARTS.index(name) for name in _IN_GRAPH]] = rows
         table[:, PARTS.index("host_to_device")] = self._copied[:count]
         self._copied = self._copied[count:]
-        self._told = [told + seconds for told, seconds in zip(self._told, table.sum(0).tolist(), strict=True)]
-        add_columns(self._sketches, table.tolist())
+        for row in table.tolist():
+            self._steps.append(row)

@@ -8,10 +8,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync
 from hvdtrain.adapters.keras.comm_hooks import cut, flattened
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, PeriodicAverage, in_buckets
+from hvdtrain.adapters.sync_state import PeriodicAverage, in_buckets
 
 _LOW = (tf.bfloat16, tf.float16)  # sent as float32: Horovod has no bfloat16, and sums in float16 would round
 
@@ -20,21 +21,15 @@ class LocalSgd(PeriodicAverage, GradientSync):
     """As torch's of that name.
 
     Args:
-        model: its trainable variables are averaged.
         optimizer: built; its float variables are averaged too, but not the learning rate, which is equal anyway.
-        sync_every: updates from one average to the next.
-        process_set: Horovod's set that this rank is in; None: each rank is alone.
-        waiting: counts the time.
     """
 
-    def __init__(self, model: Any, optimizer: Any, sync_every: int, process_set: Any, waiting: Waiting) -> None:
+    def __init__(self, model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> None:
         import horovod.tensorflow as hvd
 
         self._hvd: Any = hvd
-        self._process_set = process_set
-        self._ranks = 1 if process_set is None else process_set.size()
-        average = tf.function(self._average_graph, jit_compile=False, autograph=False)
-        super().__init__(sync_every, hvd.size() / self._ranks, average)
+        self._process_set, self._ranks = chosen.process_set, chosen.ranks
+        super().__init__(chosen, tf.function(self._average_graph, jit_compile=False, autograph=False))
         slots = [v for v in optimizer.variables if v is not optimizer._learning_rate]
         self._averaged = [v for v in (*model.trainable_variables, *slots) if tf.as_dtype(v.dtype).is_floating]
         self._waiting = waiting
@@ -44,16 +39,16 @@ class LocalSgd(PeriodicAverage, GradientSync):
         if self._ranks == 1:
             return dense
         present = [place for place, gradient in enumerate(dense) if gradient is not None]
-        own = [dense[place] for place in reversed(present)]  # the last layer's are ready first
-        summed = self._waiting.over(own, lambda: self._allreduce(own, "hvdtrain_set", self._hvd.Sum, self._process_set))
+        hvd, local = self._hvd, [dense[place] for place in reversed(present)]  # the last layer's are ready first
+        summed = self._waiting.over(local, lambda: self._allreduce(local, "hvdtrain_set", hvd.Sum, self._process_set))
         for place, gradient in zip(reversed(present), summed, strict=True):
             dense[place] = gradient
         return dense
 
     def _average_graph(self) -> None:
-        hvd, own = self._hvd, [variable.value for variable in self._averaged]
+        hvd, local = self._hvd, [variable.value for variable in self._averaged]
         means = self._waiting.over(
-            own, lambda: self._allreduce(own, "hvdtrain_weights", hvd.Average, hvd.global_process_set)
+            local, lambda: self._allreduce(local, "hvdtrain_weights", hvd.Average, hvd.global_process_set)
         )
         for variable, mean in zip(self._averaged, means, strict=True):
             variable.assign(mean)

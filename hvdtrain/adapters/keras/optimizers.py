@@ -20,15 +20,13 @@ _NORMALIZATIONS = (
     keras.layers.GroupNormalization,
     keras.layers.RMSNormalization,
 )
-_OPERATIONS = update_rules.Operations(sqrt=tf.sqrt, norm=tf.norm, where=tf.where)
+_OPERATIONS = update_rules.Operations(sqrt=tf.sqrt, sign=tf.sign, norm=tf.norm, where=tf.where)
 
 
 def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> keras.optimizers.Optimizer:
     """The optimizer that `options` choose; `model` says which variables are exempt from decay (normalization, biases).
 
     Args:
-        model: built.
-        lr: the schedule's peak.
         options: `optimizer` must be chosen.
     """
     return RuleOptimizer(lr, optimizer_settings(options), () if options.decay_norm_and_bias else _exempt(model))
@@ -38,8 +36,6 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
     """Any optimizer by its rule in `hvdtrain.algorithms.update_rules`. Sparse gradients are made dense.
 
     Args:
-        learning_rate: set again before each step.
-        settings: which rule, and its numbers.
         exempt: variables that are neither decayed nor scaled by norms.
     """
 

@@ -19,7 +19,6 @@ class _Matrix:
     """One variable that is sent as factors.
 
     Attributes:
-        path: the variable's.
         shape: (n, m) of it as a matrix.
         error: of the variable's shape.
         factor: [m, r].
@@ -37,9 +36,7 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
     """Each bucket has two messages, as in torch's `PowerSgd`.
 
     Args:
-        summed: an allreduce.
         variables: all that are trained, in the order of their gradients.
-        size: number of ranks.
         rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         total: the result is the sum of the ranks' mean gradients instead of their mean.
     """
@@ -53,22 +50,22 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
         self._factor = float(size) if total else 1.0
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
-        own = [g for g in bucket.gradients if g.place in self._by_place]
+        factored = [g for g in bucket.gradients if g.place in self._by_place]
         rest = [g for g in bucket.gradients if g.place not in self._by_place]
-        matrices = [self._by_place[gradient.place] for gradient in own]
+        matrices = [self._by_place[gradient.place] for gradient in factored]
         update = powersgd_rule.Round(
-            [tf.reshape(g.value, m.shape) for g, m in zip(own, matrices, strict=True)],
+            [tf.reshape(g.value, m.shape) for g, m in zip(factored, matrices, strict=True)],
             [tf.reshape(m.error, m.shape) for m in matrices],
             [m.factor.value() for m in matrices],
             _OPERATIONS,
         )
         first = update.first_message() + [gradient.value for gradient in rest]
         means = self._mean(first, bucket.dtype, f"{bucket.name}_left")
-        reduced = {g.place: self._dense(mean, g) for g, mean in zip(rest, means[len(own) :], strict=True)}
-        if own:
-            right = self._mean(update.second_message(means[: len(own)]), bucket.dtype, f"{bucket.name}_right")
+        reduced = {g.place: self._dense(mean, g) for g, mean in zip(rest, means[len(factored) :], strict=True)}
+        if factored:
+            right = self._mean(update.second_message(means[: len(factored)]), bucket.dtype, f"{bucket.name}_right")
             _remember(matrices, update, right)
-            for gradient, p, q in zip(own, update.left, right, strict=True):
+            for gradient, p, q in zip(factored, update.left, right, strict=True):
                 reduced[gradient.place] = self._dense(tf.matmul(p, q, transpose_b=True), gradient)
         return [reduced[gradient.place] for gradient in bucket.gradients]
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from hvdtrain.adapters.gathered_state import ShardedState
+from hvdtrain.adapters.gathered_state import ShardedState, join_slices
 from hvdtrain.adapters.keras import state as whole
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
-from hvdtrain.adapters.slices import join_slices
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
@@ -18,11 +17,7 @@ _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`.
-
-    Args:
-        sync: knows this rank's pieces of the variables.
-    """
+    """See `ShardedState`."""
 
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)
@@ -32,14 +27,14 @@ class ShardedArrays(ShardedState):
         return _NO_OPTIMIZER
 
     def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:  # noqa: ARG002
-        own = {f"optimizer/{variable.path}": variable for variable in _of(optimizer)}
+        local = {f"optimizer/{variable.path}": variable for variable in _of(optimizer)}
         shapes = {
-            name: list(self._sync.slots[id(v)].variable.shape) for name, v in own.items() if id(v) in self._sync.slots
+            name: list(self._sync.slots[id(v)].variable.shape) for name, v in local.items() if id(v) in self._sync.slots
         }
         all_shapes: dict[str, list[int]] = {}
-        for told in gather_json(comm, shapes, "hvdtrain.slices.shapes"):
-            all_shapes |= told
-        joined = join_slices(comm, {name: whole.view_of(v.value) for name, v in own.items()}, keeps)
+        for of_rank in gather_json(comm, shapes, "hvdtrain.slices.shapes"):
+            all_shapes |= of_rank
+        joined = join_slices(comm, {name: whole.view_of(v.value) for name, v in local.items()}, keeps)
         return {name: np.asarray(array).reshape(all_shapes.get(name, [])) for name, array in joined.items()}
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
@@ -53,12 +48,12 @@ class ShardedArrays(ShardedState):
 
     def _require_all_known(self, optimizer: Any, state: State) -> None:
         """Raise `UsageError` for arrays that would be lost. This rank knows the kinds of all slots, if it has any."""
-        kinds, own = set(), {f"optimizer/{variable.path}" for variable in _of(optimizer)}
+        kinds, local = set(), {f"optimizer/{variable.path}" for variable in _of(optimizer)}
         for variable in _of(optimizer):
             if id(variable) in self._sync.slots:
                 path = self._sync.slots[id(variable)].variable.path
                 kinds.add(variable.path.rpartition("/")[2].removeprefix(path.replace("/", "_")))
-        saved = {name for name in state if name.startswith("optimizer/")} - own
+        saved = {name for name in state if name.startswith("optimizer/")} - local
         lost = sorted(name for name in saved if kinds and not name.endswith(tuple(kinds)))
         if lost:
             raise UsageError(

@@ -13,13 +13,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
-from hvdtrain.adapters.sync_state import HookState, bucket_bytes, in_buckets
-from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.adapters.sync_state import HookState, in_buckets
 
 _BY_NUMBER = tuple(
     getattr(keras.optimizers, name)
@@ -49,7 +49,6 @@ class _Shard:
     """A bucket, and this rank's part of it.
 
     Args:
-        number: of the bucket.
         variables: in the bucket, one after the other.
     """
 
@@ -76,10 +75,6 @@ class ShardedSync(GradientSync):
     Args:
         variables: the trainable ones, in the model's order.
         optimizer: not built; it trains this rank's pieces.
-        hvd: horovod.tensorflow.
-        waiting: counts the time.
-        loss_multiplier: see `HookState`.
-        cap: bytes of the largest bucket of several gradients.
 
     Attributes:
         pieces: what this rank's optimizer trains, as copies.
@@ -92,10 +87,7 @@ class ShardedSync(GradientSync):
         super().__init__(HookState(loss_multiplier))
         self._hvd, self._waiting = hvd, waiting
         groups = in_buckets(
-            reversed(variables),
-            lambda v: v.dtype,
-            lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size,
-            cap,
+            reversed(variables), lambda v: v.dtype, lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size, cap
         )
         self._shards = [_Shard(number, group, hvd.rank(), hvd.size()) for number, group in enumerate(groups)]
         self.pieces = [piece for shard in self._shards for piece in shard.pieces]
@@ -110,23 +102,23 @@ class ShardedSync(GradientSync):
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of this rank's pieces; None for None."""
-        found = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
+        gradient_of = {id(v): g for v, g in zip(variables, gradients, strict=True) if g is not None}
         # All ranks leave out the same buckets. Their zeros would be constants, and TensorFlow would compute the sum of
         # constants once, while it optimizes the graph, at another moment on each rank.
-        sent = [shard for shard in self._shards if any(id(variable) in found for variable in shard.variables)]
-        flat = [self._flattened(shard, found) for shard in sent]
+        sent = [shard for shard in self._shards if any(id(variable) in gradient_of for variable in shard.variables)]
+        flat = [self._flattened(shard, gradient_of) for shard in sent]
         parts = self._waiting.over(flat, lambda: [self._scattered(*pair) for pair in zip(sent, flat, strict=True)])
         self._need(
             part
             for shard, part in zip(sent, parts, strict=True)
-            if not any(id(piece.variable) in found for piece in shard.pieces)
+            if not any(id(piece.variable) in gradient_of for piece in shard.pieces)
         )
         numbers: dict[int, Any] = {}
         for shard, part in zip(sent, parts, strict=True):
             if shard.pieces:
                 split = tf.split(tf.ensure_shape(part, [sum(shard.part_lengths)]), shard.part_lengths)
                 numbers |= {id(piece): n for piece, n in zip(shard.pieces, split, strict=True)}
-        return [numbers[id(piece)] if id(piece.variable) in found else None for piece in self.pieces]
+        return [numbers[id(piece)] if id(piece.variable) in gradient_of else None for piece in self.pieces]
 
     def _flattened(self, shard: _Shard, gradients: dict[int, Any]) -> Any:
         flat = []
@@ -146,12 +138,12 @@ class ShardedSync(GradientSync):
         return self._hvd.reducescatter(flat, op=self._hvd.Sum, name=shard.name, ignore_name_scope=True)
 
     def distribute(self) -> None:
-        own = [
+        local = [
             tf.concat([piece.weights.value for piece in shard.pieces] or [self._no_numbers(shard.dtype)], 0)
             for shard in self._shards
         ]
         gathered = self._waiting.over(
-            own, lambda: [self._gathered(*pair) for pair in zip(self._shards, own, strict=True)]
+            local, lambda: [self._gathered(*pair) for pair in zip(self._shards, local, strict=True)]
         )
         for shard, flat in zip(self._shards, gathered, strict=True):
             for variable, part in zip(shard.variables, tf.split(flat, shard.lengths), strict=True):
@@ -161,8 +153,8 @@ class ShardedSync(GradientSync):
         """An empty vector, but no constant: TensorFlow would gather it while it optimizes the graph."""
         return tf.zeros(tf.cast(self._none, tf.int32)[tf.newaxis], dtype)
 
-    def _gathered(self, shard: _Shard, own: Any) -> Any:
-        flat = self._hvd.allgather(own, name=f"{shard.name}_weights", ignore_name_scope=True)
+    def _gathered(self, shard: _Shard, local: Any) -> Any:
+        flat = self._hvd.allgather(local, name=f"{shard.name}_weights", ignore_name_scope=True)
         return tf.ensure_shape(flat, [sum(shard.lengths)])
 
     def total_norm(self, gradients: Sequence[Any]) -> Any:
@@ -198,7 +190,7 @@ class ShardedSync(GradientSync):
         del optimizer.add_variable_from_reference
 
 
-def open_sharded_sync(model: Any, optimizer: Any, options: TrainingOptions, waiting: Waiting) -> ShardedSync:
+def open_sharded_sync(model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> ShardedSync:
     """What --shard asks for.
 
     Raises:
@@ -208,8 +200,8 @@ def open_sharded_sync(model: Any, optimizer: Any, options: TrainingOptions, wait
 
     refuse_overwritten(model.trainable_variables)
     _require_by_number(model, optimizer)
-    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
-    return ShardedSync(model.trainable_variables, optimizer, hvd, waiting, multiplier, bucket_bytes(options))
+    variables = model.trainable_variables
+    return ShardedSync(variables, optimizer, hvd, waiting, chosen.loss_multiplier, cap=chosen.bucket_bytes)
 
 
 def _require_by_number(model: Any, optimizer: Any) -> None:

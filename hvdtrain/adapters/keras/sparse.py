@@ -5,21 +5,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import ChosenSync, no_sparse_gradients
 from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.errors import UsageError
-from hvdtrain.topology import Topology
 
 Gather = Callable[[Any, str], Any]
 """All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
 
 
-def open_sparse_gradients(topology: Topology, waiting: Waiting) -> "SparseGradients":
+def open_sparse_gradients(chosen: ChosenSync, waiting: Waiting) -> "SparseGradients":
     """The gradient sync of --sparse-gradients allgather."""
-    if topology.is_distributed:
-        return SparseGradients(SummedGradients(open_comm_hook((), TrainingOptions()), waiting), _gather, waiting)
-    return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
+    if chosen.ranks == 1:
+        return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
+    return SparseGradients(SummedGradients(open_comm_hook((), chosen), waiting), _gather, waiting)
 
 
 class SparseGradients(GradientSync):
@@ -27,11 +25,6 @@ class SparseGradients(GradientSync):
 
     Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may
     have touched other rows. The optimizer gets each row once: for rules that square gradients, twice would be wrong.
-
-    Args:
-        others: the gradient sync of all other gradients.
-        gather: how rows are gathered.
-        waiting: counts the time.
     """
 
     def __init__(self, others: GradientSync, gather: Gather, waiting: Waiting) -> None:
@@ -46,11 +39,7 @@ class SparseGradients(GradientSync):
         """
         sparse = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)]
         if not sparse:
-            raise UsageError(
-                "--sparse-gradients allgather is given, and the model has no sparse gradients.",
-                "They come from layers like keras.layers.Embedding, whose weights no other layer shares.",
-                "leave --sparse-gradients out.",
-            ).on_all_ranks()
+            raise no_sparse_gradients("keras.layers.Embedding").on_all_ranks()
         dense = [None if isinstance(gradient, tf.IndexedSlices) else gradient for gradient in gradients]
         reduced = self._others.reduce(dense, variables)
         for place in sparse:
@@ -58,9 +47,9 @@ class SparseGradients(GradientSync):
         return reduced
 
     def _summed(self, rows: Any, shape: tuple[int, ...], place: int) -> Any:
-        own = [tf.cast(rows.indices, tf.int64), rows.values]
+        local = [tf.cast(rows.indices, tf.int64), rows.values]
         names = [f"hvdtrain_rows_{place}_{part}" for part in ("indices", "values")]
-        indices, values = self._waiting.over(own, lambda: list(map(self._gather, own, names)))
+        indices, values = self._waiting.over(local, lambda: list(map(self._gather, local, names)))
         touched, positions = tf.unique(indices, out_idx=tf.int64)
         summed = tf.math.unsorted_segment_sum(values, positions, tf.size(touched, out_type=tf.int64))
         return tf.IndexedSlices(summed, touched, tf.constant(shape, tf.int64))

@@ -65,7 +65,7 @@ def horovod_sum(flat: Any, name: str) -> Any:
     if tf.executing_eagerly():  # where Horovod's names are dropped
         return _eager_sum(name, flat.dtype)(flat)
     # TensorFlow merges operations with equal inputs, whatever their names, and perhaps not on every rank: a rank with
-    # one row has another graph. The others would wait for ever. So no two inputs are equal.
+    # one row has another graph. The others would wait forever. So no two inputs are equal.
     mark = tf.constant([zlib.crc32(name.encode()) % 2**20], flat.dtype)
     # TensorFlow prefixes node names with the function that they were inlined from.
     (summed,) = marked_wait(
@@ -111,7 +111,6 @@ class _Statistics:
         mean, variance: [C], in the inputs' dtype.
         share: [1], of one value in the mean; 0 where the running statistics are used instead.
         chosen: which of the inputs' values are real, bool, of the inputs' first axes; None: all.
-        name: of the layer's call.
     """
 
     mean: Any
@@ -137,18 +136,18 @@ def _moments(
         sums = total(_local_moments(tf.stop_gradient(inputs), chosen, axes), f"{name}_forward")
         return _statistics(sums, running, chosen, name)
 
-    found = remembered(find)
+    statistics = remembered(find)
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def moments(inputs: Any) -> Any:
         def backward(to_mean: Any, to_variance: Any) -> Any:
             """Of all ranks' losses: each of them depends on these moments."""
-            sums = total(tf.concat([to_mean, to_variance], 0), f"{found.name}_backward") * found.share
+            sums = total(tf.concat([to_mean, to_variance], 0), f"{statistics.name}_backward") * statistics.share
             by_mean, by_variance = (_along(part, inputs, axes) for part in tf.split(sums, 2))
-            gradient = by_mean + 2 * by_variance * (inputs - _along(found.mean, inputs, axes))
-            return gradient if found.chosen is None else tf.where(_beside(found.chosen, inputs), gradient, 0)
+            gradient = by_mean + 2 * by_variance * (inputs - _along(statistics.mean, inputs, axes))
+            return gradient if statistics.chosen is None else tf.where(_beside(statistics.chosen, inputs), gradient, 0)
 
-        return (tf.identity(found.mean), tf.identity(found.variance)), backward
+        return (tf.identity(statistics.mean), tf.identity(statistics.variance)), backward
 
     mean, variance = moments(inputs)
     return mean, variance

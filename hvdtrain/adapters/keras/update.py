@@ -8,8 +8,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras.state import to_array
+from hvdtrain.algorithms.clipping import NO_CLIPPING, Clipping
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
-from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
+from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:
@@ -21,25 +22,18 @@ class Update(ScaledUpdate):
     """Changes the weights of an optimizer's variables.
 
     Args:
-        optimizer: makes the step.
-        max_norm: limit on the norm of all gradients together; None: there is none.
-        loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once: the
-            norm shows both whether a gradient is not finite, and by how much to clip.
-        logs_norm: the norm is computed although nothing but `norms` needs it.
         total_norm: of all gradients together, given those of an update; other ranks may have more of them.
     """
 
     def __init__(
         self,
         optimizer: Any,
-        max_norm: float | None = None,
+        clipping: Clipping = NO_CLIPPING,
         loss_scale: LossScale | None = None,
-        logs_norm: bool = False,
         total_norm: Callable[[Sequence[Any]], Any] = global_norm,
     ) -> None:
-        super().__init__(loss_scale, tf.maximum)
-        self._optimizer, self._max_norm, self._total_norm = optimizer, max_norm, total_norm
-        self._knows_norm = logs_norm or max_norm is not None or loss_scale is not None
+        super().__init__(clipping, loss_scale, tf.maximum)
+        self._optimizer, self._total_norm = optimizer, total_norm
 
     def apply(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
         """Called while the step is traced.
@@ -48,31 +42,30 @@ class Update(ScaledUpdate):
             A bool tensor, whether the weights were changed, and the norm of the gradients before clipping, 0 where it
             is not known.
         """
-        if self._loss_scale is not None:
-            return self._apply_scaled(gradients, variables, scale)
-        norm = self._total_norm(gradients) if self._knows_norm else tf.constant(0.0)
-        if self._max_norm is not None:
-            gradients = _multiplied(gradients, clip_coefficient(norm, self._max_norm, tf.minimum))
-        self._optimizer.apply(gradients, variables)
-        return tf.constant(True), norm
-
-    def _apply_scaled(self, gradients: Sequence[Any], variables: Sequence[Any], scale: Any) -> tuple[Any, Any]:
-        norm = self._total_norm(gradients) / scale
-        finite = tf.math.is_finite(norm)
-        factor = 1.0 / scale
-        if self._max_norm is not None:
-            factor *= clip_coefficient(norm, self._max_norm, tf.minimum)
+        norm = self._total_norm(gradients) if self._needs_norm else tf.constant(0.0)
+        if self._loss_scale is None:
+            self._optimizer.apply(self._clipped(gradients, norm, 1.0), variables)
+            return tf.constant(True), norm
+        norm /= scale
 
         def change() -> Any:
-            self._optimizer.apply(_multiplied(gradients, factor), variables)
+            self._optimizer.apply(self._clipped(gradients, norm, 1.0 / scale), variables)
             return tf.constant(True)
 
-        return tf.cond(finite, change, lambda: tf.constant(False)), norm
+        return tf.cond(tf.math.is_finite(norm), change, lambda: tf.constant(False)), norm
+
+    def _clipped(self, gradients: Sequence[Any], norm: Any, unscaling: Any) -> Sequence[Any]:
+        """Undo the loss scale, and limit what is left."""
+        if self._clipping.max_norm is not None:
+            unscaling *= self._clipping.factor(norm, tf.minimum)
+        elif self._loss_scale is None:
+            return gradients
+        return [g if g is None else tf.math.scalar_mul(tf.cast(unscaling, g.dtype), g) for g in gradients]
 
     def after_step(self, changed: Any, norm: Any) -> bool:
         """Called between graphs with what `apply` returned; returns whether the weights were changed."""
         finite = self._loss_scale is None or bool(changed)  # asking the tensor would wait for the device
-        if finite and self._knows_norm:
+        if finite and self._needs_norm:
             self.norms.add(norm)
         if self._loss_scale is not None:
             self._loss_scale.after_step(finite)
@@ -80,22 +73,13 @@ class Update(ScaledUpdate):
 
     def after_steps(self, norms: Any) -> None:
         """Called after a graph of several updates, without loss scaling. Args: `norms`: of each, float32 [updates]."""
-        if self._knows_norm:
+        if self._needs_norm:
             for norm in tf.unstack(norms):
                 self.norms.add(norm)
 
 
-def _multiplied(gradients: Sequence[Any], factor: Any) -> list[Any]:
-    return [g if g is None else tf.math.scalar_mul(tf.cast(factor, g.dtype), g) for g in gradients]
-
-
 class KerasWeightAverage(WeightAverage):
-    """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step.
-
-    Args:
-        model: built, with the weights from which the averages start.
-        decay: see `WeightAverage`.
-    """
+    """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step."""
 
     def __init__(self, model: keras.Model, decay: float) -> None:
         weights = {variable.path: variable for variable in model.trainable_variables}

@@ -20,12 +20,7 @@ _SETTINGS: Final[Mapping[str, Callable[[], object]]] = {
 
 
 class UserChanges:
-    """Compares a model and its optimizer with what they were when the adapter was opened.
-
-    Args:
-        model: built.
-        optimizer: whose learning rate each step sets.
-    """
+    """Compares a model and its optimizer with what they were when the adapter was opened."""
 
     def __init__(self, model: Any, optimizer: Any) -> None:
         self._model, self._optimizer = model, optimizer

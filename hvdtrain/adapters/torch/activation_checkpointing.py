@@ -119,8 +119,8 @@ def _buffers_replaced(before: _Buffers) -> Iterator[None]:
     try:
         yield
     finally:
-        for (part, name, _), own in zip(before, kept, strict=True):
-            part._buffers[name] = own
+        for (part, name, _), trained in zip(before, kept, strict=True):
+            part._buffers[name] = trained
 
 
 class _Repetition(ExitStack):

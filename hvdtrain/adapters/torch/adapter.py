@@ -25,6 +25,7 @@ from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
@@ -91,8 +92,8 @@ class TorchAdapter(AdapterState):
         draws = Draws.on(self._device, seed, topology.rank)
         measurement = Measurement(task, options.precision, self._device)
         mode = self._mode = TrainingMode([self.model])
-        own = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
-        self._passes = WholeModelPasses(*own)
+        parts = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
+        self._passes = WholeModelPasses(*parts)
         self._parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def _open_stages(
@@ -112,8 +113,8 @@ class TorchAdapter(AdapterState):
         options = self._options
         loss_scale = LossScale() if options.precision == "fp16" else None
         trained = self._gradient_sync.updated([p for p in self.model.parameters() if p.requires_grad])
-        logs_norm = options.log_grad_norm
-        self._update = Update(self.optimizer, trained, options.max_grad_norm, loss_scale, logs_norm, total_norm)
+        clipping = Clipping(options.max_grad_norm, options.log_grad_norm)
+        self._update = Update(self.optimizer, trained, clipping, loss_scale, total_norm)
 
     def begin_epoch(self) -> None:
         self._mode.begin_epoch()
@@ -202,7 +203,7 @@ class TorchAdapter(AdapterState):
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         sketches = self._laps.take_sketches()
-        return {name: one for name, one in sketches.items() if self._is_distributed or "allreduce" not in name}
+        return {name: sketch for name, sketch in sketches.items() if self._is_distributed or "allreduce" not in name}
 
     def tell_parts(self, tell: SpanSink | None) -> None:
         self._laps.tell = tell

@@ -13,21 +13,14 @@ from torch import nn
 
 from hvdtrain import activity
 from hvdtrain.adapters.sync_state import in_buckets
-from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction
-from hvdtrain.adapters.torch.usage_marks import UsageMarks
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, UsageMarks
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
 
 
 class Bucket(ABC):
-    """Gradients of some parameters, and the reduction of them that is under way.
-
-    Args:
-        bucket: what the hook is told of it.
-        parameters: whose gradients are in it.
-        hook: reduces them.
-    """
+    """Gradients of some parameters, and the reduction of them that is under way."""
 
     def __init__(self, bucket: GradBucket, parameters: Sequence[nn.Parameter], hook: CommHook) -> None:
         self.name, self.parameters = bucket.name, parameters
@@ -94,7 +87,7 @@ class Bucket(ABC):
             pass
 
     def _drop(self) -> None:  # noqa: B027
-        """Give the memory of gradients free, where they are not in a buffer."""
+        """Free the memory of gradients that are not in a buffer."""
 
     def clear(self) -> None:
         """Forget the gradients."""
@@ -216,9 +209,7 @@ def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
     Args:
-        trainable: in the model's order.
         cap: bytes of the largest group of several parameters.
-        hook: reduces them.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),

@@ -5,14 +5,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
-from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
-from hvdtrain.adapters.torch.horovod_sync import HorovodGradients
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, HorovodGradients, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients
 from hvdtrain.adapters.torch.state_checks import require_numbers
-from hvdtrain.comm.horovod_world import own_process_set
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
@@ -68,16 +67,17 @@ def open_gradient_sync(
     model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology, options: TrainingOptions
 ) -> GradientSync:
     """The gradient sync that `options` ask for."""
-    if options.sparse_gradients == "allgather":
-        return open_sparse_gradients(model, optimizer, topology)
-    if not topology.is_distributed and options.compression != "powersgd":
-        return NoSync(trainable_of(model))
-    if options.sync_every is not None:
-        own_set = None if options.process_sets is None else own_process_set()
-        return LocalSgd(model, optimizer, options.sync_every, own_set)
-    if options.shard != "none":
-        return open_sharded_sync(model, optimizer, options)
-    if options.gradient_sync == "horovod":
-        multiplier = 1.0 if options.reduce_op == "average" else float(topology.size)
-        return HorovodGradients(trainable_of(model), options.accumulate_steps, multiplier)
-    return summed_gradients(trainable_of(model), options, alone=not topology.is_distributed)
+    chosen, trainable = choose_sync(options, topology), trainable_of(model)
+    match chosen.kind:
+        case "none":
+            return NoSync(trainable)
+        case "sparse":
+            return open_sparse_gradients(model, optimizer, chosen)
+        case "local":
+            return LocalSgd(model, optimizer, chosen)
+        case "sharded":
+            return open_sharded_sync(model, optimizer, options, chosen)
+        case "each":
+            return HorovodGradients(trainable, options.accumulate_steps, chosen.loss_multiplier)
+        case "buckets":
+            return summed_gradients(trainable, chosen)

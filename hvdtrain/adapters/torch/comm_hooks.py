@@ -3,6 +3,7 @@
 Each hook starts its communication in the backward pass, as soon as the bucket's last gradient is ready.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,56 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.sync_state import HookState
-from hvdtrain.adapters.torch.usage_marks import UsageMarks
+
+
+class UsageMarks:
+    """Which parameters of a bucket no rank's loss has used in an update: known on all ranks without a further message.
+
+    A rank whose loss has not used a parameter sends -0.0 for all of its numbers; one that has a gradient never sends
+    -0.0 for the first one, but 0.0. The sum of x and -0.0 is x, and that of 0.0 and -0.0 is 0.0: the first number of
+    the sum is -0.0 only where no rank had a gradient. Only ranks without a gradient have to look at it, so that in all
+    other steps nobody waits for the device.
+
+    Args:
+        places: for each parameter where its first number is in the bucket; and where other parts of it begin, if each
+            is looked at by itself. Empty: there are no marks.
+
+    Attributes:
+        missing: the parameters, by their numbers, that have no gradient on this rank in this update.
+    """
+
+    def __init__(self, places: Sequence[Sequence[int]] = ()) -> None:
+        self._places = places
+        self._all: torch.Tensor | None = None
+        self._zeros = torch.empty(0)
+        self.missing: Sequence[int] = ()
+
+    def put_into(self, sent: torch.Tensor) -> None:
+        """Mark what is sent, [numbers of the bucket or more], after any rounding."""
+        if not self._places or not sent.is_floating_point():
+            return
+        if self._all is None or self._zeros.dtype != sent.dtype:
+            self._all = torch.tensor([place for places in self._places for place in places], device=sent.device)
+            self._zeros = sent.new_zeros(len(self._all))
+        if len(self._all):
+            sent.index_add_(0, self._all, self._zeros)
+        for number in self.missing:
+            for place in self._places[number]:
+                sent[place] = -0.0
+
+    def unused(self, reduced: torch.Tensor) -> list[int]:
+        """Those of `missing` that are missing on all ranks, given the sums, [numbers of the bucket]."""
+        firsts = [(number, self._places[number][0]) for number in self.missing if self._places[number]]
+        if not (firsts and reduced.is_floating_point()):
+            return []
+        values = reduced[[place for _, place in firsts]].tolist()
+        return [number for (number, _), value in zip(firsts, values, strict=True) if is_mark(value)]
+
+
+def is_mark(value: float) -> bool:
+    """Whether a sum is -0.0."""
+    return value == 0 and math.copysign(1, value) < 0
+
 
 Handle = Any
 """Of a collective that runs in the background."""
@@ -52,7 +102,6 @@ class CommHook(HookState, ABC):
         leaves_all: the reduced gradients are in the bucket's memory; else that is not needed after the reduction.
         keeps_unused: a parameter that no rank's loss has used has no gradient after the reduction; else it has zeros,
             or what the hook has kept of earlier updates.
-        fixed_by: see `GradientSync`.
     """
 
     leaves_all = True
@@ -74,13 +123,7 @@ class CommHook(HookState, ABC):
 
 
 class PlainSum(CommHook):
-    """Gradients as they are, summed in place by one allreduce a bucket.
-
-    Args:
-        start_sum: the allreduce.
-        loss_multiplier: see `HookState`.
-        keeps_unused: see `CommHook`.
-    """
+    """Gradients as they are, summed in place by one allreduce a bucket."""
 
     reduces_in_place = True
 
@@ -104,7 +147,6 @@ class Float16Sum(CommHook):
     and lowers its loss scale, and without it training ends at the loss that follows. Parts below 6e-8 become 0.
 
     Args:
-        start_sum: an allreduce of float16.
         loss_multiplier: see `HookState`; a power of two loses nothing.
     """
 
@@ -138,10 +180,6 @@ class BFloat16Sum(CommHook):
     part of the numbers, in float32, and rounds once: an alltoall brings it all ranks' values of its part, an allgather
     distributes the sums. Together they send as much as a ring allreduce of bfloat16 would. All ranks end with the same
     bits, since each number was added up in one place.
-
-    Args:
-        hvd: horovod.torch.
-        loss_multiplier: see `HookState`.
     """
 
     def __init__(self, hvd: Any, loss_multiplier: float = 1.0) -> None:
@@ -189,9 +227,6 @@ class Adasum(CommHook):
 
     For gradients a and b of one parameter, (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: equal ones do not change,
     orthogonal ones are added. Each rank contributes its own mean gradient.
-
-    Args:
-        hvd: horovod.torch.
     """
 
     def __init__(self, hvd: Any) -> None:

@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, SyncState, bucket_bytes, require_adasum
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync, require_adasum
+from hvdtrain.adapters.sync_state import SyncState
 from hvdtrain.adapters.torch import comm_hooks
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable, grouped, make_buckets
 from hvdtrain.adapters.torch.powersgd import PowerSgd
-from hvdtrain.algorithms.powersgd_rule import DEFAULT_RANK
-from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 
 Wait = Callable[[comm_hooks.Handle], Any]
@@ -74,7 +73,6 @@ class NoSync(GradientSync):
     they skip it.
 
     Args:
-        trainable: names and parameters.
         fills_unused: give such a parameter zeros instead, unless it is frozen.
     """
 
@@ -109,7 +107,6 @@ class SummedGradients(GradientSync):
 
     Args:
         trainable: names and parameters, in the model's order; gradients appear roughly in reverse.
-        hook: how each bucket is reduced.
         wait: waits for a handle of the hook, and returns what the hook is sent.
         cap: bytes of the largest bucket of several gradients.
     """
@@ -150,7 +147,7 @@ class SummedGradients(GradientSync):
 
     def finish(self) -> None:
         # A bucket some of whose parameters took no part in the loss (on this rank, in this step) is reduced too, with
-        # zeros in their places, so that all ranks run the same collectives. `usage_marks` tells who needs none.
+        # zeros in their places, so that all ranks run the same collectives. `UsageMarks` tell who needs none.
         for bucket in self._buckets:
             bucket.complete()
         pending = self._buckets
@@ -190,47 +187,78 @@ def trainable_of(model: nn.Module, without: frozenset[nn.Parameter] = frozenset(
     return [(name, p) for name, p in model.named_parameters() if p.requires_grad and p not in without]
 
 
-def summed_gradients(
-    trainable: Trainable, options: TrainingOptions, alone: bool = False, process_set: Any = None
-) -> SummedGradients:
-    """With the comm hook that `options` ask for.
+def start_sum_over(process_set: Any) -> comm_hooks.StartSum:
+    """Horovod's allreduce over a set of ranks; None: all of them."""
+    import horovod.torch as hvd
 
-    Args:
-        trainable: names and parameters, in the model's order.
-        options: compression, its rank and the reduce op.
-        alone: one process, without Horovod; it needs a comm hook for PowerSGD only, which changes gradients there too.
-        process_set: Horovod's set of ranks that are summed over, for hooks that send one message; None: all ranks.
+    within = {} if process_set is None else {"process_set": process_set}
+    return lambda tensor, name: hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, **within)
+
+
+def summed_gradients(trainable: Trainable, chosen: ChosenSync) -> SummedGradients:
+    """With the comm hook that was chosen, for names and parameters in the model's order.
 
     Raises:
         UsageError: Horovod has no such op here.
     """
-    cap = bucket_bytes(options)
-    if alone:
-        own = _powersgd(lambda tensor, _name: tensor, 1, trainable, options)
-        return SummedGradients(trainable, own, lambda handle: handle, cap)
+    if chosen.ranks == 1:
+        hook = _powersgd(lambda tensor, _name: tensor, trainable, chosen)
+        return SummedGradients(trainable, hook, lambda handle: handle, chosen.bucket_bytes)
     import horovod.torch as hvd
 
-    def start_sum(tensor: torch.Tensor, name: str) -> comm_hooks.Handle:
-        return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, **within)
-
-    within = {} if process_set is None else {"process_set": process_set}
-    ranks = hvd.size() if process_set is None else process_set.size()
-    loss_multiplier = 1.0 if options.reduce_op == "average" else float(ranks)
-    hook: comm_hooks.CommHook
-    if options.reduce_op == "adasum":
-        require_adasum(hvd, on_gpu=any(p.is_cuda for _, p in trainable))
-        hook = comm_hooks.Adasum(hvd)
-    elif options.compression == "fp16":
-        hook = comm_hooks.Float16Sum(start_sum, loss_multiplier)
-    elif options.compression == "bf16":
-        hook = comm_hooks.BFloat16Sum(hvd, loss_multiplier)
-    elif options.compression == "powersgd":
-        hook = _powersgd(start_sum, hvd.size(), trainable, options)
-    else:
-        hook = comm_hooks.PlainSum(start_sum, loss_multiplier)
-    return SummedGradients(trainable, hook, hvd.synchronize, cap)
+    return SummedGradients(trainable, _hook(hvd, trainable, chosen), hvd.synchronize, chosen.bucket_bytes)
 
 
-def _powersgd(start_sum: comm_hooks.StartSum, size: int, trainable: Trainable, options: TrainingOptions) -> PowerSgd:
-    rank = options.powersgd_rank or DEFAULT_RANK
-    return PowerSgd(start_sum, size, rank, [name for name, _ in trainable], total=options.reduce_op == "sum")
+def _hook(hvd: Any, trainable: Trainable, chosen: ChosenSync) -> comm_hooks.CommHook:
+    start_sum = start_sum_over(chosen.process_set)
+    match chosen.hook:
+        case "adasum":
+            require_adasum(hvd, on_gpu=any(p.is_cuda for _, p in trainable))
+            return comm_hooks.Adasum(hvd)
+        case "powersgd":
+            return _powersgd(start_sum, trainable, chosen)
+        case "bf16":
+            return comm_hooks.BFloat16Sum(hvd, chosen.loss_multiplier)
+        case "fp16":
+            return comm_hooks.Float16Sum(start_sum, chosen.loss_multiplier)
+        case "plain":
+            return comm_hooks.PlainSum(start_sum, chosen.loss_multiplier)
+
+
+def _powersgd(start_sum: comm_hooks.StartSum, trainable: Trainable, chosen: ChosenSync) -> PowerSgd:
+    names = [name for name, _ in trainable]
+    return PowerSgd(start_sum, chosen.ranks, chosen.powersgd_rank, names, chosen.sums_means)
+
+
+class HorovodGradients(NoSync):
+    """Sums each gradient by a message of its own, in the hooks of `hvd.DistributedOptimizer`; Horovod fuses messages.
+
+    A parameter that no rank's loss has used gets zeros, as Horovod has it, unless it is frozen.
+
+    The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
+
+    Args:
+        accumulate_steps: backward passes of an update.
+    """
+
+    fixed_by = "--gradient-sync horovod"
+
+    def __init__(self, trainable: Trainable, accumulate_steps: int, loss_multiplier: float) -> None:
+        import horovod.torch as hvd
+
+        super().__init__(trainable)
+        self.loss_multiplier = loss_multiplier
+        self._optimizer: Any = hvd.DistributedOptimizer(
+            torch.optim.SGD(self._trainable, lr=0.0),
+            named_parameters=trainable,
+            op=hvd.Sum,
+            backward_passes_per_step=accumulate_steps,
+            sparse_as_dense=True,
+        )
+
+    def finish(self) -> None:
+        self._optimizer.synchronize()
+        super().finish()
+        for parameter in self._trainable:
+            if not parameter.requires_grad:
+                parameter.grad = None

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, PeriodicAverage, in_buckets
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync
+from hvdtrain.adapters.sync_state import PeriodicAverage, in_buckets
 from hvdtrain.adapters.torch.buckets import Trainable
 from hvdtrain.adapters.torch.comm_hooks import PlainSum
-from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, trainable_of
+from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, SummedGradients, start_sum_over, trainable_of
 
 _PENDING = 8  # buckets at a time: limits the memory for copies
 _SENT_AS = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # no bfloat16 in Horovod; float16 would round
@@ -31,25 +32,23 @@ class LocalSgd(PeriodicAverage, GradientSync):
     with `sync_every` 1 they are equal, whatever the slices' sizes.
 
     Args:
-        model: its trainable parameters are averaged.
         optimizer: its float slots are averaged too, except for counts of steps, which are equal anyway.
-        sync_every: updates from one average to the next.
-        process_set: Horovod's set that this rank is in; None: each rank is alone.
     """
 
     acts_after_update = True
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sync_every: int, process_set: Any) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, chosen: ChosenSync) -> None:
         import horovod.torch as hvd
 
-        ranks = 1 if process_set is None else process_set.size()
-        super().__init__(sync_every, hvd.size() / ranks, self._average_all)
+        super().__init__(chosen, self._average_all)
         self._hvd: Any = hvd
         self._model, self._optimizer = model, optimizer
         trainable = trainable_of(model)
-        self._gradients: GradientSync = (
-            NoSync(trainable, fills_unused=True) if ranks == 1 else _within_set(trainable, hvd, process_set)
-        )
+        if chosen.ranks == 1:
+            self._gradients: GradientSync = NoSync(trainable, fills_unused=True)
+        else:
+            hook = PlainSum(start_sum_over(chosen.process_set), keeps_unused=False)
+            self._gradients = SummedGradients(trainable, hook, hvd.synchronize)
 
     def set_trainable(self, trainable: Trainable) -> None:
         self._gradients.set_trainable(trainable)
@@ -80,15 +79,6 @@ class LocalSgd(PeriodicAverage, GradientSync):
             for name, slot in sorted(self._optimizer.state.get(parameter, {}).items()):
                 if isinstance(slot, torch.Tensor) and slot.is_floating_point() and name != "step":
                     yield slot
-
-
-def _within_set(trainable: Trainable, hvd: Any, process_set: Any) -> SummedGradients:
-    """Sums gradients over a process set while the backward pass runs."""
-
-    def start_sum(tensor: torch.Tensor, name: str) -> Any:
-        return hvd.allreduce_async_(tensor, name=name, op=hvd.Sum, process_set=process_set)
-
-    return SummedGradients(trainable, PlainSum(start_sum, keeps_unused=False), hvd.synchronize)
 
 
 class _Average:

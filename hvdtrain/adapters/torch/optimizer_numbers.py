@@ -91,8 +91,8 @@ def _attributes_of_torch() -> frozenset[str]:
 def _values(optimizer: torch.optim.Optimizer) -> Iterator[tuple[_Place, Any]]:
     for index, group in enumerate(optimizer.param_groups):
         yield from ((("group", index, key), value) for key, value in group.items() if key not in ("params", "lr"))
-    own = ((key, value) for key, value in vars(optimizer).items() if key not in _attributes_of_torch())
-    yield from ((("attribute", key), value) for key, value in own)
+    attributes = ((key, value) for key, value in vars(optimizer).items() if key not in _attributes_of_torch())
+    yield from ((("attribute", key), value) for key, value in attributes)
     named = ((key, value) for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor))
     yield from ((("state", key), value) for key, value in named)  # type: ignore[misc]  # torch says that keys are tensors
 
@@ -113,7 +113,7 @@ def _keeper(optimizer: torch.optim.Optimizer, place: _Place) -> dict[Any, Any]:
 
 
 def _texts(optimizer: torch.optim.Optimizer, warns: bool = False) -> Iterator[tuple[_Place, NDArray[Any]]]:
-    """Of each value that can be saved its text; others are no state, are refused, or at the start warned of."""
+    """The text of each value that can be saved; others are not state, are refused, or are warned of at the start."""
     for place, value in _values(optimizer):
         try:
             yield place, to_text(value, _array)

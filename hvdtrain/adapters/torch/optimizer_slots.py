@@ -76,12 +76,12 @@ def load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.op
     slots: dict[int, dict[str, Any]] = {}
     for name, its_parts in trained.items():
         prefix = f"optimizer/{name}/"
-        found = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
-        if found and any(id(part) not in index_of for part, _ in its_parts):
+        arrays = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+        if arrays and any(id(part) not in index_of for part, _ in its_parts):
             raise not_trained(name)
-        if found:
+        if arrays:
             for part, of in its_parts:
-                slots[index_of[id(part)]] = dict(_slot(key, of(array)) for key, array in found.items())
+                slots[index_of[id(part)]] = dict(_slot(key, of(array)) for key, array in arrays.items())
     groups = optimizer.state_dict()["param_groups"]
     named = {key: value for key, value in optimizer.state.items() if not isinstance(key, torch.Tensor)}
     optimizer.load_state_dict({"state": {i: _tensors_in(saved) for i, saved in slots.items()}, "param_groups": groups})
@@ -89,15 +89,15 @@ def load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.op
     load_numbers(optimizer, state)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for parameter, saved in ((parameters[index], saved) for index, saved in slots.items()):
-        own = optimizer.state[parameter]
-        own.update({slot: value for slot, value in saved.items() if not isinstance(value, torch.Tensor)})
-        for slot, value in own.items():
+        kept = optimizer.state[parameter]
+        kept.update({slot: value for slot, value in saved.items() if not isinstance(value, torch.Tensor)})
+        for slot, value in kept.items():
             exact = saved.get(slot)
             if isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor) and value.dtype != exact.dtype:
-                value = own[slot] = exact.to(value.device)  # torch gives all of them the parameter's dtype
+                value = kept[slot] = exact.to(value.device)  # torch gives all of them the parameter's dtype
             # Fused kernels go through memory, so that a slot must lie there as its parameter does (channels last, say).
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
-                own[slot] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+                kept[slot] = torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
 
 
 def _tensors_in(slots: Mapping[str, Any]) -> dict[str, Any]:

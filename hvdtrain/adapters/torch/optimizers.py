@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from hvdtrain.adapters.torch.fused_momentum import complete_fused_momentum
 from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 from hvdtrain.task.task import Task
@@ -18,7 +17,7 @@ _Many = dict[str, Any]
 
 
 def optimizer_of(task: Task, model: nn.Module, lr: float, options: TrainingOptions) -> Any:
-    """The optimizer that `options` choose, or else the task's own: an object that may turn out to be no optimizer."""
+    """The optimizer that `options` choose, or else the task's own: an object that may not be an optimizer."""
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     complete_fused_momentum(optimizer)
     return optimizer
@@ -30,35 +29,23 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
     Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
 
     Args:
-        model: on its device.
-        lr: the schedule's peak.
         options: `optimizer` must be chosen.
     """
     settings = optimizer_settings(options)
     groups = _groups(model, settings, options.decay_norm_and_bias)
-    if settings.name not in _TORCH_CLASSES:
+    rule = update_rules.optimizer_named(settings.name)
+    if rule.torch_class is None:
         return RuleOptimizer(groups, lr, settings)
     # One kernel for all parameters of a group. It takes no sparse gradients; torch's other ways do, if a rule can.
     fused = options.sparse_gradients == "dense" and all(_can_fuse(p) for group in groups for p in group["params"])
     how = {"fused": True} if fused else {}
-    optimizer = _TORCH_CLASSES[settings.name](groups, lr=lr, **_arguments(settings), **how)
+    numbers: _Many = {"betas": (settings.beta1, settings.beta2), "eps": settings.eps}
+    if "momentum" in rule.usual:
+        numbers = {"momentum": settings.momentum, "nesterov": settings.nesterov}
+    optimizer: torch.optim.Optimizer = getattr(torch.optim, rule.torch_class)(groups, lr=lr, **numbers, **how)
     if fused:
         optimizer.register_step_pre_hook(_lay_out_gradients)
     return optimizer
-
-
-def _arguments(settings: update_rules.Settings) -> _Many:
-    """Of torch's own classes."""
-    if "momentum" in update_rules.OPTIMIZERS[settings.name].usual:
-        return {"momentum": settings.momentum, "nesterov": settings.nesterov}
-    return {"betas": (settings.beta1, settings.beta2), "eps": settings.eps}
-
-
-_TORCH_CLASSES: dict[update_rules.OptimizerName, Callable[..., torch.optim.Optimizer]] = {
-    name: getattr(torch.optim, optimizer.torch_class)
-    for name, optimizer in update_rules.OPTIMIZERS.items()
-    if optimizer.torch_class is not None
-}
 
 
 class RuleOptimizer(torch.optim.Optimizer):
@@ -68,7 +55,6 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     Args:
         groups: each with "params", "weight_decay" and "adapts".
-        lr: the learning rate.
         settings: the rule, and what is the same in all groups.
     """
 
@@ -203,9 +189,38 @@ def _sqrt(many: TensorList) -> TensorList:
     return TensorList(list(torch._foreach_sqrt(many.tensors)))
 
 
+def _sign(many: TensorList) -> TensorList:
+    return TensorList(list(torch._foreach_sign(many.tensors)))
+
+
 def _norm(many: TensorList) -> torch.Tensor:
     return torch.stack(list(torch._foreach_norm(many.tensors)))
 
 
-_OPERATIONS = update_rules.Operations(sqrt=_sqrt, norm=_norm, where=torch.where)
+_OPERATIONS = update_rules.Operations(sqrt=_sqrt, sign=_sign, norm=_norm, where=torch.where)
 """Of `TensorList`; a scalar of the rules is a vector, with one element a tensor."""
+
+
+def complete_fused_momentum(optimizer: Any) -> None:
+    """Have a fused SGD begin the momentum of a parameter with zeros where others have theirs already.
+
+    torch's kernel takes either no momentum or that of each parameter, and raises TypeError where some have their first
+    gradient later. Without dampening zeros are the same as none: the first update makes them 0 · momentum + gradient.
+    """
+    groups = getattr(optimizer, "param_groups", ())
+    if type(optimizer) is torch.optim.SGD and any(map(_needs_all, groups)):
+        optimizer.register_step_pre_hook(_begin_missing)
+
+
+def _needs_all(group: dict[str, Any]) -> bool:
+    return bool(group["fused"] and group["momentum"] and not group["dampening"])
+
+
+def _begin_missing(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    state, count = optimizer.state, sum(len(group["params"]) for group in optimizer.param_groups)
+    if len(state) in (0, count):  # before the first step, and in nearly all others
+        return
+    for group in filter(_needs_all, optimizer.param_groups):
+        for parameter in group["params"]:
+            if parameter.grad is not None and state[parameter].get("momentum_buffer") is None:
+                state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hvdtrain.adapters.state_partitions import pieces_of
-from hvdtrain.adapters.torch.usage_marks import is_mark
+from hvdtrain.adapters.torch.comm_hooks import is_mark
 from hvdtrain.errors import UsageError
 
 Members = Sequence[tuple[str, nn.Parameter]]
@@ -18,7 +18,6 @@ class Piece:
     """The part of a parameter that a rank updates.
 
     Attributes:
-        name: of the parameter.
         parameter: as the model has it.
         weights: [end - start] in the parameter's own memory; its gradient is this rank's part of the sum.
         start: its first number, in the order of the parameter's memory.
@@ -36,10 +35,7 @@ class Shard:
     """A rank's part of a bucket: the numbers that Horovod's reducescatter gives to it.
 
     Args:
-        name: of the bucket.
         members: names and parameters in the bucket, consecutive in it, each in the order of its memory.
-        rank: whose part.
-        size: ranks.
     """
 
     def __init__(self, name: str, members: Members, rank: int, size: int) -> None:
@@ -56,7 +52,7 @@ class Shard:
 
         Args:
             missing: members, by their numbers, of which this rank had no gradient: nothing is added for those of which
-                no rank had one, whose sums are marked (`usage_marks`).
+                no rank had one, whose sums are marked (`UsageMarks`).
         """
         names = {self.members[number][0] for number in missing}
         for piece, part in zip(self.pieces, torch.split(summed, self._lengths), strict=True):

@@ -50,7 +50,6 @@ class _MeasureSums:
         Args:
             measures: values [n] of n samples, by name.
             weights: float32[n], 0 or 1; None where all count.
-            count: how many do.
         """
         for name, value in measures.items():
             self._samples[name] = self._samples.get(name, 0.0) + count
@@ -95,7 +94,6 @@ class Draws:
     """Random numbers as a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
 
     Attributes:
-        seed, rank: of this process.
         generators: those that a model on its device may draw from.
     """
 
@@ -124,7 +122,6 @@ class Rows:
     Attributes:
         weights: float32[n], 0 or 1; None where all n rows count, which spares the device some work.
         real: bool[n], those that count; None where all do.
-        count: how many do.
     """
 
     weights: torch.Tensor | None
@@ -141,13 +138,7 @@ class Rows:
 
 
 class Measurement:
-    """Asks a task for its measures, checks them, and adds them up.
-
-    Args:
-        task: whose `measure` is called.
-        precision: of the forward pass.
-        device: on which its arrays are.
-    """
+    """Asks a task for its measures, checks them, and adds them up."""
 
     def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
         self._task, self._precision, self._device = task, precision, device
@@ -208,11 +199,7 @@ class WholeModelPasses:
         forward: what the task's measure() calls.
         mode: of the model; measure() may change it, so that it is set again for each pass.
         accumulate_steps: micro batches of each update.
-        draws: random numbers.
-        measurement: the task's measures.
-        gradient_sync: is told of each pass.
         update: whose scale the losses are multiplied by.
-        laps: times the parts of the step.
     """
 
     forward: Any

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
-from hvdtrain.adapters.torch.host_copies import to_array
-from hvdtrain.adapters.torch.tensor_arrays import to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
 from hvdtrain.algorithms import powersgd_rule
 
 
@@ -30,11 +29,9 @@ class _Matrix:
 
 
 class PowerSgd(powersgd_rule.Memory, CommHook):
-    """A reduction has two messages: the left factors together with everything that is no matrix, and the right factors.
+    """A reduction has two messages: the left factors together with all that is not a matrix, and the right factors.
 
     Args:
-        start_sum: an allreduce of float32.
-        size: number of ranks.
         rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         names: of all trained parameters, in the model's order.
         total: the result is the sum of the ranks' mean gradients instead of their mean.
@@ -52,10 +49,12 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         # Matrices are orthogonalized in 32 bits or 64 only.
-        own = {n: self._matrix(n, view) for n, view in bucket.views if view.element_size() >= 4 and self._pays(view)}
-        self._own.update(own)
-        rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in own]
-        return lambda: self._reduction(bucket.name, list(own.values()), rest)
+        factored = {
+            n: self._matrix(n, view) for n, view in bucket.views if view.element_size() >= 4 and self._pays(view)
+        }
+        self._own.update(factored)
+        rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in factored]
+        return lambda: self._reduction(bucket.name, list(factored.values()), rest)
 
     def _pays(self, view: torch.Tensor) -> bool:
         return powersgd_rule.pays(*powersgd_rule.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)
@@ -71,8 +70,8 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
         errors = [_as_matrix(m.error, m.shape) for m in matrices]
         update = powersgd_rule.Round(gradients, errors, [m.factor for m in matrices], _OPERATIONS)
         means = yield from self._mean(update.first_message() + rest, f"{name}.left")
-        for own, mean in zip(rest, means[len(matrices) :], strict=True):
-            torch.mul(mean, self._factor, out=own)
+        for whole, mean in zip(rest, means[len(matrices) :], strict=True):
+            torch.mul(mean, self._factor, out=whole)
         if not matrices:
             return
         second = update.second_message(means[: len(matrices)])

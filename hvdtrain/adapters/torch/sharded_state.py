@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hvdtrain.adapters.gathered_state import ShardedState
+from hvdtrain.adapters.gathered_state import ShardedState, join_slices
 from hvdtrain.adapters.plain_values import is_text
-from hvdtrain.adapters.slices import join_slices
 from hvdtrain.adapters.torch import state as whole
 from hvdtrain.adapters.torch.optimizer_numbers import NAME
 from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of
@@ -20,32 +19,28 @@ from hvdtrain.named_arrays import State
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`; the optimizer itself knows none of the model's parameters.
-
-    Args:
-        sync: knows this rank's pieces of the parameters.
-    """
+    """See `ShardedState`; the optimizer itself knows none of the model's parameters."""
 
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)
         self._sync = sync
 
     def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:
-        own: State = {}
+        slots: State = {}
         for piece in self._pieces():
-            own |= slots_of(optimizer, piece.name, piece.weights, lambda _, tensor: view_of(tensor))
-        joined = join_slices(comm, own, keeps)
+            slots |= slots_of(optimizer, piece.name, piece.weights, lambda _, tensor: view_of(tensor))
+        joined = join_slices(comm, slots, keeps)
         parameters = dict(model.named_parameters())
         return {name: _shaped(array, parameters[_parameter_in(name)]) for name, array in joined.items()}
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
-        own: dict[str, list[Trained]] = {name: [] for shard in self._sync.shards for name, _ in shard.members}
+        trained: dict[str, list[Trained]] = {name: [] for shard in self._sync.shards for name, _ in shard.members}
         for name in state:
-            if name.startswith("optimizer/") and name != NAME and _parameter_in(name) not in own:
+            if name.startswith("optimizer/") and name != NAME and _parameter_in(name) not in trained:
                 raise not_trained(_parameter_in(name))
         for piece in self._pieces():
-            own[piece.name].append((piece.weights, lambda array, piece=piece: _part(array, piece)))  # type: ignore[misc]
-        whole.load_state(model, optimizer, state, own)
+            trained[piece.name].append((piece.weights, lambda array, piece=piece: _part(array, piece)))  # type: ignore[misc]
+        whole.load_state(model, optimizer, state, trained)
 
     def _pieces(self) -> list[Piece]:
         return [piece for shard in self._sync.shards for piece in shard.pieces]

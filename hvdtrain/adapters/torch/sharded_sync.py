@@ -16,12 +16,14 @@ import torch
 from torch import nn
 
 from hvdtrain import activity
+from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
 from hvdtrain.adapters.step_timer import BACKWARD, OPTIMIZER
-from hvdtrain.adapters.sync_state import LARGE_BYTES, bucket_bytes
+from hvdtrain.adapters.sync_state import LARGE_BYTES
 from hvdtrain.adapters.torch.buckets import Bucket, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
+from hvdtrain.adapters.torch.optimizers import RuleOptimizer
 from hvdtrain.adapters.torch.parameter_pieces import Shard
 from hvdtrain.config.training_options import TrainingOptions
 
@@ -37,10 +39,6 @@ _REDUCED = 4
 
 class ScatteredSum(CommHook):
     """Gradients summed by a reducescatter; this rank's part becomes the gradient of its pieces of the weights.
-
-    Args:
-        hvd: horovod.torch.
-        loss_multiplier: see `HookState`.
 
     Attributes:
         shards: one for each bucket.
@@ -85,11 +83,7 @@ class ShardedSync(SummedGradients):
     """See the module.
 
     Args:
-        trainable: names and parameters, in the model's order.
         optimizer: without state; from now on it trains this rank's pieces of the parameters.
-        hvd: horovod.torch.
-        loss_multiplier: see `HookState`.
-        cap: bytes of the largest bucket of several gradients.
         shards_gradients: gradients of each micro batch are reduced, during its backward pass, so that no rank keeps
             more than its part of them; else they are added up in full, and reduced once in an update.
         at_a_time: buckets that may be on their way in the backward pass before it waits for the first of them.
@@ -182,9 +176,9 @@ class ShardedSync(SummedGradients):
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
         norm = super().total_norm(gradients) if gradients else torch.zeros(())
-        own = norm.to(self._norms_device, torch.float64).square()
+        square = norm.to(self._norms_device, torch.float64).square()
         with self.waiting(OPTIMIZER):
-            total: torch.Tensor = self._hvd.allreduce(own, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
+            total: torch.Tensor = self._hvd.allreduce(square, op=self._hvd.Sum, name="hvdtrain.gradients.norm")
         return total.sqrt().float()
 
     def _give_pieces_to(self, optimizer: torch.optim.Optimizer) -> None:
@@ -197,7 +191,9 @@ class ShardedSync(SummedGradients):
             group["params"] = [piece for parameter in group["params"] for piece in pieces.get(parameter, ())]
 
 
-def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions) -> ShardedSync:
+def open_sharded_sync(
+    model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions, chosen: ChosenSync
+) -> ShardedSync:
     """What --shard asks for.
 
     Raises:
@@ -205,10 +201,16 @@ def open_sharded_sync(model: nn.Module, optimizer: torch.optim.Optimizer, option
     """
     import horovod.torch as hvd
 
-    if type(optimizer) not in _BY_NUMBER:
+    if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):
         raise needs_whole_weights(f"the optimizer {type(optimizer).__name__}", _BY_NUMBER, "torch.optim")
-    multiplier = 1.0 if options.reduce_op == "average" else float(hvd.size())
     # A rank must not wait for a bucket while another one waits for it in the backward pass of a normalization.
     at_a_time = math.inf if options.sync_batch_norm else _REDUCED
-    kind = bucket_bytes(options), options.shard == "gradients", at_a_time
-    return ShardedSync(trainable_of(model), optimizer, hvd, multiplier, *kind)
+    return ShardedSync(
+        trainable_of(model),
+        optimizer,
+        hvd,
+        chosen.loss_multiplier,
+        cap=chosen.bucket_bytes,
+        shards_gradients=options.shard == "gradients",
+        at_a_time=at_a_time,
+    )

@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from hvdtrain.adapters.choose_sync import ChosenSync, no_sparse_gradients
 from hvdtrain.adapters.torch.buckets import Trainable
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
-from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
-from hvdtrain.topology import Topology
 
 _DENSE = "leave --sparse-gradients out, which makes gradients dense."
 
@@ -21,7 +20,7 @@ StartGather = Callable[[torch.Tensor, str], Callable[[], torch.Tensor]]
 """Starts to join all ranks' rows of a tensor under a name; what it returns waits for them."""
 
 
-def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology) -> "SparseGradients":
+def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, chosen: ChosenSync) -> "SparseGradients":
     """The gradient sync of --sparse-gradients allgather.
 
     Raises:
@@ -32,17 +31,12 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, to
         checks.disable()  # type: ignore[no-untyped-call]  # no change, but torch warns until it is set explicitly
     sparse = sparse_parameters(model)
     if not sparse:
-        raise UsageError(
-            "--sparse-gradients allgather is given, and the model has no sparse gradients.",
-            "They come from layers like torch.nn.Embedding(…, sparse=True), whose weights no other layer shares.",
-            f"build an embedding so, or {_DENSE}",
-        )
+        raise no_sparse_gradients("torch.nn.Embedding(…, sparse=True)", "build an embedding so, or ")
     require_taking_sparse(optimizer, sparse)
-    others = frozenset(sparse.values())
-    if topology.is_distributed:
-        dense = summed_gradients(trainable_of(model, without=others), TrainingOptions())
-        return SparseGradients(sparse, dense, _start_gather())
-    return SparseGradients(sparse, NoSync(trainable_of(model, others)), _nothing_to_gather)
+    dense = trainable_of(model, without=frozenset(sparse.values()))
+    if chosen.ranks == 1:
+        return SparseGradients(sparse, NoSync(dense), _nothing_to_gather)
+    return SparseGradients(sparse, summed_gradients(dense, chosen), _start_gather())
 
 
 class SparseGradients(GradientSync):
@@ -50,8 +44,6 @@ class SparseGradients(GradientSync):
 
     Args:
         parameters: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
-        others: the gradient sync of all other parameters.
-        start_gather: how rows are gathered.
     """
 
     fixed_by = "--sparse-gradients allgather"
@@ -67,8 +59,8 @@ class SparseGradients(GradientSync):
         self._others.set_grad_sync(last)
 
     def finish(self) -> None:
-        own = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
-        pending = [rows.start(self._start_gather) for rows in own]  # an embedding is most often the first layer
+        sparse = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
+        pending = [rows.start(self._start_gather) for rows in sparse]  # an embedding is most often the first layer
         self._others.finish()
         for parameter, wait in zip(self._parameters.values(), pending, strict=True):
             parameter.grad = wait()

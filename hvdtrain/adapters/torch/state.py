@@ -8,15 +8,18 @@ import torch
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, is_text, to_text
-from hvdtrain.adapters.torch.host_copies import host_copies, to_array
 from hvdtrain.adapters.torch.optimizer_numbers import read_numbers, remember_start
 from hvdtrain.adapters.torch.optimizer_slots import Trained, load_optimizer, slots_of
-from hvdtrain.adapters.torch.state_checks import (
-    require_savable_model,
-    require_usable_optimizer,
-    warn_of_unsaved,
+from hvdtrain.adapters.torch.state_checks import require_savable_model, require_usable_optimizer, warn_of_unsaved
+from hvdtrain.adapters.torch.tensor_arrays import (
+    host_copies,
+    known_to_numpy,
+    tensor_of,
+    to_array,
+    to_tensor,
+    view_of,
+    view_of_tensor,
 )
-from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, tensor_of, to_tensor, view_of, view_of_tensor
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
 
@@ -143,10 +146,10 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
     """Put back what `drifting_buffers` returned; other arrays are ignored."""
-    own = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
+    known = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
     for name, array in buffers.items():
-        if name in own:
-            own[name].copy_(to_tensor(array))
+        if name in known:
+            known[name].copy_(to_tensor(array))
         elif name.startswith("model/") and name.endswith(_EXTRA):
             path = name.removeprefix("model/").removesuffix(_EXTRA).removesuffix(".")
             value = from_text(array, to_tensor) if is_text(array) else to_tensor(array)
@@ -163,11 +166,11 @@ def require_own_parameters(model: torch.nn.Module, optimizer: torch.optim.Optimi
         if not isinstance(value, torch.Tensor):
             _extra_text(name, value)
     require_usable_optimizer(optimizer)
-    own = {id(parameter) for parameter in model.parameters()}
-    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
     if foreign:
         raise UsageError(
-            f"The optimizer trains {len(foreign)} tensor(s) that are no part of the model, "
+            f"The optimizer trains {len(foreign)} tensor(s) that are not part of the model, "
             f"the first of shape {tuple(foreign[0].shape)}.",
             "They would be neither summed over workers nor saved.",
             "make them parameters of the module that build_model() returns.",

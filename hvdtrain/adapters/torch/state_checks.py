@@ -85,7 +85,7 @@ def warn_of_unsaved(model: nn.Module) -> None:
 
 
 def require_usable_optimizer(optimizer: Any) -> None:
-    """Raise `UsageError` if it is no optimizer, or one that needs the loss again."""
+    """Raise `UsageError` if it is not an optimizer, or is one that needs the loss again."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(
             f"build_optimizer() returned {type(optimizer).__name__}.",

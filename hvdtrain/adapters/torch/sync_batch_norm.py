@@ -93,20 +93,20 @@ class _SyncBatchNorm(_BatchNorm):
         return batch_statistics(features, rows, running, self.sum_over_ranks, name)
 
     @torch.no_grad()
-    def _update_running(self, found: BatchStatistics) -> None:
+    def _update_running(self, statistics: BatchStatistics) -> None:
         """As torch's BatchNorm: the running variance is of unbiased ones; no momentum means the mean of all batches."""
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
         counted = self.num_batches_tracked
         if counted is not None:
-            counted.add_(found.share.ne(0).squeeze(0))
+            counted.add_(statistics.share.ne(0).squeeze(0))
         share: torch.Tensor | float
         if self.momentum is not None:
             share = self.momentum
         else:
             share = 1 / cast(torch.Tensor, counted).clamp(min=1).to(self.running_mean.dtype)
-        self.running_mean.lerp_(found.mean.to(self.running_mean.dtype), share)
-        self.running_var.lerp_((found.variance * found.unbiasing).to(self.running_var.dtype), share)
+        self.running_mean.lerp_(statistics.mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_((statistics.variance * statistics.unbiasing).to(self.running_var.dtype), share)
 
 
 class _SyncBatchNorm1d(_SyncBatchNorm, nn.BatchNorm1d):
@@ -146,28 +146,32 @@ class _Normalize(torch.autograd.Function):
         features: torch.Tensor,
         weight: torch.Tensor | None,
         bias: torch.Tensor | None,
-        found: BatchStatistics,
+        statistics: BatchStatistics,
         eps: float,
         sum_over_ranks: SumOverRanks | None,
         name: str,
     ) -> torch.Tensor:
-        scale = torch.ones_like(found.mean) if weight is None else weight.to(found.mean.dtype)
-        ctx.save_for_backward(features, scale, found.mean, found.variance, found.share, found.rows)
+        scale = torch.ones_like(statistics.mean) if weight is None else weight.to(statistics.mean.dtype)
+        ctx.save_for_backward(features, scale, statistics.mean, statistics.variance, statistics.share, statistics.rows)
         ctx.eps, ctx.sum_over_ranks, ctx.name = eps, sum_over_ranks, name
         ctx.dtypes = [None if parameter is None else parameter.dtype for parameter in (weight, bias)]
         offset = torch.zeros_like(scale) if bias is None else bias.to(scale.dtype)
-        return _normalized(features, scale, offset, found.mean, found.variance, eps)
+        return _normalized(features, scale, offset, statistics.mean, statistics.variance, eps)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         features, scale, mean, variance, share, rows = ctx.saved_tensors
         if features.numel():
-            own, to_scale, to_offset = _native_backward(
+            to_features, to_scale, to_offset = _native_backward(
                 gradient, features, scale, mean, variance, None, None, False, ctx.eps, [True, True, True]
             )
         else:
-            own, to_scale, to_offset = torch.zeros_like(features), torch.zeros_like(scale), torch.zeros_like(scale)
+            to_features, to_scale, to_offset = (
+                torch.zeros_like(features),
+                torch.zeros_like(scale),
+                torch.zeros_like(scale),
+            )
         if ctx.needs_input_grad[0]:  # the same on all ranks
             sums = torch.cat([to_offset, to_scale])
             if ctx.sum_over_ranks is not None:
@@ -176,11 +180,11 @@ class _Normalize(torch.autograd.Function):
             through_statistics = _normalized(features, by_spread, by_mean, mean, variance, ctx.eps)
             if rows is not None:  # other rows are normalized, but the statistics do not depend on them
                 through_statistics *= rows.view(-1, *[1] * (features.dim() - 1))
-            own = own - through_statistics
+            to_features = to_features - through_statistics
         gradients = [
             None if dtype is None else g.to(dtype) for g, dtype in zip((to_scale, to_offset), ctx.dtypes, strict=True)
         ]
-        return own, *gradients, None, None, None, None
+        return to_features, *gradients, None, None, None, None
 
 
 def _normalized(

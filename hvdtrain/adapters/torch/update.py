@@ -9,23 +9,17 @@ import torch
 from numpy.typing import NDArray
 from torch.optim import optimizer as torch_optimizer
 
-from hvdtrain.adapters.torch.host_copies import to_array
 from hvdtrain.adapters.torch.optimizer_slots import require_savable_slots
-from hvdtrain.adapters.torch.tensor_arrays import to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
+from hvdtrain.algorithms.clipping import NO_CLIPPING, Clipping
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
-from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate, clip_coefficient
+from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
 
 
 class Update(ScaledUpdate):
     """Changes the weights; learning rates are set in the optimizer's groups before.
 
     Args:
-        optimizer: makes the step.
-        parameters: those that are trained.
-        max_norm: limit on the norm of all gradients together; None: there is none.
-        loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
-            torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
-        logs_norm: the norm is computed although nothing but `norms` needs it.
         total_norm: of all gradients together, given those of `parameters`; other ranks may have more of them.
     """
 
@@ -33,15 +27,12 @@ class Update(ScaledUpdate):
         self,
         optimizer: torch.optim.Optimizer,
         parameters: Sequence[torch.Tensor],
-        max_norm: float | None = None,
+        clipping: Clipping = NO_CLIPPING,
         loss_scale: LossScale | None = None,
-        logs_norm: bool = False,
         total_norm: Callable[[Sequence[torch.Tensor]], torch.Tensor] = torch.nn.utils.get_total_norm,
     ) -> None:
-        super().__init__(loss_scale, torch.maximum if loss_scale is None else max)
-        self._optimizer, self._parameters, self._max_norm = optimizer, list(parameters), max_norm
-        self._total_norm = total_norm
-        self._needs_norm = logs_norm or max_norm is not None
+        super().__init__(clipping, loss_scale, torch.maximum if loss_scale is None else max)
+        self._optimizer, self._parameters, self._total_norm = optimizer, list(parameters), total_norm
         self._change: Callable[[], None] = self._first_change
 
     def include(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -50,35 +41,33 @@ class Update(ScaledUpdate):
 
     def step(self) -> bool:
         """Change the weights; returns whether it did."""
+        if not self._needs_norm:
+            self._change()
+            return True
+        gradients = _numbers(self._parameters)
+        norm: Any = self._total_norm(gradients)
         if self._loss_scale is not None:
-            return self._scaled_step(self._loss_scale)
-        if self._needs_norm:
-            gradients = _numbers(self._parameters)
-            norm = self._total_norm(gradients)
+            norm = float(norm) / self._loss_scale.scale
+        finite = self._loss_scale is None or math.isfinite(norm)
+        if finite:
             self.norms.add(norm)
-            if self._max_norm is not None and gradients:
-                torch._foreach_mul_(gradients, clip_coefficient(norm, self._max_norm, torch.clamp_max))
-        self._change()
-        return True
+            self._clipped(gradients, norm)
+            self._change()
+        if self._loss_scale is not None:
+            self._loss_scale.after_step(finite)
+        return finite
+
+    def _clipped(self, gradients: list[torch.Tensor], norm: Any) -> None:
+        """Undo the loss scale, and limit what is left, in place."""
+        factor = self._clipping.factor(norm, torch.clamp_max if torch.is_tensor(norm) else min) / self.scale
+        if gradients and (self._loss_scale is not None or self._clipping.max_norm is not None):
+            torch._foreach_mul_(gradients, factor)
 
     def _first_change(self) -> None:
         """The optimizer makes its slots in its first step: only then it is known whether they can be saved."""
         self._change = partial(optimizer_step, self._optimizer)
         self._change()
         require_savable_slots(self._optimizer)
-
-    def _scaled_step(self, loss_scale: LossScale) -> bool:
-        gradients = _numbers(self._parameters)
-        norm = float(self._total_norm(gradients)) / loss_scale.scale
-        finite = math.isfinite(norm)
-        if finite:
-            clipped = clip_coefficient(norm, math.inf if self._max_norm is None else self._max_norm)
-            if gradients:
-                torch._foreach_mul_(gradients, clipped / loss_scale.scale)
-            self._change()
-            self.norms.add(norm)
-        loss_scale.after_step(finite)
-        return finite
 
 
 def _numbers(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -115,12 +104,7 @@ def _is_watched(optimizer: Any) -> bool:
 
 
 class TorchWeightAverage(WeightAverage):
-    """See `WeightAverage`. Averages are on the weights' devices.
-
-    Args:
-        model: with the weights from which the averages start.
-        decay: see `WeightAverage`.
-    """
+    """See `WeightAverage`. Averages are on the weights' devices."""
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         parameters = dict(model.named_parameters())

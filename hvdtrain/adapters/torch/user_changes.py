@@ -25,7 +25,6 @@ class UserChanges:
     """Compares a model and its optimizer with what they were, and knows which layers were frozen.
 
     Args:
-        model: on its device.
         optimizer: as it is trained: with shards, of this rank's pieces.
         fixed_by: the option because of which no further parameters can be trained; "" if there is none.
         in_place: the memory of the weights must stay where it is.

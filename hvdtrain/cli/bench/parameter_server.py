@@ -74,16 +74,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Time averages of growing sizes by central servers over mpi4py, and by Horovod's ring on the same "
         "machines, beside the formulas. Start it with mpirun, or give --emulate.",
     )
-    parser.add_argument(
-        "--servers", type=_counts, default=(1,), metavar="K,...", help="how many of the machines serve (default: 1)"
-    )
-    parser.add_argument(
-        "--sizes", type=size_list, default=_SIZES, metavar="4KiB,...", help="(default: 16 KiB to 16 MiB)"
-    )
+    servers = number_list("--servers", int, "1,2")
+    text = "how many of the machines serve (default: 1)"
+    parser.add_argument("--servers", type=servers, default=(1,), metavar="K,...", help=text)
+    text = "bytes of each worker (default: 16 KiB to 16 MiB)"
+    parser.add_argument("--sizes", type=size_list, default=_SIZES, metavar="4KiB,...", help=text)
     parser.option("--repeats", 20, "timed averages of each kind", type=number("--repeats", 2))
     parser.add_argument(
         "--emulate",
-        type=_rates,
+        type=number_list("--emulate", int, "50,200,1000"),
         default=(),
         metavar="MBIT,...",
         help="measure on emulated machines, whose links have so many Mbit/s; Linux, root",
@@ -91,11 +90,3 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.option("--machines", 4, "how many are emulated", type=number("--machines", 2))
     parser.option("--out", Path("bench-parameter-server"), "folder for the results", type=Path)
     return parser.parse(argv)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(sorted({*map(int, number_list(text, "--servers", int, "1,2"))}))
-
-
-def _rates(text: str) -> tuple[int, ...]:
-    return tuple(sorted({*map(int, number_list(text, "--emulate", int, "50,200,1000"))}))

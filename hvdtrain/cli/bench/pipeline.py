@@ -49,16 +49,11 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     listed = ",".join(map(str, _SIZES))
     parser.add_argument(
         "--split-sizes",
-        type=_sizes,
+        type=number_list("--split-sizes", int, "1,3,5,8"),
         default=_SIZES,
         metavar="N,...",
         help=f"records of a micro batch (default: {listed})",
     )
     parser.option("--seconds", 10.0, "about how long each way is measured", type=positive("--seconds"))
     parser.option("--out", Path("bench-pipeline"), "folder for the results", type=Path)
-    options, rest = parser.parse_own(argv)
-    return options, [*rest, *(["--debug"] if options.debug else [])]
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(sorted({*map(int, number_list(text, "--split-sizes", int, "1,3,5,8"))}))
+    return parser.parse_with_train(argv)

@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
             f"give --global-batch-size {max(options.sizes)} or more, or smaller --sizes.",
         )
     request = ScalingRequest(
-        options.sizes, batch, options.repeats, options.iters, shlex.split(options.starter), train_argv
+        sorted({1, *options.sizes}), batch, options.repeats, options.iters, shlex.split(options.starter), train_argv
     )
     points = measured_points(request, lambda line: print(line, flush=True))
     heads = ["workers", "records/s", "from, to", "efficiency", "ring model"]
@@ -49,18 +49,15 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         "each worker, and compare the efficiency with the ring model. It starts the workers itself. Options of "
         "`hvdtrain train` say what is trained.",
     )
-    parser.add_argument("--sizes", type=_sizes, default=(1, 2, 4), metavar="N,...", help="workers (default: 1,2,4)")
+    sizes = number_list("--sizes", int, "1,2,4")
+    parser.add_argument("--sizes", type=sizes, default=(1, 2, 4), metavar="N,...", help="workers (default: 1,2,4)")
     parser.option("--starter", _STARTER, "what starts {np} workers, e.g. 'srun -n {np}'")
     parser.option("--repeats", 3, "runs of each kind", type=number("--repeats", 1))
     parser.option("--iters", 5, "timed iterations of a run, of 10 batches each", type=number("--iters", 1))
     parser.option("--out", Path("bench-scaling"), "folder for the results", type=Path)
-    options, rest = parser.parse_own(argv)
+    options, rest = parser.parse_with_train(argv)
     if "{np}" not in options.starter:
         raise UsageError(
             f"--starter is {options.starter!r}.", "It does not say how many workers there are.", "write 'srun -n {np}'."
         )
-    return options, [*rest, *(["--debug"] if options.debug else [])]
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(sorted({1, *map(int, number_list(text, "--sizes", int, "1,2,4"))}))
+    return options, rest

@@ -85,10 +85,10 @@ def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     for option, (least, what) in _COUNTS.items():
         parser.add_argument(option, type=number(option, least), default=10, metavar="N", help=f"{what} (default: 10)")
     parser.add_argument("--json", action="store_true", help="print one JSON object in one line")
-    options, rest = parser.parse_own(argv)
+    options, rest = parser.parse_with_train(argv)
     for option in (token.partition("=")[0] for token in rest if token.startswith("--")):
         _require_use(option)
-    return options, [*rest, *(["--debug"] if options.debug else [])]
+    return options, rest
 
 
 def _require_use(option: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.checkpoints.format import state_bytes, write_checkpoint
+from hvdtrain.checkpoints.parts import in_parts
 from hvdtrain.checkpoints.resume import checkpoint_at
 from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.errors import UsageError
@@ -25,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     if options.folder.exists():
         raise UsageError(f"{options.folder} is already there.", "Nothing is overwritten.", "name another FOLDER.")
     try:
-        write_checkpoint(options.folder, checkpoint, options.parts)
+        write_checkpoint(options.folder, checkpoint, in_parts(options.parts))
     except OSError as error:
         fact = f"{options.folder} cannot be written: {error.strerror or error}."
         raise UsageError(fact, "Nothing was written.", "name a FOLDER on a disk that you may write.") from error

@@ -19,8 +19,8 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("run", metavar="RUN", help="a run folder, one of its checkpoints, or the URL of one of these")
     run = parser.parse(argv).run
-    found = entries_behind(run, arrays=False) if is_remote(run) else entries(Path(run))
-    print_table("", _COLUMNS, [_row(entry) for entry in found])
+    checkpoints = entries_behind(run, arrays=False) if is_remote(run) else entries(Path(run))
+    print_table("", _COLUMNS, [_row(entry) for entry in checkpoints])
     return 0
 
 

@@ -18,7 +18,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("run", metavar="RUN", help="a run folder, one of its checkpoints, or the URL of one of these")
     run, damaged = parser.parse(argv).run, 0
     for entry in entries_behind(run, arrays=True) if is_remote(run) else entries(Path(run)):
-        found = list(problems(entry))
-        damaged += bool(found)
-        print(f"{entry.path.name}: {'; '.join(found) or f'sound, {entry.size / 1e6:,.1f} MB'}", flush=True)
+        faults = list(problems(entry))
+        damaged += bool(faults)
+        print(f"{entry.path.name}: {'; '.join(faults) or f'sound, {entry.size / 1e6:,.1f} MB'}", flush=True)
     return 1 if damaged else 0

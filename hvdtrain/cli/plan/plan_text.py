@@ -126,13 +126,13 @@ def _job_columns(plan: Plan) -> list[Column]:
 
 def _verified_columns(verified: Sequence[Verified]) -> list[Column]:
     def numbers(head: str, priority: int | None, cell: Callable[[Verified], str]) -> Column:
-        return Column(head, [cell(one) for one in verified], is_number=True, priority=priority)
+        return Column(head, [cell(way) for way in verified], is_number=True, priority=priority)
 
     return [
-        Column("  way", [f"  {one.name}" for one in verified], is_whole=True),
-        numbers("predicted", 2, lambda one: in_seconds(one.predicted)),
-        numbers("measured", None, lambda one: in_seconds(one.median)),
-        numbers("from", 1, lambda one: in_seconds(min(one.measured))),
-        numbers("to", 0, lambda one: in_seconds(max(one.measured))),
-        numbers("error", 3, lambda one: f"{one.error:+.0%}"),
+        Column("  way", [f"  {way.name}" for way in verified], is_whole=True),
+        numbers("predicted", 2, lambda way: in_seconds(way.predicted)),
+        numbers("measured", None, lambda way: in_seconds(way.median)),
+        numbers("from", 1, lambda way: in_seconds(min(way.measured))),
+        numbers("to", 0, lambda way: in_seconds(max(way.measured))),
+        numbers("error", 3, lambda way: f"{way.error:+.0%}"),
     ]

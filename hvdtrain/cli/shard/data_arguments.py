@@ -45,8 +45,8 @@ class Parser(CommandParser):
 
 def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
     """Names and values of an option that was given several times; UsageError unless each is NAME=VALUE."""
-    found = [text.partition(sign) for text in texts]
-    for name, equals, value in found:
+    parts = [text.partition(sign) for text in texts]
+    for name, equals, value in parts:
         if not (name and equals):
             text = f"{name}{equals}{value}"
             raise UsageError(
@@ -54,7 +54,7 @@ def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
                 f"It is a name, then {sign!r}, then a value.",
                 f"write {option} NAME{sign}VALUE.",
             )
-    return {name: value for name, _, value in found}
+    return {name: value for name, _, value in parts}
 
 
 def record_format(options: argparse.Namespace) -> RecordFormat | None:

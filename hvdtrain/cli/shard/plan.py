@@ -77,8 +77,9 @@ def _warn_of_few_streams(plan: ShardPlan) -> None:
     below = plan.global_batch // MAX_STREAMS * MAX_STREAMS
     if plan.shuffle == "block" and below and below != plan.global_batch:
         print(
-            f"WARNING: The global batch of {plan.global_batch} is no multiple of {MAX_STREAMS}. Block shuffling mixes "
-            f"each step from {_streams(plan)} in the data instead of {MAX_STREAMS}, so that neighbours come together.\n"
+            f"WARNING: The global batch of {plan.global_batch} is not a multiple of {MAX_STREAMS}. Block shuffling "
+            f"mixes each step from {_streams(plan)} in the data instead of {MAX_STREAMS}, so that neighbours come "
+            "together.\n"
             f"HINT: use --global-batch-size {below} or {below + MAX_STREAMS}, or --shuffle global.",
             file=sys.stderr,
         )

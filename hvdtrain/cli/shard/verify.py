@@ -31,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     for damage in report.catalog.damage:
         print(f"the data were indexed without what is damaged: {damage.reason}")
     if report.first_step:
-        print(f"the account begins at step {report.first_step}: this run resumed another one, whose audit is not here")
+        print(f"the ledger begins at step {report.first_step}: this run resumed another one, whose audit is not here")
     if report.unaccounted:
         print(f"the newest checkpoint has {report.unaccounted} updates that no line of the audit accounts for")
     print(_verdict(report))

@@ -12,9 +12,9 @@ from hvdtrain.cli.command_parser import CommandParser, positive
 from hvdtrain.cli.top.keys import keys_at_once, wait_for_key
 from hvdtrain.cli.top.screen import Look, picture
 from hvdtrain.end_signals import ENDING, exiting_at
-from hvdtrain.history.json_values import mapping, whole
-from hvdtrain.history.listener import Listener
+from hvdtrain.history.heartbeats import Listener
 from hvdtrain.history.metrics_end import read_metrics_end
+from hvdtrain.history.reading import mapping, whole
 from hvdtrain.history.run_facts import read_facts, read_result
 from hvdtrain.history.run_lock import is_locked
 from hvdtrain.history.run_state import state_of

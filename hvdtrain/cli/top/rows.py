@@ -1,10 +1,11 @@
 """What `hvdtrain top` says of each rank, and which ranks come first where there is no room for all."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hvdtrain.history.heartbeats import Heard, Heartbeat
+from hvdtrain.measured import METRICS
 from hvdtrain.units import in_bytes, in_time
 
 Mood = Literal["good", "waits", "bad", "over"]
@@ -21,6 +22,22 @@ _DOING: Final[Mapping[str, str]] = {
     "end": "ending",
 }
 
+_LIVE: Final = {metric.live[1]: (metric.live[0], metric.kind) for metric in METRICS if metric.live is not None}
+"""Head of a column → the key of a heartbeat, and what it counts."""
+
+_SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
+    "number": "{:.4g}".format,
+    "count": "{:,}".format,
+    "bytes": in_bytes,
+    "share": "{:.0%}".format,
+}
+
+COLUMNS: Final = ("step", "steps/s", *_LIVE, "last sign")
+"""Of numbers, by their heads."""
+
+GIVE_WAY: Final = (*reversed(_LIVE), "steps/s", "last sign", "step")
+"""Columns that a narrow terminal does not show, the first one first."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -29,19 +46,14 @@ class Row:
     Attributes:
         state: what it does, for people.
         mood: how that is shown.
-        cells: step, steps/s, memory, GPU memory, GPU use, age of the heartbeat; "" where it tells nothing.
+        cells: what it says in `COLUMNS`, as far as it says something.
     """
 
     rank: int
     host: str
     state: str
     mood: Mood
-    step: str = ""
-    rate: str = ""
-    memory: str = ""
-    gpu_memory: str = ""
-    gpu_use: str = ""
-    age: str = ""
+    cells: Mapping[str, str] = field(default_factory=dict)
 
 
 def rows(heard: Mapping[int, Heard], size: int, most: int, unread: Collection[int] = ()) -> tuple[list[Row], int]:
@@ -53,8 +65,7 @@ def rows(heard: Mapping[int, Heard], size: int, most: int, unread: Collection[in
     ranks: Sequence[int] = range(size)
     if size > most:
         ranks = sorted(ranks, key=lambda rank: _urgency(heard.get(rank)))[:most]
-    found = [_row(rank, heard.get(rank), rank in unread) for rank in ranks]
-    return found, max(0, size - most)
+    return [_row(rank, heard.get(rank), rank in unread) for rank in ranks], max(0, size - most)
 
 
 def _urgency(heard: Heard | None) -> tuple[float, ...]:
@@ -71,18 +82,20 @@ def _urgency(heard: Heard | None) -> tuple[float, ...]:
 def _row(rank: int, heard: Heard | None, is_unread: bool) -> Row:
     if heard is None:
         return Row(rank, "", "its heartbeat cannot be read" if is_unread else "not heard of", "bad")
+    state, mood = _state(heard)
+    return Row(rank, heard.beat.host, state, mood, _cells(heard))
+
+
+def _cells(heard: Heard) -> dict[str, str]:
     beat = heard.beat
-    return Row(
-        rank,
-        beat.host,
-        *_state(heard),
-        step=f"{beat.step:,}",
-        rate="" if beat.steps_per_second is None or beat.end else f"{beat.steps_per_second:,.1f}",
-        memory=_size(beat.memory),
-        gpu_memory=_size(beat.gpu_memory),
-        gpu_use="" if beat.gpu_use is None else f"{beat.gpu_use:.0%}",
-        age=in_time(heard.age),
-    )
+    rate = {} if beat.steps_per_second is None or beat.end else {"steps/s": f"{beat.steps_per_second:,.1f}"}
+    live = {head: (kind, getattr(beat, key)) for head, (key, kind) in _LIVE.items()}
+    return {
+        "step": f"{beat.step:,}",
+        **rate,
+        **{head: _SHOWN[kind](value) for head, (kind, value) in live.items() if value is not None},
+        "last sign": f"{in_time(heard.age)} ago",
+    }
 
 
 def _state(heard: Heard) -> tuple[str, Mood]:
@@ -108,14 +121,9 @@ def _doing(beat: Heartbeat) -> str:
     return f"{_DOING.get(beat.phase, beat.phase)}{last}"
 
 
-def _size(count: int | None) -> str:
-    return "" if count is None else in_bytes(count)
-
-
 def size_of(heard: Mapping[int, Heard], known: int | None) -> int:
     """How many ranks there are, as heartbeats tell, or as is `known` otherwise; 0 if nothing tells."""
-    told = (one.beat.size for one in heard.values())
-    return next(told, known or 0)
+    return next((each.beat.size for each in heard.values()), known or 0)
 
 
 def first_of(heard: Mapping[int, Heard]) -> Heartbeat | None:

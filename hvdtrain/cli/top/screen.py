@@ -9,20 +9,17 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from hvdtrain.cli.run_styles import STATE_STYLES
-from hvdtrain.cli.top.rows import Mood, Row, first_of, rows, size_of
+from hvdtrain.cli.tables import STATE_STYLES
+from hvdtrain.cli.top.rows import COLUMNS, GIVE_WAY, Mood, Row, first_of, rows, size_of
 from hvdtrain.history.heartbeats import Heard
-from hvdtrain.history.json_values import number, whole
 from hvdtrain.history.metrics_end import MetricsEnd, measures
+from hvdtrain.history.reading import number, whole
 from hvdtrain.history.run_state import RunState
 from hvdtrain.units import in_time
 
 _HEADING_LINES: Final = 8  # above the ranks and below them, on a narrow terminal
 _LEAST_ROWS: Final = 3
 _BAR: Final = 20
-_GIVE_WAY: Final = ("GPU", "GPU memory", "memory", "steps/s", "last sign", "step")
-"""Columns that a narrow terminal does not show, the first one first."""
-
 _LEAST_STATE, _LEAST_HOST, _MOST_HOST, _GAP = 16, 6, 24, 2
 _STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bold red", "over": "dim"}
 
@@ -74,11 +71,11 @@ def _heading(look: Look, size: int) -> Text:
 
 def _progress(look: Look) -> RenderableType:
     told = first_of(look.heard)
-    step = max((one.beat.step for one in look.heard.values()), default=look.end.step or 0)
+    step = max((heard.beat.step for heard in look.heard.values()), default=look.end.step or 0)
     total = told.total_steps if told is not None else None
     words = [_epoch(look), f"step {step:,}" + (f"/{total:,}" if total else ""), *_values(look)]
     if total and look.state.word == "running":
-        rate = max((one.beat.steps_per_second or 0.0 for one in look.heard.values()), default=0.0)
+        rate = max((heard.beat.steps_per_second or 0.0 for heard in look.heard.values()), default=0.0)
         words += [f"{in_time((total - step) / rate)} left"] if rate and step < total else []
     line = _Words([word for word in words if word])
     if not total:
@@ -145,7 +142,7 @@ class _Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = _columns(self.rows)
-        for name in _GIVE_WAY:
+        for name in GIVE_WAY:
             if _width(self.rows, columns) > options.max_width:
                 columns.pop(name, None)
         spare = max(0, options.max_width - _width(self.rows, columns))
@@ -154,15 +151,8 @@ class _Table:
 
 def _columns(shown: Sequence[Row]) -> dict[str, list[str]]:
     """Numbers by their heads; columns that would be empty are left out."""
-    numbers = {
-        "step": [row.step for row in shown],
-        "steps/s": [row.rate for row in shown],
-        "memory": [row.memory for row in shown],
-        "GPU memory": [row.gpu_memory for row in shown],
-        "GPU": [row.gpu_use for row in shown],
-        "last sign": [row.age and f"{row.age} ago" for row in shown],
-    }
-    return {name: cells for name, cells in numbers.items() if any(cells)}
+    columns = {name: [row.cells.get(name, "") for row in shown] for name in COLUMNS}
+    return {name: cells for name, cells in columns.items() if any(cells)}
 
 
 def _width(shown: Sequence[Row], columns: Mapping[str, Sequence[str]]) -> int:
@@ -185,8 +175,8 @@ def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_widt
     table.add_column("state", min_width=_LEAST_STATE)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
-    for number_, row in enumerate(shown):
+    for place, row in enumerate(shown):
         state = Text(row.state, style=_STYLES[row.mood], no_wrap=True, overflow="ellipsis")  # the column that gives way
-        cells = [Text(column[number_]) for column in columns.values()]
+        cells = [Text(column[place]) for column in columns.values()]
         table.add_row(str(row.rank), *([Text(row.host)] if several else []), state, *cells)
     return table

@@ -23,17 +23,11 @@ _MORE = {
 
 @dataclass(frozen=True, slots=True)
 class MeetingPoint:
-    """Where rank 0 serves.
+    """Where rank 0 serves."""
 
-    Attributes:
-        job: text that all ranks of one start of one job share, and others do not.
-        host: name or address of rank 0's host, as the others know it.
-        ports: in the order in which rank 0 tries to listen and the others look for it.
-    """
-
-    job: str
-    host: str
-    ports: tuple[int, ...]
+    job: str  # text that all ranks of one start of one job share, and others do not
+    host: str  # name or address of rank 0's host, as the others know it
+    ports: tuple[int, ...]  # in the order in which they are tried
 
 
 def meeting_point(topology: Topology, environ: Mapping[str, str]) -> MeetingPoint:
@@ -83,11 +77,7 @@ def _derived_ports(job: str) -> tuple[int, ...]:
 
 
 def resolve(host: str) -> str:
-    """The IPv4 address of `host`; Horovod's store client knows no other kind.
-
-    Raises:
-        HvdtrainError: the name does not resolve.
-    """
+    """The IPv4 address of `host`: Horovod's store client knows no other kind. HvdtrainError where there is none."""
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
@@ -99,11 +89,14 @@ def resolve(host: str) -> str:
 
 
 def address_to_serve(point: MeetingPoint, topology: Topology) -> str:
-    """The one address on which rank 0 listens. Many systems resolve a host's own name to loopback, which only that host
-    reaches; where other hosts take part, the address that leads to them is used instead."""
+    """The one address on which rank 0 listens.
+
+    Many systems resolve a host's own name to loopback, which only that host reaches; where other hosts take part, the
+    address that leads to them is used instead.
+    """
     address = resolve(point.host)
-    said_so = point.host == "localhost" or point.host.startswith("127.")
-    if not ipaddress.ip_address(address).is_loopback or topology.num_nodes == 1 or said_so:
+    is_asked_for = point.host == "localhost" or point.host.startswith("127.")
+    if not ipaddress.ip_address(address).is_loopback or topology.num_nodes == 1 or is_asked_for:
         return address
     others = [host for host in topology.hosts if host != point.host]
     conflict = "Rank 0 cannot tell on which interface the other hosts are."
@@ -117,7 +110,7 @@ def interface_of(address: str) -> str:
     import psutil  # type: ignore[import-untyped]  # Horovod itself needs it, so it is there
 
     for name, addresses in psutil.net_if_addrs().items():
-        if any(own.address == address for own in addresses):
+        if any(entry.address == address for entry in addresses):
             return str(name)
     if ipaddress.ip_address(address).is_loopback:
         return "lo"  # all of 127.0.0.0/8 is, though only 127.0.0.1 is listed

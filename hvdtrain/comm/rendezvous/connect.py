@@ -1,7 +1,7 @@
 """Connect ranks whose launcher only starts processes: plain `srun`, torchrun, RANK and WORLD_SIZE by hand.
 
-Rank 0 serves Horovod's own store protocol at the address in the launcher's variables; all ranks connect to it and
-learn each other's hosts, and Horovod gets the result in its variables, as from horovodrun.
+Rank 0 serves Horovod's own store protocol; all ranks connect to it and learn each other's hosts, and Horovod gets the
+result in its variables, as from horovodrun.
 """
 
 import errno
@@ -34,7 +34,7 @@ _LATE_SECONDS = 5.0  # the server's own deadline is the same as ours, and its an
 def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> Iterator[None]:
     """Meet the other ranks and put Horovod's variables into `environ`; rank 0 serves until the block ends.
 
-    All ranks must be initialized before rank 0 leaves the block.
+    All ranks must be initialized before that.
 
     Raises:
         UsageError: the launcher's variables do not tell where to meet, or ranks believe in different sizes.
@@ -103,21 +103,21 @@ def place_variables(rank: int, hosts: Sequence[handshake.Host]) -> dict[str, str
     rank and size count only the hosts that have a rank of the same local number.
     """
     local_ranks = [hosts[:other].count(host) for other, host in enumerate(hosts)]
-    local_rank, own = local_ranks[rank], hosts[rank]
+    local_rank, here = local_ranks[rank], hosts[rank]
     alike = [host for host, number in zip(hosts, local_ranks, strict=True) if number == local_rank]
     order = list(dict.fromkeys(hosts))
     numbers = {
         "RANK": rank,
         "SIZE": len(hosts),
         "LOCAL_RANK": local_rank,
-        "LOCAL_SIZE": hosts.count(own),
-        "CROSS_RANK": sorted(alike, key=order.index).index(own),
+        "LOCAL_SIZE": hosts.count(here),
+        "CROSS_RANK": sorted(alike, key=order.index).index(here),
         "CROSS_SIZE": len(alike),
     }
     names = {f"HOROVOD_{name}": str(number) for name, number in numbers.items()}
     # Horovod groups ranks by this name, so two hosts must not share it.
-    alone = all(host == own for host in hosts if host[0] == own[0])
-    return {**names, "HOROVOD_HOSTNAME": own[0] if alone else f"{own[0]}-{own[1]}"}
+    is_unique = all(host == here for host in hosts if host[0] == here[0])
+    return {**names, "HOROVOD_HOSTNAME": here[0] if is_unique else f"{here[0]}-{here[1]}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,10 @@ def join(address: str, ports: tuple[int, ...], keys: handshake.Keys, hello: hand
 
 
 def _introduce(connection: socket.socket, keys: handshake.Keys, hello: handshake.Hello) -> tuple[str, str]:
-    own = handshake.new_nonce()
-    connection.sendall(f"{handshake.GREETING} {own}\n".encode())
-    nonce, proof = handshake.parse_nonce(_read_line(connection, handshake.MAX_LINE_BYTES))
-    nonces = (own, nonce)
+    nonce = handshake.new_nonce()
+    connection.sendall(f"{handshake.GREETING} {nonce}\n".encode())
+    server_nonce, proof = handshake.parse_nonce(_read_line(connection, handshake.MAX_LINE_BYTES))
+    nonces = (nonce, server_nonce)
     keys.require(proof, "server", nonces, "")
     connection.sendall(f"{hello.content} {keys.proof('rank', nonces, hello.content)}\n".encode())
     return nonces

@@ -41,7 +41,6 @@ class WrongPeerError(Exception):
 
 
 def new_nonce() -> str:
-    """32 hexadecimal digits."""
     return secrets.token_hex(16)
 
 
@@ -89,7 +88,6 @@ class Hello:
 
     @property
     def content(self) -> str:
-        """As it is sent."""
         return f"{self.rank} {self.size} {self.host}"
 
     @classmethod
@@ -108,12 +106,8 @@ def sane_host(name: str) -> str:
 
 @dataclass(eq=False)
 class Meeting:
-    """Rank 0's side: greets ranks until all `size` of them are present or the deadline is reached.
-
-    Args:
-        deadline: on `time.monotonic()`'s clock.
-        store_variables: what is sent to the ranks when all are present.
-    """
+    """Rank 0's side: greets ranks until all `size` of them are present, or until `deadline` of `time.monotonic()`, and
+    then sends them `store_variables`."""
 
     keys: Keys
     size: int

@@ -6,9 +6,8 @@ before it reads another's, so a reader can be kept waiting until the family is c
 
     GET|PUT|DELETE /TOKEN:PORT/SCOPE/KEY HTTP/1.1     one request a connection; 200, or 404 for a missing key
 
-That is all that Horovod's client uses (horovod/common/gloo/http_store.cc). It takes the address as it is in
-HOROVOD_GLOO_RENDEZVOUS_ADDR and appends `:PORT/SCOPE/KEY`; an address of `HOST:PORT/TOKEN` therefore makes it send a
-token, although it has no such concept.
+That is all that Horovod's client uses (horovod/common/gloo/http_store.cc). It appends `:PORT/SCOPE/KEY` to the address
+in HOROVOD_GLOO_RENDEZVOUS_ADDR; an address of `HOST:PORT/TOKEN` therefore makes it send a token.
 """
 
 import asyncio
@@ -57,7 +56,6 @@ class RendezvousStore:
         self._bytes = grown
 
     def get(self, scope: str, key: str) -> bytes | None:
-        """The value, or None."""
         return self._values.get((scope, key))
 
     def delete(self, scope: str, key: str) -> None:
@@ -70,7 +68,6 @@ class RendezvousStore:
             self.connected.add(int(number[2]))
 
     def arrived(self) -> set[int]:
-        """Ranks that have begun to connect."""
         waiting = {rank for rank in range(self._size) if (GLOBAL_SCOPE, f"rank_{rank}") in self._values}
         return waiting | self.connected
 
@@ -88,8 +85,6 @@ class RendezvousStore:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request with its body."""
-
     method: str
     scope: str
     key: str
@@ -97,7 +92,7 @@ class Request:
 
 
 class RefusedError(Exception):
-    """A request that is not served; the HTTP status says why."""
+    """A request that is not served; `status` is the HTTP status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)

@@ -1,7 +1,7 @@
 """The server at which ranks find each other: Horovod's key-value protocol on one address, with a token, sizes capped.
 
-It runs an event loop in its own thread, so that the process that starts it (the launcher, or rank 0) can continue.
-Horovod's own server (horovod.runner.http.http_server) takes everything from everybody, on all interfaces.
+It runs an event loop in its own thread, so that the launcher or rank 0, which starts it, can continue. Horovod's own
+server (horovod.runner.http.http_server) takes everything from everybody, on all interfaces.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _LAST_ANSWER_SECONDS = 0.5  # for answers that are being sent when the server st
 _STOP_SECONDS = 5.0
 
 Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-"""Serves a connection whose first line is no HTTP request of ours."""
+"""Serves a connection whose first line is not an HTTP request of ours."""
 
 
 @dataclass(eq=False)
@@ -29,16 +29,14 @@ class RendezvousServer:
     """Serves one start of one job of `size` ranks.
 
     Args:
-        host: address to listen on: 127.0.0.1 where all ranks are on this host.
-        port: 0 lets the kernel choose.
+        host: address to listen on.
+        port: 0 lets the kernel choose; once it was entered, the port on which it listens.
         notify: called in the server's thread whenever `arrived` or `connected` may have changed.
         greeter: serves other connections; without it they are refused.
         hold_seconds: how long a rank is kept waiting for others; None: the launcher limits that.
 
     Attributes:
-        port: on which it listens, once it was entered.
-        arrived: ranks that have begun to connect.
-        connected: ranks that are connected to all others.
+        arrived, connected: ranks that have begun to connect, and those that are connected to all others.
 
     Raises:
         OSError: on entering, if the address cannot be listened on.

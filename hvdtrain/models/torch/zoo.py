@@ -110,7 +110,7 @@ class Transformer(nn.Module):
     """int [n, length] to logits float32 [n, length, symbols]; each position sees only itself and earlier ones.
 
     GPT-2's architecture (Radford et al. 2019): normalization before each part, learnt positions. Layers with weights
-    are named as those of `hvdtrain.models.keras.transformer`.
+    are named as those of `hvdtrain.models.keras.zoo`.
     """
 
     def __init__(self, symbols: int, context: int, width: int, heads: int, blocks: int) -> None:

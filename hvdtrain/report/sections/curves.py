@@ -1,19 +1,30 @@
 """Curves of measures, learning rate and norms: of one run, or of several on top of each other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from hvdtrain.history.curve import Curve
 from hvdtrain.history.metrics import SPEED, MetricsHistory
+from hvdtrain.history.run_events import RunEvent
+from hvdtrain.measured import METRICS
 from hvdtrain.report import wording
 from hvdtrain.report.axes import side_by_side
 from hvdtrain.report.line_chart import Line, Marks, line_chart, time_axis
 from hvdtrain.report.markup import Markup, join, tag
 from hvdtrain.report.record import RunRecord
 
-_MACHINE: Final = ("memory", "device_memory", "device_use")
-_LAST: Final = ("lr", "grad_norm", "grad_norm_peak", SPEED, *_MACHINE)
+_BUILT_IN: Final = frozenset(metric.name for metric in METRICS)
+_CHARTS: Final = [
+    (title, [(metric.line, metric.name) for metric in group])
+    for title, group in groupby((metric for metric in METRICS if metric.line), key=lambda metric: metric.title)
+]
+"""Of built-in metrics: title, and for each line its name and its metric."""
+
+_KINDS: Final = (("restart", False), ("continued", True))
+"""Of resumed runs: what a mark is called, and whether the start before had ended."""
+
 _MOST: Final = 24  # charts of a page
 
 
@@ -36,27 +47,24 @@ def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
     spans = [whole.last[0] for line in lines if (whole := line.curve.whole()) is not None]
     if spans:
         marks = _restart_times(runs[0].metrics) if len(runs) == 1 else []
-        return line_chart("Throughput, samples per second", lines, time_axis(max(spans)), marks)
+        return line_chart(wording.title_of(SPEED), lines, time_axis(max(spans)), marks)
     by_step = [run.metrics.training.get(SPEED, Curve()) for run in runs]
     lines = [replace(line, curve=curve, breaks=()) for line, curve in zip(lines, by_step, strict=True) if curve]
-    return line_chart("Throughput, samples per second", lines) if lines else None
+    return line_chart(wording.title_of(SPEED), lines) if lines else None
 
 
 def _charts_of_one(run: RunRecord) -> Iterator[Markup]:
     metrics, marks = run.metrics, _restart_steps(run.metrics)
     for name in _measures([metrics]):
-        both = [("training", metrics.training.get(name)), ("validation", metrics.validation.get(name))]
-        lines = [Line(split, curve, n) for n, (split, curve) in enumerate(both) if curve is not None]
-        yield line_chart(wording.title_of(name), lines, marks=marks)
-    if (curve := metrics.training.get("lr")) is not None:
-        yield line_chart("Learning rate", [Line("learning rate", curve, 0)], marks=marks)
-    norms = [("mean", metrics.training.get("grad_norm")), ("peak", metrics.training.get("grad_norm_peak"))]
-    lines = [Line(name, curve, n) for n, (name, curve) in enumerate(norms) if curve is not None]
-    if lines:
-        yield line_chart("Gradient norm", lines, marks=marks)
-    for name in _MACHINE:
-        if (curve := metrics.training.get(name)) is not None:
-            yield line_chart(wording.title_of(name), [Line("largest", curve, 0)], marks=marks)
+        both = {"training": metrics.training.get(name), "validation": metrics.validation.get(name)}
+        yield line_chart(wording.title_of(name), _lines(both), marks=marks)
+    for title, lines in _CHARTS:
+        if curves := _lines({line: metrics.training.get(name) for line, name in lines}):
+            yield line_chart(title, curves, marks=marks)
+
+
+def _lines(curves: Mapping[str, Curve | None]) -> list[Line]:
+    return [Line(name, curve, number) for number, (name, curve) in enumerate(curves.items()) if curve is not None]
 
 
 def _charts_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
@@ -66,8 +74,8 @@ def _charts_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
             yield from _overlaid(
                 f"{wording.title_of(name)} in {split}", runs, [getattr(m, split).get(name) for m in every]
             )
-    for name in ("lr", "grad_norm", *_MACHINE):
-        yield from _overlaid(wording.title_of(name), runs, [metrics.training.get(name) for metrics in every])
+    for title, ((_, name), *_) in _CHARTS:
+        yield from _overlaid(title, runs, [metrics.training.get(name) for metrics in every])
 
 
 def _overlaid(title: str, runs: Sequence[RunRecord], curves: Sequence[Curve | None]) -> Iterator[Markup]:
@@ -79,14 +87,11 @@ def _overlaid(title: str, runs: Sequence[RunRecord], curves: Sequence[Curve | No
 def _measures(every: Sequence[MetricsHistory]) -> list[str]:
     """The names of all measures, the loss first."""
     names = [name for metrics in every for curves in (metrics.training, metrics.validation) for name in curves]
-    return sorted(dict.fromkeys(name for name in names if name not in _LAST), key=lambda name: name != "loss")
+    return sorted(dict.fromkeys(name for name in names if name not in _BUILT_IN), key=lambda name: name != "loss")
 
 
 def _restart_steps(metrics: MetricsHistory) -> list[Marks]:
-    return [
-        Marks("restart", [h.step for h in metrics.happenings if h.kind == "resume" and not h.after_end]),
-        Marks("continued", [h.step for h in metrics.happenings if h.kind == "resume" and h.after_end]),
-    ]
+    return [Marks(name, [event.step for event in _resumes(metrics, after_end)]) for name, after_end in _KINDS]
 
 
 def _breaks(metrics: MetricsHistory) -> list[int]:
@@ -97,8 +102,11 @@ def _restart_times(metrics: MetricsHistory) -> list[Marks]:
     begin = metrics.began
     if begin is None:
         return []
-    found = [h for h in metrics.happenings if h.kind == "resume" and h.at is not None]
     return [
-        Marks(name, [int((h.at - begin) * 1000) for h in found if h.after_end == after and h.at is not None])
-        for name, after in (("restart", False), ("continued", True))
+        Marks(name, [int((e.at - begin) * 1000) for e in _resumes(metrics, after_end) if e.at is not None])
+        for name, after_end in _KINDS
     ]
+
+
+def _resumes(metrics: MetricsHistory, after_end: bool) -> list[RunEvent]:
+    return [event for event in metrics.events if event.kind == "resume" and event.after_end == after_end]

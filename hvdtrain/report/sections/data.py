@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hvdtrain.audit.audit_summary import CoverageReport, EpochCoverage
-from hvdtrain.history.json_values import mapping, number, text, whole
+from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, bullets, details, join, table
 from hvdtrain.report.record import RunRecord

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from hvdtrain.history.json_values import mapping, number, text, whole
+from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, tag
 from hvdtrain.report.record import RunRecord

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from hvdtrain.history.json_values import mapping, number
-from hvdtrain.history.rank_seconds import INSIDE, disjoint, own_work
-from hvdtrain.history.rank_times import RankTimes
+from hvdtrain.history.ranks import RankTimes, disjoint, work_seconds
+from hvdtrain.history.reading import mapping, number
+from hvdtrain.measured import PARTS, REST
 from hvdtrain.report import wording
 from hvdtrain.report.axes import side_by_side
 from hvdtrain.report.bar_chart import Bar, BarPart, bar_chart
@@ -19,17 +19,8 @@ _MOST_BARS: Final = 16
 _MOST_ROWS: Final = 256
 _FEW: Final = 3  # ranks, each of which is a column of a table, and not a row
 
-_NAMES: Final = {
-    "data": "waiting for data",
-    "compute": "compute",
-    "host_to_device": "host to device",
-    "allreduce": "waiting for others (allreduce)",
-    "allreduce_hidden": "allreduce beside compute",
-}
-_SERIES: Final = {
-    **{"compute": 0, "forward": 0, "backward": 5, "optimizer": 2, "other compute": 8, "host_to_device": 6},
-    **{"data": 4, "allreduce": 1, "checkpoint": 3, "validation": 7},
-}
+_TITLES: Final = {part.name: part.title for part in PARTS}
+_SERIES: Final = {part.name: part.series for part in PARTS} | {REST: 8}
 """Of each part: its colour. "compute" is not there where its parts are."""
 
 _PARTS_OF_TIME: Final = (
@@ -59,7 +50,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     parts = [part for part in _order(every) if any(total.get(part) for total in every)]
     if not parts:
         return None
-    shown = sorted(sorted(range(len(every)), key=lambda rank: -own_work(ranks.sums[rank]))[:_MOST_BARS])
+    shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
     bars = [Bar(f"rank {rank}", every[rank]) for rank in shown]
     label = "Seconds of each rank by part. " + " ".join(_told(rank, every[rank], parts) for rank in shown)
     few = (
@@ -83,7 +74,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
 
 def name_of(part: str) -> str:
     """A part of the time, for people."""
-    return _NAMES.get(part, part.replace("_", " "))
+    return _TITLES.get(part, part.replace("_", " "))
 
 
 def _order(every: Sequence[Mapping[str, float]]) -> list[str]:
@@ -116,7 +107,7 @@ def _steps(run: RunRecord) -> Markup | None:
         [f"rank {rank}: {name_of(part)}", *(wording.seconds(number(times, q)) for q in ("p50", "p90", "p99", "max"))]
         for rank, parts in islice(told.items(), _MOST_BARS)
         if isinstance(parts, dict)
-        for part, times in islice(parts.items(), 2 * len(INSIDE) + 4)
+        for part, times in islice(parts.items(), len(PARTS))
         if isinstance(times, dict)
     ]
     if not rows:

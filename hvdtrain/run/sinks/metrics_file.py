@@ -4,7 +4,6 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any, TextIO
@@ -14,6 +13,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines
+from hvdtrain.measured import Metric, known_metrics
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.topology.launcher_variables import (
     RESTART_CAUSE_VARIABLE,
@@ -99,22 +99,16 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         "epoch": event.epoch,
         "step": event.step,
         **event.values,
-        "lr": event.lr,
         "samples": event.samples,
-        **({"masked": event.masked} if event.masked else {}),
-        **({"skipped": event.skipped} if event.skipped else {}),
-        **({"grad_norm": event.grad_norm} if event.grad_norm is not None else {}),
-        **({"grad_norm_peak": event.grad_norm_peak} if event.grad_norm_peak is not None else {}),
-        "samples_per_second": round(event.samples_per_second, 1),
-        **_of_ranks("memory", event.memory),
-        **_of_ranks("device_memory", event.device_memory),
-        **_of_ranks("device_use", event.device_use),
-        "seconds": [{k: round(v, 6) for k, v in s.told().items()} for s in event.rank_seconds],
+        **{metric.name: _shown(metric, value) for metric, value in known_metrics(event)},
+        "seconds": [{k: round(v, 6) for k, v in s.known().items()} for s in event.rank_seconds],
     }
 
 
-def _of_ranks(name: str, values: Sequence[float]) -> dict[str, Any]:
-    return {name: {"max": max(values), "ranks": list(values)}} if values else {}
+def _shown(metric: Metric, value: Any) -> Any:
+    if metric.of == "rank":
+        return {"max": max(value), "ranks": list(value)}
+    return metric.rounded(value)
 
 
 def _event_line(event: events.CheckpointDurable | events.StragglerFound) -> dict[str, Any]:

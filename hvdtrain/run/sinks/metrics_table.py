@@ -13,13 +13,14 @@ from data_sharding.atomic import atomic_file
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.files import open_lines
-from hvdtrain.run.sinks.points import PARTS, beside_measures, mean_seconds
+from hvdtrain.measured import METRICS, PARTS, known_metrics
+from hvdtrain.run.sinks.points import mean_seconds
 from hvdtrain.run.sinks.sink import SinkContext
 
 COLUMNS: Final = (
-    *("time", "split", "epoch", "step", "samples", "masked", "skipped", "best", "lr", "samples_per_second"),
-    *("grad_norm", "grad_norm_peak", "memory", "device_memory", "device_use"),
-    *(f"seconds_{part}" for part in PARTS),
+    *("time", "split", "epoch", "step", "samples", "best"),
+    *(metric.name for metric in METRICS),
+    *(f"seconds_{part.name}" for part in PARTS),
 )
 """Of every table, before the columns of the task's measures."""
 
@@ -120,9 +121,7 @@ def _place(split: str, event: events.Logged | events.Evaluated) -> dict[str, Any
 def _training_row(event: events.Logged) -> dict[str, Any]:
     return {
         **_place("train", event),
-        "lr": event.lr,
-        "samples_per_second": round(event.samples_per_second, 1),
-        **beside_measures(event),
+        **{metric.name: metric.rounded(metric.as_number(value)) for metric, value in known_metrics(event)},
         **{f"seconds_{part}": round(mean, 6) for part, mean in mean_seconds(event).items()},
     }
 

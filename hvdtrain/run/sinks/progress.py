@@ -10,11 +10,11 @@ from tqdm import tqdm
 
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
+from hvdtrain.measured import STEP
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.terminal import Terminal
 
 _REDRAWN_SECONDS = 0.2
-_PARTS = ("data", "compute", "allreduce")
 _SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
 """Between two lines passes this share of the time since the start, within these bounds."""
 
@@ -199,7 +199,7 @@ def _short(event: events.Evaluated) -> tuple[str, str]:
 
 def _shares(event: events.Logged) -> str:
     """Of the time since the last reading, over all ranks: "data 2% compute 80% allreduce 18%"."""
-    parts = {part: sum(getattr(rank, part) for rank in event.rank_seconds) for part in _PARTS}
+    parts = {part: sum(getattr(rank, part) for rank in event.rank_seconds) for part in STEP}
     total = sum(parts.values())
     return " ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else ""
 

@@ -50,5 +50,5 @@ class RankLog:
 
     def _write(self, event: events.Logged) -> None:
         self._next_at, self._unwritten = time.monotonic() + _SECONDS, None
-        values, own = numbers_of(event.values), numbers_of(event.rank_seconds[self._rank].told())
-        _log.info("epoch %d, step %d: %s; seconds of this rank: %s", event.epoch + 1, event.step, values, own)
+        values, seconds = numbers_of(event.values), numbers_of(event.rank_seconds[self._rank].known())
+        _log.info("epoch %d, step %d: %s; seconds of this rank: %s", event.epoch + 1, event.step, values, seconds)

@@ -6,11 +6,15 @@ Format: "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OO
 
 import gzip
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from data_sharding.atomic import atomic_file
+from hvdtrain.comm.communicator import Communicator
 
 _LEVEL: Final = 6  # of compression
 _MOST: Final = 500_000
@@ -25,7 +29,7 @@ def most_of_each(ranks: int) -> int:
 
 
 class LaneEvent(NamedTuple):
-    """Attributes: `begin` and `duration` are microseconds, since the trace's begin; no duration is an instant."""
+    """Attributes: `begin`, since the trace's, and `duration` are microseconds; no duration is an instant."""
 
     lane: str
     name: str
@@ -38,10 +42,8 @@ def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[Lan
 
     Args:
         process: its number, and its place among the others.
-        name: of the process.
-        lanes: those that come first, in this order; the others follow in the order of their first event.
-        events: of this process; those before the trace's begin are left out.
-        most: of these events.
+        lanes: those that come first; the others follow in the order of their first event.
+        events: `most` of them; those before the trace's beginning are left out.
     """
     numbers = {lane: number for number, lane in enumerate(lanes)}
     shown = [event for event, _ in zip(events, range(most), strict=False) if event.begin >= 0]
@@ -78,3 +80,31 @@ def _line(process: int, lane: int, event: LaneEvent) -> dict[str, Any]:
     if event.duration:
         return {**line, "ph": "X", "dur": round(event.duration, 3)}
     return {**line, "ph": "i", "s": "t"}
+
+
+_ROUNDS: Final = 32
+
+
+class Offset(NamedTuple):
+    """Seconds by which a clock is ahead of rank 0's, and by how much that may be wrong."""
+
+    seconds: float
+    error: float
+
+
+def clock_offsets(comm: Communicator) -> list[Offset]:
+    """Of `time.perf_counter` of each rank. Collective; it takes some milliseconds."""
+    passages = []
+    for _ in range(_ROUNDS):
+        entered = time.perf_counter()
+        comm.barrier("hvdtrain.trace.clock")
+        passages.append((entered, time.perf_counter()))
+    rows = comm.allgather(np.array([passages], np.float64), "hvdtrain.trace.passages").tolist()
+    return [offset(rows[0], row) for row in rows]
+
+
+def offset(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Offset:
+    """Of the clock of a rank that has entered and left each collective at the times `other`, and rank 0 at `first`."""
+    most = min(left - entered for (entered, _), (_, left) in zip(first, other, strict=True))
+    least = max(entered - left for (_, left), (entered, _) in zip(first, other, strict=True))
+    return Offset((least + most) / 2, abs(most - least) / 2)

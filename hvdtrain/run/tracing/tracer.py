@@ -19,9 +19,8 @@ from hvdtrain.comm.timeline import Timeline, read_timeline
 from hvdtrain.config.value_syntax import TraceSteps
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
-from hvdtrain.run.tracing.clock_offsets import clock_offsets
-from hvdtrain.run.tracing.own_trace import LANES, OwnTrace, horovod_events
-from hvdtrain.run.tracing.trace_file import lines_of, most_of_each, write_trace
+from hvdtrain.run.tracing.rank_trace import LANES, RankTrace, horovod_events
+from hvdtrain.run.tracing.trace_file import clock_offsets, lines_of, most_of_each, write_trace
 from hvdtrain.version import versions
 
 _HOROVOD: Final = "Horovod, as rank 0 sees it"
@@ -31,16 +30,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass(eq=False)
 class Tracer:
-    """A callback for a run's events, on every rank. Collective at the begin and at the end of the trace.
-
-    Args:
-        comm: the other ranks.
-        adapter: tells the parts of its steps.
-        steps: which updates are recorded.
-        folder: for the trace; rank 0 makes it.
-        open_profiler: the framework's, when it is needed.
-        timeline: Horovod's.
-    """
+    """A callback for a run's events, on every rank. Collective at the beginning and at the end of the trace."""
 
     comm: Communicator
     adapter: Adapter
@@ -49,7 +39,7 @@ class Tracer:
     open_profiler: Callable[[], Profiler]
     timeline: Timeline
     _window: tuple[int, int] | None = field(default=None, init=False)  # what is still to be recorded
-    _trace: "OwnTrace | None" = field(default=None, init=False)  # what is being recorded
+    _trace: "RankTrace | None" = field(default=None, init=False)  # what is being recorded
     _first: int = field(default=0, init=False)
     _last: int = field(default=0, init=False)
     _start: float = field(default=0.0, init=False)  # of the trace, by rank 0's clock
@@ -85,7 +75,7 @@ class Tracer:
         self.timeline.start(self._horovod_file)
         clock = clock_offsets(self.comm)[self.comm.topology.rank]
         _log.info("This rank's clock is ahead of rank 0's by %.6f s, ± %.6f s", *clock)
-        trace = OwnTrace(self.adapter, self.open_profiler(), clock.seconds)
+        trace = RankTrace(self.adapter, self.open_profiler(), clock.seconds)
         do_while_others_wait(self.comm, trace.prepare, "hvdtrain.trace.prepare", SAVE_SECONDS)
         self.comm.barrier("hvdtrain.trace.begin")
         self._start = float(self.comm.broadcast(np.array([time.perf_counter()]), "hvdtrain.trace.start")[0])
@@ -96,15 +86,15 @@ class Tracer:
     def _horovod_file(self) -> Path:
         return self.folder / "horovod.json"
 
-    def _end(self, trace: OwnTrace, step: int) -> None:
+    def _end(self, trace: RankTrace, step: int) -> None:
         self._trace = None
         trace.leave()
         self.timeline.stop()
-        own = do_while_others_wait(self.comm, lambda: self._lines(trace), "hvdtrain.trace.lines", SAVE_SECONDS)
-        parts = gather_bytes(self.comm, own, "hvdtrain.trace.parts")
+        lines = do_while_others_wait(self.comm, lambda: self._lines(trace), "hvdtrain.trace.lines", SAVE_SECONDS)
+        parts = gather_bytes(self.comm, lines, "hvdtrain.trace.parts")
         do_while_others_wait(self.comm, lambda: self._write(parts, step), "hvdtrain.trace.file", SAVE_SECONDS)
 
-    def _lines(self, trace: OwnTrace) -> bytes:
+    def _lines(self, trace: RankTrace) -> bytes:
         trace.stop()
         rank, most = self.comm.topology.rank, most_of_each(self.comm.topology.size)
         return lines_of(rank, f"rank {rank} on {node_name()}", LANES, trace.events(self._start), most)
@@ -120,8 +110,8 @@ class Tracer:
         except OSError as error:
             _log.warning("The trace %s could not be written: %s", file, error)
             return
-        told = f"trace of updates {self._first} to {step}: {file}"
-        print(f"hvdtrain: {told} (https://ui.perfetto.dev shows it)", flush=True)
+        where = f"trace of updates {self._first} to {step}: {file}"
+        print(f"hvdtrain: {where} (https://ui.perfetto.dev shows it)", flush=True)
 
     def _horovod_part(self, process: int) -> list[bytes]:
         """Horovod's events, after the ranks' own; none where one process trains alone."""

@@ -5,22 +5,73 @@ With three or more ranks the buckets decide in which order numbers are added. So
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import TunableAdapter
-from hvdtrain.adapters.sync_state import BUCKET_BYTES
-from hvdtrain.algorithms.tuning import COST, MOST_SECONDS, SHORTEST_RUN, fastest
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.algorithms.tuning import COST, FIRST_STEPS, MOST_SECONDS, SHORTEST_RUN, Looks, affordable, fastest
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.prepare import RunSetup, fixed_batch
-from hvdtrain.run.tuning.measure import StepTimer, Times
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 from hvdtrain.units import seconds_of
+
+Times = dict[int, list[float]]
+"""A setting → seconds of a step in each look at it, on the slowest rank."""
+
+
+@dataclass(frozen=True)
+class StepTimer:
+    """Times steps on this rank's part of one global `batch`, always as step `number`. All of its methods are
+    collective."""
+
+    adapter: TunableAdapter
+    batch: LoadedBatch
+    comm: Communicator
+    number: int
+
+    def look_at(self, arms: Sequence[int], use: Callable[[int], object], remaining: int, most_seconds: float) -> Times:
+        """Look at as many settings as may be afforded; empty where that is too expensive.
+
+        Args:
+            arms: the default first, the most promising next. The same on all ranks.
+            use: makes the adapter use one of them.
+            remaining: how many updates are to come.
+            most_seconds: that all looks may take.
+        """
+        seconds = [self._seconds(1), self._seconds(FIRST_STEPS - 1)]
+        first, step = self.comm.allreduce(np.array(seconds), "hvdtrain.tuning.step", "max").tolist()
+        change = max(0.0, first - step) if self.adapter.compiles_buckets else 0.0
+        looks = affordable(arms, remaining, step, change, most_seconds)
+        return {} if looks is None else self._looked(looks, use)
+
+    def _looked(self, looks: Looks, use: Callable[[int], object]) -> Times:
+        seconds_of_looks = []
+        for arm in looks.order:
+            use(arm)
+            self._seconds(1)
+            seconds_of_looks.append(self._seconds(looks.steps))
+        slowest = self.comm.allreduce(np.array(seconds_of_looks), "hvdtrain.tuning.looks", "max").tolist()
+        times: Times = {}
+        for arm, seconds in zip(looks.order, slowest, strict=True):
+            times.setdefault(arm, []).append(seconds)
+        return times
+
+    def _seconds(self, steps: int) -> float:
+        """Mean seconds of a step on this rank. The learning rate is 0: weights stay where numbers are as usual."""
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.adapter.train_step(self.batch, self.number, 0.0)
+        self.adapter.read_sums()  # waits for the device, and forgets the sums
+        return (time.perf_counter() - begin) / steps
+
 
 _log = logging.getLogger("hvdtrain.tuning")
 
@@ -49,7 +100,7 @@ def tune(
         step: how many updates the model has seen.
         written: on rank 0 what the checkpoint says that is resumed from, else empty.
         most_seconds: that a measurement may take.
-        tell: is given rank 0's line for people.
+        tell: receives rank 0's line for people.
 
     Returns:
         What `Tuned.to_json` makes.
@@ -83,12 +134,8 @@ def tune(
 
 @dataclass(frozen=True)
 class _Race:
-    """A measurement. It leaves the settings that it looked at last.
-
-    Attributes:
-        remaining: updates to come.
-        most_seconds: that it may take.
-    """
+    """A measurement, which leaves the settings that it looked at last, and may take `most_seconds` of `remaining`
+    updates."""
 
     timer: StepTimer
     remaining: int
@@ -151,8 +198,8 @@ def _listed(times: Times, unit: int, name: str) -> str:
 
 def _common_threads(adapter: TunableAdapter, comm: Communicator) -> int:
     """Of each worker, if all have as many; else 0."""
-    own = np.array([adapter.threads, -adapter.threads])
-    most, least = comm.allreduce(own, "hvdtrain.tuning.threads", "max").tolist()
+    limits = np.array([adapter.threads, -adapter.threads])
+    most, least = comm.allreduce(limits, "hvdtrain.tuning.threads", "max").tolist()
     return int(most) if most == -least else 0
 
 

@@ -34,24 +34,18 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was chosen for a run.
+    """What was chosen for a run."""
 
-    Attributes:
-        bucket_cap: bytes of the largest bucket of gradients.
-        threads: compute threads of each worker; None: as many as without tuning.
-        source: "measurement", "cache" or "checkpoint".
-    """
-
-    bucket_cap: int
-    threads: int | None
-    source: str
+    bucket_cap: int  # bytes of the largest bucket of gradients
+    threads: int | None  # compute threads of each worker; None: as many as without tuning
+    source: str  # "measurement", "cache" or "checkpoint"
 
     @classmethod
     def from_json(cls, content: Any, source: str) -> "Tuned":
         """What `to_json` made. KeyError, TypeError or ValueError: of something else."""
         cap, threads = float(content["bucket_cap_mb"]), content["threads"]
         if not 0 < cap < float("inf") or not (threads is None or int(threads) > 0):
-            raise ValueError(f"{content} is no choice")
+            raise ValueError(f"{content} is not a choice")
         return cls(int(cap * MIB), threads, source)
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +87,7 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
     """The same for two jobs whose steps take as long. Collective: it asks all ranks for their machines.
 
     Args:
-        state: of the adapter, for the names, shapes and dtypes of weights.
+        state: of the adapter, for names, shapes and dtypes of weights.
         threads: of the adapter.
     """
     machine = [_processor(), device_kind(setup.task.framework), os.cpu_count(), threads, comm.topology.local_size]

@@ -1,19 +1,17 @@
-"""A thread on each rank that writes down every 2 s what the rank does: `hvdtrain top` reads it.
+"""A thread on each rank that writes every 2 s what the rank does, for `hvdtrain top`.
 
-The main thread knows nothing of it: it writes into `activity.now` what it does in any case. There is one file a rank,
-replaced each time, so any host that sees the run folder can watch the run.
+It reads `activity.now`, which the main thread writes in any case. There is one file a rank, replaced each time, so any
+host that sees the run folder can watch the run.
 """
 
 import json
 import logging
-import os
-import socket
 import sys
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -38,29 +36,18 @@ def interval_of(size: int) -> float:
     return _SECONDS if size <= _MANY_RANKS else _MANY_SECONDS
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What stays the same in all heartbeats of a rank; as in `Heartbeat`."""
-
-    rank: int
-    size: int
-    start: str
-    framework: str
-    total_steps: int
-    epochs: int
-
-
 class HeartbeatWriter:
     """Writes heartbeats while its block runs, and a last one when it ends.
 
     Args:
         run: the run folder.
+        first: has what stays the same in all heartbeats of this rank.
         interval: seconds between two heartbeats.
     """
 
-    def __init__(self, run: Path, facts: Facts, interval: float, now: Activity = activity.now) -> None:
-        self._path, self._interval, self._now = heartbeat_file(run, facts.rank), interval, now
-        self._same = Heartbeat(**asdict(facts), host=socket.gethostname(), pid=os.getpid(), time=0.0, interval=interval)
+    def __init__(self, run: Path, first: Heartbeat, interval: float, now: Activity = activity.now) -> None:
+        self._path, self._interval, self._now = heartbeat_file(run, first.rank), interval, now
+        self._same = replace(first, interval=interval)
         self._beats = 0
         self._end = self._error = ""
         self._steps: deque[tuple[float, int]] = deque(maxlen=_RATE_BEATS)
@@ -131,7 +118,7 @@ def _rate(steps: "deque[tuple[float, int]]") -> float | None:
 class _Gpu:
     """What torch, if this process has it, tells of its GPU. Nothing here waits for the device.
 
-    To be made in the main thread: which GPU is its own is known to that one only.
+    To be made in the main thread: only that one knows which GPU is this rank's.
     """
 
     def __init__(self) -> None:
@@ -143,11 +130,9 @@ class _Gpu:
                 self._cuda, self._device = torch.cuda, torch.cuda.current_device()
 
     def memory(self) -> int | None:
-        """Bytes that it holds for tensors."""
         return None if self._cuda is None else int(self._cuda.memory_reserved(self._device))
 
     def use(self) -> float | None:
-        """By NVML, where Python's binding of it is installed."""
         if self._cuda is None or not self._tells_use:
             return None
         try:

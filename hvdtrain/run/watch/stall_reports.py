@@ -1,26 +1,107 @@
-"""The reports of all ranks on one stall, in a folder that they share. They cannot talk: their collectives hang."""
+"""The reports of all ranks on one stall, in a folder that they share, as their collectives hang; and what they say."""
 
 import json
 import os
 import sys
 import threading
 import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from hvdtrain.files import write_atomically, write_json
-from hvdtrain.run.watch.explanation import Report
+
+_NAMED: Final = 8  # ranks in a sentence
+_SAME: Final = "All ranks wait in the same collective: look at the network between them."
+_DIFFERENT: Final = (
+    "They wait in different collectives, so none of them can end: look for code that runs one on some ranks only."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one rank does."""
+
+    rank: int
+    host: str
+    phase: str  # as `Activity`
+    step: int
+    seconds: float  # how long it has been doing this
+    waits_in: str | None  # the collective that it waits in; None if it waits for no rank
+    reads: str = ""  # what is being read, in the phases of data
+    computes: bool = False  # whether it uses the CPU
+    last_collective: str = ""  # in which it waited before; "" if there was none
+    works: bool = False  # whether it does something alone, for which the others wait and which has a limit of its own
+
+
+def explain(reports: Mapping[int, Report], size: int) -> str:
+    """One sentence for each group of ranks, those that keep the others waiting first.
+
+    A rank that has no report is frozen, or gone.
+    """
+    silent = [rank for rank in range(size) if rank not in reports]
+    busy = [report for _, report in sorted(reports.items()) if report.waits_in is None]
+    waiting = [report for _, report in sorted(reports.items()) if report.waits_in is not None]
+    sentences = [_silent(silent)] if silent else []
+    sentences += [_busy(report) for report in busy[:_NAMED]]
+    if len(busy) > _NAMED:
+        sentences.append(f"{len(busy) - _NAMED} more ranks do something else than wait, too.")
+    collectives = list(dict.fromkeys(report.waits_in for report in waiting))
+    sentences += [_waiting([r for r in waiting if r.waits_in == name], not (silent or busy)) for name in collectives]
+    if not silent and not busy:
+        sentences.append(_SAME if len(collectives) == 1 else _DIFFERENT)
+    return " ".join(sentences)
+
+
+def _silent(ranks: Sequence[int]) -> str:
+    has = "has" if len(ranks) == 1 else "have"
+    is_frozen = "it is frozen or gone" if len(ranks) == 1 else "they are frozen or gone"
+    return f"{_ranks(ranks)} {has} reported nothing: {is_frozen}, or the run folder is not the same there."
+
+
+def _busy(report: Report) -> str:
+    who, since = f"rank {report.rank} on {report.host}", f"for {report.seconds:.0f} s"
+    doing = {
+        "start": f"has been starting {since}",
+        "data": f"has been in data loading for step {report.step + 1} {since}",
+        "validation data": f"has been in data loading for validation after step {report.step} {since}",
+        "step": f"has been in training step {report.step + 1} {since}",
+        "validation step": f"has been in validation after step {report.step} {since}",
+        "checkpoint": f"has been saving the checkpoint of step {report.step} {since}",
+        "end": f"has been ending the run after step {report.step} {since}",
+    }[report.phase]
+    reads = f", {report.reads}" if report.reads else ""
+    computes = "" if report.phase not in ("step", "validation step") else _computes(report.computes)
+    last = f" The last collective that it entered is {report.last_collective}." if report.last_collective else ""
+    return f"{who} {doing}{reads}{computes}.{last}".replace("rank", "Rank", 1)
+
+
+def _computes(computes: bool) -> str:
+    return ", and computes" if computes else ", and uses no CPU: it is blocked"
+
+
+def _waiting(reports: Sequence[Report], alone: bool) -> str:
+    ranks = [report.rank for report in reports]
+    longest, step = max(report.seconds for report in reports), max(report.step for report in reports)
+    verb = "has" if len(ranks) == 1 else "have"
+    too = "" if alone else ", for the others"
+    collective = reports[0].waits_in or "a collective"
+    return f"{_ranks(ranks)} {verb} waited {longest:.0f} s in {collective} of step {step + 1}{too}."
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = [str(rank) for rank in ranks[:_NAMED]]
+    if len(ranks) > _NAMED:
+        shown.append(f"{len(ranks) - _NAMED} more")
+    joined = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return f"Rank {joined}" if len(ranks) == 1 else f"Ranks {joined}"
 
 
 @dataclass(frozen=True)
 class StallReports:
-    """Files of one start of a run.
-
-    Args:
-        folder: RUN/stalls/START.
-        size: how many ranks there are.
-    """
+    """Files of one start of a run of `size` ranks, in RUN/stalls/START."""
 
     folder: Path
     size: int
@@ -32,7 +113,7 @@ class StallReports:
             OSError: it cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._stacks(report.rank), stacks().encode())
+        write_atomically(self.folder / f"rank_{report.rank}.stacks.txt", stacks().encode())
         write_json(self._report(report.rank), asdict(report))
 
     def withdraw(self, rank: int) -> None:
@@ -42,11 +123,11 @@ class StallReports:
 
     def read(self) -> dict[int, Report]:
         """Of all ranks that have one."""
-        found = {}
+        reports = {}
         for rank in range(self.size):
             with suppress(OSError, ValueError, TypeError):  # not there, or of another version
-                found[rank] = Report(**json.loads(self._report(rank).read_text()))
-        return found
+                reports[rank] = Report(**json.loads(self._report(rank).read_text()))
+        return reports
 
     def write_explanation(self, text: str) -> Path:
         """Append to explanation.txt."""
@@ -58,17 +139,14 @@ class StallReports:
     def _report(self, rank: int) -> Path:
         return self.folder / f"rank_{rank}.json"
 
-    def _stacks(self, rank: int) -> Path:
-        return self.folder / f"rank_{rank}.stacks.txt"
-
 
 def stacks() -> str:
     """The stacks of all threads of this process but the one that asks, the main thread's first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    own, main = threading.get_ident(), threading.main_thread().ident
+    asking, main = threading.get_ident(), threading.main_thread().ident
     frames = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)
     parts = [f"process {os.getpid()}"]
     for ident, frame in frames:
-        if ident != own:
+        if ident != asking:
             parts.append(f"\nthread {names.get(ident, ident)}\n{''.join(traceback.format_stack(frame))}")
     return "\n".join(parts)

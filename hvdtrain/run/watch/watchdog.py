@@ -1,7 +1,7 @@
 """A thread on each rank that notices when training does not go on, and then says why.
 
-Each rank notices by itself, writes down what it does, and waits a moment for the reports of the others. The lowest rank
-that reports reads them all and prints one explanation. So a rank that is frozen, rank 0 too, is named by the others.
+Each rank writes what it does, and waits a moment for the reports of the others. The lowest rank that reports prints one
+explanation of them all. So a rank that is frozen, rank 0 too, is named by the others.
 """
 
 import logging
@@ -18,8 +18,7 @@ from hvdtrain import activity
 from hvdtrain.activity import Activity
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import STALL, write_failure
-from hvdtrain.run.watch.explanation import Report, explain
-from hvdtrain.run.watch.stall_reports import StallReports
+from hvdtrain.run.watch.stall_reports import Report, StallReports, explain
 
 LEAST_SECONDS: Final = 30.0
 """Without a word, where the user has not said how long: storage and networks have moments like that."""
@@ -36,15 +35,10 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a rank may do the same before it is explained.
+    """How long a rank may do the same before it is explained."""
 
-    Attributes:
-        seconds: always; None: 20 times what the same has taken at most, but 30 s at least.
-        most: where `seconds` is None: at most, and where the same was not done before, which may compile.
-    """
-
-    seconds: float | None
-    most: float
+    seconds: float | None  # always; None: 20 times what the same has taken at most, but 30 s at least
+    most: float  # where `seconds` is None: at most, and where the same was not done before, which may compile
 
     def after(self, slowest: float | None) -> float:
         """`slowest`: seconds that it took at most before; None: it was not done before."""
@@ -57,7 +51,6 @@ class Watchdog:
     """Watches while its block runs.
 
     Args:
-        rank: of this process.
         step: updates that were done before.
         ends: end this process after the explanation, unless some rank computes, or saves, which has a limit of its own.
         leave: ends its collectives instead of the process, which then trains on without the ranks that do not.

@@ -1,5 +1,8 @@
 """The block in which a training is watched: each rank writes heartbeats, and a stall is explained."""
 
+import os
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
@@ -8,9 +11,10 @@ from hvdtrain import activity
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_connections import end_connections
 from hvdtrain.comm.messages import broadcast_json
+from hvdtrain.history.heartbeats import Heartbeat
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.watch.heartbeat import Facts, HeartbeatWriter, interval_of
+from hvdtrain.run.watch.heartbeat import HeartbeatWriter, interval_of
 from hvdtrain.run.watch.stall_reports import StallReports
 from hvdtrain.run.watch.watchdog import Limits, Watchdog
 from hvdtrain.units import seconds_of
@@ -23,8 +27,18 @@ def watched(setup: RunSetup, comm: Communicator, folder: RunFolder, step: int) -
     now = datetime.now().strftime("%Y%m%d-%H%M%S.%f")[:-3]  # survivors of a lost worker start again within a second
     start = broadcast_json(comm, now, "hvdtrain.watchdog.start")
     activity.now.begin("start", step)
-    facts = Facts(topology.rank, topology.size, start, setup.task.framework, setup.total_steps, setup.epochs)
-    heartbeats = HeartbeatWriter(folder.path, facts, interval_of(topology.size))
+    first = Heartbeat(
+        rank=topology.rank,
+        size=topology.size,
+        start=start,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        time=time.time(),
+        framework=setup.task.framework,
+        total_steps=setup.total_steps,
+        epochs=setup.epochs,
+    )
+    heartbeats = HeartbeatWriter(folder.path, first, interval_of(topology.size))
     reports = StallReports(folder.stalls / start, topology.size)
     with heartbeats, _watchdog(setup, topology.rank, reports, step):
         yield

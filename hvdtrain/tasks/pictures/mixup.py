@@ -21,7 +21,6 @@ class Mixup:
 
     Args:
         alpha: of the Beta(alpha, alpha) distribution of the shares.
-        catalog: the training data.
         on_corrupt: what to do with a damaged partner: "raise", or else the record stays unmixed.
     """
 

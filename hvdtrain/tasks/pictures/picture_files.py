@@ -50,9 +50,9 @@ def folder_with(data: DataAccess, origin: Origin) -> str:
     by_hand = f"unpack {origin.archives} from {origin.url} in it"
     if data.download and _present(root, origin) is None:
         _download(origin.dataset, root, by_hand)
-    found = _present(root, origin)
-    if found is not None:
-        return found
+    present = _present(root, origin)
+    if present is not None:
+        return present
     below = ", ".join(f"{folder}/" for folder in origin.folders if folder)
     raise UsageError(
         f"{root} does not hold {origin.name}: no {' or '.join(origin.files)} in it or in {below}.",

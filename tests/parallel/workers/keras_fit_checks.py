@@ -60,7 +60,7 @@ def gradients_of_all_kinds() -> dict[str, Any]:
                 "dtypes": ["none" if v is None else v.dtype.name for v in values],
                 "values": [v for v in shown if v is not None],
                 "expected": [(np.asarray(v) * factor).tolist() for v in _UNIT_GRADIENTS],
-                "buckets": len(gradients._buckets(_dense_gradients(), PlainReduction(None, None), 100)),
+                "buckets": len(gradients._buckets(_dense_gradients(), PlainReduction(None), 100)),
             }
     gradients.BUCKET_BYTES = full_size
     return found

@@ -7,15 +7,18 @@ after the backward pass, the bytes of the optimizer's state, and these without s
 from __future__ import annotations
 
 import json
+import os
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from hvdtrain.adapters.torch.gradient_sync import GradientSync, summed_gradients, trainable_of
-from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
+from hvdtrain.adapters.torch.build import open_gradient_sync
+from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.update import Update
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.topology import detect_topology
 
 MICRO_BATCHES, UPDATES, LAYERS, WIDTH = 3, 2, 10, 520
 
@@ -62,18 +65,16 @@ def main() -> None:
     import horovod.torch as hvd
 
     hvd.init()
+    topology = detect_topology(os.environ)
     found: dict[str, object] = {}
     weights: dict[str, list[torch.Tensor]] = {}
     for shard in ("none", "optimizer", "gradients"):
         model = Network()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         options = TrainingOptions(shard=shard, bucket_cap_mb=0.01)  # type: ignore[arg-type]
-        sync: GradientSync = (
-            summed_gradients(trainable_of(model), options)
-            if shard == "none"
-            else open_sharded_sync(model, optimizer, options)
-        )
-        update = Update(optimizer, sync.updated(list(model.parameters())), 0.5, total_norm=sync.total_norm)
+        sync = open_gradient_sync(model, optimizer, topology, options)
+        clipping = Clipping(0.5)
+        update = Update(optimizer, sync.updated(list(model.parameters())), clipping, total_norm=sync.total_norm)
         kept = train(model, sync, update, hvd.rank())
         weights[shard] = [parameter.detach() for parameter in model.parameters()]
         furthest = max(

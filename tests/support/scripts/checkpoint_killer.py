@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from hvdtrain.algorithms.early_stopping import Best, ValidationHistory
-from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.format import Checkpoint, Position, publish, write_position
+from hvdtrain.checkpoints.parts import write_part
 from hvdtrain.checkpoints.store import CheckpointStore
 
 _EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
@@ -30,12 +31,12 @@ _DEADLINE_SECONDS = 30
 
 def checkpoint(step: int, value: float, best: int | None = None) -> Checkpoint:
     state = {"model/w": np.full(1000, value), "optimizer/m": np.full(1000, -value)}
-    standing = (
+    history = (
         ValidationHistory(Best("loss", 0.5, best, 0), 0.5, 0, step, "min loss")
         if best is not None
         else ValidationHistory()
     )
-    return Checkpoint(state, Position(step, 8 * step, standing), {"seed": 1})
+    return Checkpoint(state, Position(step, 8 * step, history), {"seed": 1})
 
 
 SCENARIOS: dict[str, tuple[list[tuple[Any, ...]], int, tuple[Any, ...]]] = {
@@ -61,14 +62,16 @@ def saving(store: CheckpointStore, scenario: str) -> Callable[[Checkpoint], Path
     """What is done with the new checkpoint."""
     if scenario == "in parts":
         return lambda new: save_in_parts(store, new)
-    return (lambda new: store.move_to(new.position)) if scenario == "validated late" else store.save
+    if scenario == "validated late":
+        return lambda new: store.put(new.position, None, lambda path: write_position(path, new.position))
+    return store.save
 
 
 def save_in_parts(store: CheckpointStore, new: Checkpoint) -> Path:
     """What two ranks do, one after the other."""
-    step = new.position.step
-    hashes = {name: sha for index in range(2) for name, sha in store.save_part(step, new.state, index, 2).items()}
-    return store.publish(new.position, new.about, hashes, None)
+    staging = store.staging(new.position.step)
+    hashes = {name: sha for index in range(2) for name, sha in write_part(staging, new.state, index, 2).items()}
+    return store.put(new.position, None, lambda path: publish(staging, path, new.position, new.about, hashes))
 
 
 def save_until_killed(save: Callable[[Checkpoint], Path], new: Checkpoint, folder: str, moment: int) -> None:
@@ -152,7 +155,7 @@ def main(root: Path, scenario: str) -> None:
                 "whole": loaded is None or all(len(set(array.tolist())) == 1 for array in loaded.state.values()),
                 "latest": latest.read_text().strip() if latest.exists() else None,
                 "latest_is_there": not latest.exists() or (folder / (latest.read_text().strip() or "nothing")).is_dir(),
-                "known_best": loaded.position.standing.best.step if loaded and loaded.position.standing.best else None,
+                "known_best": loaded.position.history.best.step if loaded and loaded.position.history.best else None,
                 "best": best.read_text().strip() if best.exists() else None,
                 "kept": [path.name for path in store.paths()],
                 **after_another_start(store, loaded, checkpoint(step + 1, value + 1), folder),

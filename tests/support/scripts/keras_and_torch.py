@@ -21,6 +21,7 @@ from hvdtrain.adapters.keras.state import load_state, read_state
 from hvdtrain.adapters.keras.update import KerasWeightAverage
 from hvdtrain.adapters.torch import optimizers as torch_optimizers
 from hvdtrain.adapters.torch import update as torch_update
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.config.training_options import TrainingOptions, optimizer_settings
 from hvdtrain.errors import UsageError
@@ -284,13 +285,14 @@ def test_gradients_are_clipped_alike_at_tiny_norms_too(scaled: bool, norm: float
     torch.nn.utils.clip_grad_norm_([expected], max_norm)
 
     parameter = torch.nn.Parameter(torch.zeros(2, 2))
-    in_torch = torch_update.Update(torch.optim.SGD([parameter], lr=1.0), [parameter], max_norm, _loss_scale(scaled))
+    sgd, clipping = torch.optim.SGD([parameter], lr=1.0), Clipping(max_norm)
+    in_torch = torch_update.Update(sgd, [parameter], clipping, _loss_scale(scaled))
     parameter.grad = torch.from_numpy(norm * direction * np.float32(in_torch.scale))
     in_torch.step()
     np.testing.assert_allclose(-parameter.detach().numpy(), expected.grad.numpy(), rtol=1e-5)
 
     dense, sparse, unused = (keras.Variable(np.zeros(shape, np.float32)) for shape in ((1, 2), (3, 2), (4,)))
-    in_keras = keras_update.Update(keras.optimizers.SGD(1.0), max_norm, _loss_scale(scaled))
+    in_keras = keras_update.Update(keras.optimizers.SGD(1.0), clipping, _loss_scale(scaled))
     rows = tf.constant(norm * direction * np.float32(in_keras.scale))
     gradients = [rows[:1], tf.IndexedSlices(rows[1:], tf.constant([2]), tf.constant([3, 2])), None]
     in_keras.apply(gradients, [dense, sparse, unused], tf.constant(in_keras.scale))

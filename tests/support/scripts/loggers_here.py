@@ -16,7 +16,7 @@ import numpy as np
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Seconds
+from hvdtrain.measured import Seconds
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks import logger_sink
 from hvdtrain.run.sinks.logger_packages import require_packages

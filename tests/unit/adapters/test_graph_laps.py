@@ -101,7 +101,7 @@ def test_the_message_that_begins_first_is_that_of_the_bucket_that_is_full_first(
     """Small gradients of many layers share a bucket, which waits for the first of these layers."""
     shapes = [(600, 600), (600,), (600, 600), (3,)]
     variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
-    sync = SummedGradients(PlainReduction(None, None), Waiting(), variables)
+    sync = SummedGradients(PlainReduction(None), Waiting(), variables)
     assert sync.buckets(2**20) == (2, 1, 1)
     assert sync.first_sent() == [2]
-    assert SummedGradients(PlainReduction(None, None), Waiting()).first_sent() == []
+    assert SummedGradients(PlainReduction(None), Waiting()).first_sent() == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hvdtrain.adapters.torch.host_copies import host_copies
+from hvdtrain.adapters.torch.tensor_arrays import host_copies
 
 
 class Recorded:

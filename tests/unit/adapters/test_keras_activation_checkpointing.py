@@ -19,8 +19,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras.activation_checkpointing import Cut, best_cuts, checkpoint_activations
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm
 from hvdtrain.errors import UsageError
-from hvdtrain.models.keras.transformer import transformer
-from hvdtrain.models.keras.zoo import resnet
+from hvdtrain.models.keras.zoo import resnet, transformer
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -17,6 +17,7 @@ from hvdtrain.adapters.step_timer import (
     PARTS,
     Laps,
 )
+from hvdtrain.algorithms import quantile_sketch
 
 ZERO = [0.0] * len(PARTS)
 
@@ -90,14 +91,14 @@ def test_what_is_sent_in_the_wait_itself_is_not_hidden(clock: list[float]) -> No
 def test_sketches_have_every_step_and_sums_none_twice_however_they_are_folded(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(laps_module, "_FOLDED", 4)
+    monkeypatch.setattr(quantile_sketch, "FOLDED", 4)
     for readings in ([11], [3, 1, 1, 6], [4, 4, 3], [1] * 11):
         laps = Laps()
         told = []
         for steps in readings:
             for _ in range(steps):
                 step(laps, clock)
-                assert len(laps._steps) < 4
+                assert len(laps._steps._rows) < 4
             told.append(laps.take()[BACKWARD])
         assert told == [2.0 * steps for steps in readings]
         sketches = laps.take_sketches()

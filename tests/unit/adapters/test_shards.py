@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
-from hvdtrain.adapters.slices import join_slices
+from hvdtrain.adapters.gathered_state import join_slices
 from hvdtrain.adapters.state_partitions import part_of, pieces_of
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError

@@ -212,7 +212,7 @@ class ForeignParameter(Plain):
 
 
 def test_an_optimizer_that_trains_what_is_not_in_the_model_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"no part of the model, the first of shape \(3,\)"):
+    with pytest.raises(UsageError, match=r"not part of the model, the first of shape \(3,\)"):
         open_adapter(ForeignParameter())
 
 

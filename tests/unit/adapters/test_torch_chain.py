@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import hvdtrain
-from hvdtrain.adapters.stage_state import StageState
+from hvdtrain.adapters.gathered_state import StageState
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
 from hvdtrain.adapters.torch.pipeline.layer_times import link_times
 from hvdtrain.adapters.torch.pipeline.staged_model import keep_stages

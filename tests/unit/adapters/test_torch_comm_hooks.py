@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from hvdtrain.adapters.sync_state import require_adasum
+from hvdtrain.adapters.choose_sync import require_adasum
 from hvdtrain.adapters.torch.build import open_gradient_sync
 from hvdtrain.adapters.torch.gradient_sync import NoSync, SummedGradients
 from hvdtrain.algorithms import powersgd_rule

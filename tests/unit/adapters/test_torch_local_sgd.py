@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.adapters.torch.local_sgd import BUCKET_BYTES, _Average, _buckets
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.torch.local_sgd import _Average, _buckets
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,6 +14,7 @@ from torch import nn
 from hvdtrain.adapters.torch.optimizers import build_optimizer
 from hvdtrain.adapters.torch.sparse import open_sparse_gradients, require_taking_sparse, sparse_parameters
 from hvdtrain.adapters.torch.update import Update
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
@@ -128,7 +129,7 @@ def test_one_process_clips_sparse_gradients_as_dense_ones(words: list[int], max_
         else:
             for parameter in model.parameters():
                 assert parameter.grad is not None
-        Update(optimizer, list(model.parameters()), max_norm).step()
+        Update(optimizer, list(model.parameters()), Clipping(max_norm)).step()
         steps.append(torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]))
     torch.testing.assert_close(steps[0], steps[1])
 

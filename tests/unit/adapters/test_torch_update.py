@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvdtrain.adapters.torch.update import Update
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.loss_scale import LossScale
 
 GRADIENTS = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3)
@@ -25,9 +26,9 @@ def weights(gradient: list[float]) -> tuple[torch.nn.Parameter, torch.optim.Opti
 @settings(deadline=None)
 def test_the_scaled_update_is_the_plain_one_of_unscaled_gradients(gradient: list[float], max_norm: float) -> None:
     plain, optimizer = weights(gradient)
-    assert Update(optimizer, [plain], max_norm).step()
+    assert Update(optimizer, [plain], Clipping(max_norm)).step()
     scaled, optimizer = weights(gradient)
-    update = Update(optimizer, [scaled], max_norm, LossScale())
+    update = Update(optimizer, [scaled], Clipping(max_norm), LossScale())
     assert scaled.grad is not None
     scaled.grad *= update.scale
     assert update.step()
@@ -48,7 +49,7 @@ def test_without_a_limit_nothing_is_clipped(scaled: bool) -> None:
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_an_overflow_leaves_the_weights_and_halves_the_scale(bad: float) -> None:
     parameter, optimizer = weights([1.0, bad, 1.0])
-    update = Update(optimizer, [parameter], 1.0, LossScale())
+    update = Update(optimizer, [parameter], Clipping(1.0), LossScale())
     before = update.scale
     assert not update.step()
     assert parameter.tolist() == [0.0, 0.0, 0.0]
@@ -59,7 +60,7 @@ def test_an_overflow_leaves_the_weights_and_halves_the_scale(bad: float) -> None
 @pytest.mark.parametrize("scaled", [False, True])
 def test_the_norm_is_that_before_clipping_and_its_mean_and_peak_are_read_once(scaled: bool) -> None:
     parameter, optimizer = weights([3.0, 4.0, 0.0])
-    update = Update(optimizer, [parameter], 1.0, LossScale() if scaled else None)
+    update = Update(optimizer, [parameter], Clipping(1.0), LossScale() if scaled else None)
     for norm in (7.0, 5.0):
         parameter.grad = torch.tensor([norm, 0.0, 0.0]) * update.scale
         update.step()
@@ -69,7 +70,7 @@ def test_the_norm_is_that_before_clipping_and_its_mean_and_peak_are_read_once(sc
 
 def test_a_norm_that_is_only_logged_changes_no_update() -> None:
     parameter, optimizer = weights([3.0, 4.0, 0.0])
-    update = Update(optimizer, [parameter], logs_norm=True)
+    update = Update(optimizer, [parameter], Clipping(logs_norm=True))
     update.step()
     assert parameter.tolist() == [-3.0, -4.0, 0.0]
     assert update.norms.read() == (5.0, 5.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -79,9 +79,9 @@ def test_an_interruption_changes_nothing(early_stopping: EarlyStopping, series: 
     whole = histories(early_stopping, series)
     at = min(at, len(series))
     position = Position(10 * at, 80 * at, whole[at])
-    read = Position.from_json(json.loads(json.dumps(asdict(position))))
+    read = Position.from_json(json.loads(json.dumps(position.to_json())))
     assert read == position
-    history = early_stopping.resume_from(read.standing)
+    history = early_stopping.resume_from(read.history)
     assert history == whole[at]
     if at:
         assert early_stopping.after(history, at - 1, 10 * at, {"m": series[at - 1]}) == history

@@ -150,7 +150,7 @@ def test_another_runs_checkpoint_brings_its_audit(
     run_on_ranks(1, lambda comm: train(second, comm, RunLimits(EPOCHS), saved.position, saved.state))
     assert shard(["verify", str(second.folder)]) == (0 if with_audit else 1)
     out = " ".join(capsys.readouterr().out.split())
-    assert ("the account begins at step 4" in out) != with_audit
+    assert ("the ledger begins at step 4" in out) != with_audit
 
 
 def test_a_first_start_on_other_data_leaves_no_trace(data: Data, tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.drill import Drill
-from hvdtrain.chaos.faults import inject
-from hvdtrain.chaos.schedule import KINDS, Fault, schedule
+from hvdtrain.chaos.faults import KINDS, Fault, inject, schedule
 from hvdtrain.cli.main import main
 
 

@@ -18,7 +18,7 @@ from support.numpy_training import Data, NumpyTask, Run, Setting, train
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, ValidationHistory
-from hvdtrain.checkpoints.format import Checkpoint, Position, read_checkpoint
+from hvdtrain.checkpoints.format import Checkpoint, Position, read_checkpoint, write_position
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events
@@ -155,7 +155,7 @@ def test_the_last_validation_is_stopped_and_done_by_the_next_run(data: Data, tmp
     assert left(setting) == (["step_00000003"], "step_00000003\n", "step_00000003\n")
     newest = setting.store().newest()
     assert newest is not None
-    assert newest.position.standing.best == resumed.outcome.best is not None
+    assert newest.position.history.best == resumed.outcome.best is not None
     again = run(setting, alone(), limits)
     assert again.events.of(events.CheckpointDurable) == []
     assert again.outcome == resumed.outcome
@@ -165,36 +165,37 @@ def test_the_last_validation_is_stopped_and_done_by_the_next_run(data: Data, tmp
 @settings(max_examples=20, deadline=None)
 def test_the_last_k_stay_and_the_best(tmp_path_factory: pytest.TempPathFactory, keep: int, values: list[int]) -> None:
     store = CheckpointStore(tmp_path_factory.mktemp("keep"), keep)
-    judge, standing = EarlyStopping("m", "max"), ValidationHistory()
+    judge, history = EarlyStopping("m", "max"), ValidationHistory()
     for step, value in enumerate(values, start=1):
-        standing = judge.after(standing, step, step, {"m": float(value)})
-        path = store.save(checkpoint(step, standing))
-        assert standing.best is not None
-        best = f"step_{standing.best.step:08d}"
+        history = judge.after(history, step, step, {"m": float(value)})
+        path = store.save(checkpoint(step, history))
+        assert history.best is not None
+        best = f"step_{history.best.step:08d}"
         newest = [f"step_{s:08d}" for s in range(1, step + 1)][-keep:]
         assert [one.name for one in store.paths()] == sorted({best, *newest})
         assert (path.parent / "best").read_text() == f"{best}\n"
-        assert read_checkpoint(path).position.standing == standing
+        assert read_checkpoint(path).position.history == history
 
 
-def checkpoint(step: int, standing: ValidationHistory) -> Checkpoint:
+def checkpoint(step: int, history: ValidationHistory) -> Checkpoint:
     return Checkpoint(
-        {"model/w": np.full(3, float(step)), "optimizer/m": np.zeros(2)}, Position(step, step, standing), {}
+        {"model/w": np.full(3, float(step)), "optimizer/m": np.zeros(2)}, Position(step, step, history), {}
     )
 
 
-def standing_of(step: int) -> ValidationHistory:
+def history_of(step: int) -> ValidationHistory:
     return ValidationHistory(Best("m", 1.0, step, 0), 1.0, 0, step, "max m")
 
 
 def test_a_late_validation_changes_the_manifest_and_no_weights(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=1)
-    store.save(checkpoint(1, standing_of(1)))
-    path = store.save(checkpoint(2, standing_of(1)))
+    store.save(checkpoint(1, history_of(1)))
+    path = store.save(checkpoint(2, history_of(1)))
     weights = (path / "model.safetensors").stat().st_mtime_ns
-    assert store.move_to(Position(2, 2, standing_of(2))) == path
+    position = Position(2, 2, history_of(2))
+    assert store.put(position, None, lambda path: write_position(path, position)) == path
     assert (path / "model.safetensors").stat().st_mtime_ns == weights
-    assert read_checkpoint(path).position == Position(2, 2, standing_of(2))
+    assert read_checkpoint(path).position == Position(2, 2, history_of(2))
     assert (tmp_path / "best").read_text() == "step_00000002\n"
     assert store.paths() == [path]
 
@@ -202,9 +203,9 @@ def test_a_late_validation_changes_the_manifest_and_no_weights(tmp_path: Path) -
 def test_going_on_sets_right_a_pointer_that_a_killed_run_left_behind(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=3)
     for step in (1, 2):
-        store.save(checkpoint(step, standing_of(step)))
+        store.save(checkpoint(step, history_of(step)))
     (tmp_path / "best").write_text("step_00000001\n")
-    store.resume_from(Position(2, 2, standing_of(2)))
+    store.resume_from(Position(2, 2, history_of(2)))
     assert (tmp_path / "best").read_text() == "step_00000002\n"
 
 
@@ -214,13 +215,13 @@ def test_a_best_checkpoint_that_is_gone_is_said(
 ) -> None:
     """There, and where the run began; `best` then points nowhere, rather than to nothing."""
     origin = CheckpointStore(tmp_path / "origin", keep=3)
-    path = origin.save(checkpoint(1, standing_of(1)))
+    path = origin.save(checkpoint(1, history_of(1)))
     if damaged:
         (path / "model.safetensors").write_bytes(b"")
     else:
         shutil.rmtree(path)
     store = CheckpointStore(tmp_path / "here", keep=3)
-    position = Position(2, 2, standing_of(1))
+    position = Position(2, 2, history_of(1))
     store.resume_from(position, tmp_path / "origin")
     with caplog.at_level(logging.WARNING, "hvdtrain"):
         store.save(Checkpoint({"model/w": np.ones(1)}, position, {}))
@@ -236,7 +237,7 @@ def test_a_validation_inside_an_epoch_is_told_and_forgotten(data: Data, tmp_path
     assert (stopped.outcome.best.step, left(setting)[2]) == (2, "step_00000002\n")
     newest = setting.store().newest()
     assert newest is not None
-    assert newest.position.standing == ValidationHistory()
+    assert newest.position.history == ValidationHistory()
     resumed = run(setting, alone(), RunLimits(EPOCHS, max_steps=3))
     assert resumed.outcome.best is not None
     assert (resumed.outcome.best.step, left(setting)[2]) == (3, "step_00000003\n")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ranks import ThreadCommunicator, run_on_ranks
 
-from hvdtrain.checkpoints.format import Checkpoint, Position, part_of, read_checkpoint, state_bytes, write_checkpoint
-from hvdtrain.checkpoints.parts import require_shared
+from hvdtrain.checkpoints.format import Checkpoint, Position, publish, read_checkpoint, state_bytes, write_checkpoint
+from hvdtrain.checkpoints.parts import in_parts, part_of, require_shared, write_part, writing_ranks
 from hvdtrain.checkpoints.saved import Saved, failure_of
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter, writing_ranks
+from hvdtrain.checkpoints.writer import CheckpointWriter
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import State
@@ -111,16 +111,16 @@ def test_a_part_that_cannot_be_written_fails_on_all_and_leaves_nothing(bad_rank:
 
 def test_a_part_that_was_lost_on_its_way_is_noticed(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, 3)
-    hashes = store.save_part(4, state_of([5, 6, 7]), 0, 2) | {"model-00002-of-00002.safetensors": "0" * 64}
+    hashes = write_part(store.staging(4), state_of([5, 6, 7]), 0, 2) | {"model-00002-of-00002.safetensors": "0" * 64}
     with pytest.raises(FileNotFoundError):
-        store.publish(Position(4, 8), {}, hashes, None)
+        store.put(Position(4, 8), None, lambda path: publish(store.staging(4), path, Position(4, 8), {}, hashes))
     assert store.paths() == []
 
 
 def test_parts_that_a_killed_job_left_are_removed_at_the_next_start_only(tmp_path: Path) -> None:
     """During a run, they may be those of the next checkpoint."""
     store = CheckpointStore(tmp_path, 3)
-    store.save_part(8, state_of([5, 6, 7]), 0, 2)
+    write_part(store.staging(8), state_of([5, 6, 7]), 0, 2)
     store.save(Checkpoint(state_of([1]), Position(4, 8), {}))
     assert [path.name for path in tmp_path.glob(".*")] == [".step_00000008.parts.tmp"]
     CheckpointStore(tmp_path, 3).resume_from(Position(4, 8))
@@ -146,7 +146,7 @@ def test_a_folder_that_is_not_shared_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 3)])
 def test_convert(before: int, after: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint = Checkpoint(state_of([5, 6, 7, 8, 9]), Position(4, 8), {"seed": 1})
-    write_checkpoint(tmp_path / "run" / "checkpoints" / "step_00000004", checkpoint, before)
+    write_checkpoint(tmp_path / "run" / "checkpoints" / "step_00000004", checkpoint, in_parts(before))
     new = tmp_path / "new"
     assert main(["checkpoint", "convert", str(tmp_path / "run"), str(new), "--parts", str(after)]) == 0
     read = read_checkpoint(new)
@@ -162,7 +162,7 @@ def test_convert(before: int, after: int, tmp_path: Path, capsys: pytest.Capture
 
 
 def test_damage_in_a_part_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_checkpoint(tmp_path / "step_00000004", Checkpoint(state_of([5, 6, 7]), Position(4, 8), {}), 2)
+    write_checkpoint(tmp_path / "step_00000004", Checkpoint(state_of([5, 6, 7]), Position(4, 8), {}), in_parts(2))
     file = tmp_path / "step_00000004" / "optimizer-00001-of-00002.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     assert main(["checkpoint", "verify", str(tmp_path)]) == 1

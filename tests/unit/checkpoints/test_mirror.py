@@ -13,8 +13,7 @@ from support.s3_server import Store, serving, use
 
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.mirror import Mirror
-from hvdtrain.checkpoints.remote_folder import RemoteFolder
-from hvdtrain.checkpoints.remote_run import LATEST, RemoteRun, checkpoint_behind
+from hvdtrain.checkpoints.remote_folder import LATEST, RemoteFolder, RemoteRun, checkpoint_behind
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError

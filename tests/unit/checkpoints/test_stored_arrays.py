@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from hvdtrain.checkpoints.format import (
     Checkpoint,
     Position,
-    part_of,
     read_checkpoint,
     weights_not_finite,
     write_checkpoint,
 )
+from hvdtrain.checkpoints.parts import in_parts, part_of
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.named_arrays import as_numbers, bits_dtype, like_numbers
 
@@ -52,7 +52,7 @@ def test_they_come_back_from_a_checkpoint(tmp_path: Path) -> None:
         "model/_extra_state": np.asarray(b'{"a": 1}'),
         "optimizer/#numbers": np.asarray(b"[1, 2]"),
     }
-    write_checkpoint(tmp_path / "c", Checkpoint(dict(state), Position(), {}), parts=2)
+    write_checkpoint(tmp_path / "c", Checkpoint(dict(state), Position(), {}), in_parts(2))
     back = read_checkpoint(tmp_path / "c").state
     assert {n: (a.dtype, a.tobytes()) for n, a in back.items()} == {n: (a.dtype, a.tobytes()) for n, a in state.items()}
 

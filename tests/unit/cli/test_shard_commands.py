@@ -54,9 +54,9 @@ def test_plan_says_what_block_shuffling_costs(
     if places == batch:
         assert asked == pytest.approx(986, abs=30)  # a block is left and come back to: nearly a request a record
     assert (f"mixed from {places} places" in said.out) == (shuffle == "block" and places > 1)
-    assert ("no multiple of 64" in said.err) == (shuffle == "block" and batch in (127, 254, 96))
+    assert ("not a multiple of 64" in said.err) == (shuffle == "block" and batch in (127, 254, 96))
     if batch == 127 and shuffle == "block":
-        assert "WARNING: The global batch of 127 is no multiple of 64" in said.err
+        assert "WARNING: The global batch of 127 is not a multiple of 64" in said.err
         assert "--global-batch-size 64 or 128" in said.err
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.comm.horovod_world import form_process_sets
+from hvdtrain.comm.process_sets import form_process_sets
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.value_syntax import Sets, require_readable, resolve
 from hvdtrain.errors import UsageError

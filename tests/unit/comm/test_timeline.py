@@ -8,7 +8,7 @@ import pytest
 
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.comm.horovod_world import allow_timeline
-from hvdtrain.comm.timeline import NoTimeline, TimelineEvent, read_timeline, timeline_of
+from hvdtrain.comm.timeline import Timeline, TimelineEvent, read_timeline
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
@@ -46,8 +46,7 @@ def test_half_a_file_is_refused() -> None:
 
 
 def test_one_process_has_none(tmp_path: Any) -> None:
-    timeline = timeline_of(SerialCommunicator(Topology.single()))
-    assert isinstance(timeline, NoTimeline)
+    timeline = Timeline(SerialCommunicator(Topology.single()))
     timeline.start(tmp_path / "x")
     timeline.stop()
     assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hvdtrain.algorithms.update_rules import OPTIMIZERS
 from hvdtrain.config.conflicts import ROWS, Condition, Row, refuse_conflicts
 from hvdtrain.config.option import default_values
 from hvdtrain.config.train_config import TrainConfig
@@ -47,11 +48,18 @@ def test_each_conflict_is_refused_in_three_parts(row: Row) -> None:
     refuse_conflicts(meeting(row.other), USUAL)
 
 
+def unmet(condition: Condition) -> object:
+    """A value with which it does not hold."""
+    if condition.name == "optimizer":
+        return next((name for name in OPTIMIZERS if name not in condition.values), None)
+    return "something else" if condition.values else USUAL[condition.name]
+
+
 @pytest.mark.parametrize("row", NEEDING, ids=name_of)
 def test_each_need_is_refused_where_it_is_not_met(row: Row) -> None:
     values, met = meeting(row.option), meeting(row.other)
     assert (values | met).keys() <= USUAL.keys()
-    error = refusal(values | dict.fromkeys(met, "something else" if row.other.values else USUAL[row.other.name]))
+    error = refusal(values | dict.fromkeys(met, unmet(row.other)))
     require_names(error, row.option, row.other)
     assert error.conflict in (row.why, "It would change nothing.")
     assert error.hint == row.hint

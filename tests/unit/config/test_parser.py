@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.config_samples import COMPANIONS, SAMPLES, parse
 
+from hvdtrain.config.option_help import keys
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.yaml_file import dump_config
@@ -136,8 +137,9 @@ def value_of(config: TrainConfig, key: str) -> Any:
     return value
 
 
-def test_the_samples_cover_every_key() -> None:
-    assert sorted(SAMPLES) == sorted(all_keys())
+def test_the_samples_cover_every_key_and_each_has_its_help() -> None:
+    assert sorted(SAMPLES) == sorted(all_keys()) == sorted(keys())
+    assert [key.name for key in keys().values() if not key.about] == []
 
 
 @pytest.mark.parametrize("key", SAMPLES)

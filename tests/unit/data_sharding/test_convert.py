@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.class_names import class_names
 from data_sharding.convert import convert, sources
 from data_sharding.convert.targets import SourceRecord, encoder
+from data_sharding.formats.image_folder import class_names
 from data_sharding.formats.recordio import MAGIC_BYTES
 from data_sharding.formats.tar_members import TarSample, tar_sample
 from data_sharding.formats.writers import RecordIOWriter, TarWriter

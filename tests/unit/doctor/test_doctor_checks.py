@@ -235,11 +235,11 @@ def test_the_output_folder_must_be_one(healthy: Healthy) -> None:
     [
         ({}, "ok", "/shared/runs can be made in /shared"),
         ({"path": "/shared"}, "ok", "/shared can be written"),
-        ({"obstacle": "/shared/runs"}, "fail", "/shared/runs is no folder"),
+        ({"obstacle": "/shared/runs"}, "fail", "/shared/runs is not a folder"),
         (
             {"path": "/shared/a/b", "obstacle": "/shared/a"},
             "fail",
-            "/shared/a/b cannot be made: /shared/a is no folder",
+            "/shared/a/b cannot be made: /shared/a is not a folder",
         ),
     ],
 )

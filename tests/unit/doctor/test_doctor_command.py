@@ -167,7 +167,7 @@ def test_one_examination_finds_a_file_for_a_folder_no_interface_and_one_machine_
     alone = bare.doctor([*flags, "--nic", "nosuch0"], tmp_path)
     assert alone.returncode == 1, alone.stderr
     facts = {finding["name"]: finding["fact"] for finding in of_status(json.loads(alone.stdout), "fail")}
-    assert facts["output folder"] == f"{tmp_path / 'file'} is no folder"
+    assert facts["output folder"] == f"{tmp_path / 'file'} is not a folder"
     assert facts["network"] == "it has none of nosuch0"
     twice = bare.doctor([*flags, "-H", "localhost:2,127.0.0.1:2"], tmp_path)
     assert twice.returncode == 1, twice.stderr

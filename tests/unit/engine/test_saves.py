@@ -18,9 +18,8 @@ from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.checkpoints import store
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint, write_checkpoint
 from hvdtrain.engine import cadence, events
-from hvdtrain.engine.cadence import Cadence
 from hvdtrain.engine.limits import RunLimits
-from hvdtrain.engine.saves import SavePolicy
+from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.errors import HvdtrainError
 
 BACKGROUND = SavePolicy(in_background=True)

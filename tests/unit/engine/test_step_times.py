@@ -11,9 +11,9 @@ import pytest
 from support.numpy_training import Data, Setting, train
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
+from hvdtrain.algorithms import quantile_sketch
 from hvdtrain.algorithms.quantile_sketch import Quantiles, QuantileSketch
 from hvdtrain.comm.communicator import SerialCommunicator
-from hvdtrain.engine import step_times as step_times_module
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.topology import Topology
@@ -31,7 +31,7 @@ def adapter_of(*forward: float) -> Any:
 def test_a_step_is_from_its_wait_to_its_end_and_a_call_of_several_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(step_times_module, "_FOLDED", 3)
+    monkeypatch.setattr(quantile_sketch, "FOLDED", 3)
     times = StepTimes(adapter_of(), SerialCommunicator(Topology.single()))
     for steps in (1, 4, 2):
         for _ in range(steps):
@@ -39,7 +39,7 @@ def test_a_step_is_from_its_wait_to_its_end_and_a_call_of_several_is_divided(mon
             now[0] += 1.0
         now[0] += 3.0 * steps
         times.ended(steps)
-        assert len(times._steps) < 3
+        assert len(times._steps._rows) < 3
         now[0] += 100.0  # a checkpoint, a callback
     (told,) = times.summaries()
     assert set(told) == {"step", "data"}

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from support.run_folders import FakeRun
 
-from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file, heartbeat_of, read_heartbeats
-from hvdtrain.history.listener import Listener
+from hvdtrain.history.heartbeats import Heartbeat, Listener, heartbeat_file, heartbeat_of, read_heartbeats
 
 
 def beat(rank: int, start: str = "b", **changed: Any) -> Heartbeat:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.history.bounded_file import UnusableFileError
-from hvdtrain.history.json_lines import LONGEST, JsonLines
+from hvdtrain.history.lines import LONGEST, JsonLines
+from hvdtrain.history.reading import UnusableFileError
 
 OBJECTS = st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3)
 NOISE = st.binary(max_size=12).filter(lambda raw: b"\n" not in raw and not raw.strip().startswith(b"{"))
@@ -29,7 +29,7 @@ def test_objects_come_back_and_the_rest_is_counted(path: Path, lines: list[Any],
     whole = b"".join(line + b"\n" for line in raw)
     path.write_bytes(whole + b'{"event": "checkpoint"}'[:cut])
     told: list[int] = []
-    found = JsonLines(path, told=told.append)
+    found = JsonLines(path, progress=told.append)
     objects = [line for line in lines if isinstance(line, dict)]
     for _ in range(2):  # it can be read again
         assert list(found) == objects

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.history.bounded_file import UnusableFileError, read_bounded
-from hvdtrain.history.last_lines import last_lines
+from hvdtrain.history.lines import last_lines
+from hvdtrain.history.reading import UnusableFileError, read_bounded
 
 
 @given(content=st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n", b"\xff"])).map(b"".join), chunk=st.integers(1, 9))
@@ -52,9 +52,9 @@ def test_of_ten_gigabytes_only_the_end_is_read(tmp_path: Path) -> None:
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(UnusableFileError, match="no regular file"):
+    with pytest.raises(UnusableFileError, match="not a regular file"):
         list(last_lines(tmp_path / "fifo"))
-    with pytest.raises(UnusableFileError, match="no regular file"):
+    with pytest.raises(UnusableFileError, match="not a regular file"):
         read_bounded(tmp_path / "fifo", 10)
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hvdtrain.history.log_format import Head, LogFormatter, head_of
+from hvdtrain.history.logs import LogFormatter, head_of
 
 MOMENT = datetime(2026, 3, 29, 0, 59, 59, 250_000, UTC).timestamp()
 
@@ -34,16 +34,16 @@ def line(moment: float, message: str = "hello", level: int = logging.WARNING) ->
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 3600.0, 3 * 3600.0])  # Berlin's clock changes after a second
 def test_what_is_written_is_read_in_every_zone(zone: str, seconds: float) -> None:
     with in_zone(zone):
-        assert head_of(line(MOMENT + seconds)) == Head(MOMENT + seconds, logging.WARNING)
+        assert head_of(line(MOMENT + seconds)) == (MOMENT + seconds, logging.WARNING)
 
 
 def test_lines_of_all_versions() -> None:
     with in_zone("UTC"):
         assert line(MOMENT) == b"2026-03-29T00:59:59.250+00:00 WARNING hvdtrain.run: hello"
-        assert head_of(b"2026-03-29 00:59:59,250 INFO hvdtrain.run: hello") == Head(MOMENT, logging.INFO)
+        assert head_of(b"2026-03-29 00:59:59,250 INFO hvdtrain.run: hello") == (MOMENT, logging.INFO)
     with in_zone("Asia/Kolkata"):
         assert line(MOMENT) == b"2026-03-29T06:29:59.250+05:30 WARNING hvdtrain.run: hello"
-    assert head_of(b"2026-03-29T00:59:59.250Z ERROR x: y") == Head(MOMENT, logging.ERROR)
+    assert head_of(b"2026-03-29T00:59:59.250Z ERROR x: y") == (MOMENT, logging.ERROR)
 
 
 @pytest.mark.parametrize(

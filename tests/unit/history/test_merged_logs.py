@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.run_folders import FakeRun
 
-from hvdtrain.history.log_file import LONGEST, LogFile, LogLine
-from hvdtrain.history.merged_logs import RunLogs, follow, merged
+from hvdtrain.history.logs import LONGEST, LogFile, LogLine, RunLogs, follow, merged
 
 Record = tuple[int, list[bytes]]
 """When, in milliseconds, and the lines that follow the first one."""
@@ -114,7 +113,7 @@ def test_new_files_removed_files_and_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "logs" / "other.log").write_bytes(head(3))
     (tmp_path / "logs" / "rank_0.log").unlink()
     assert texts(logs.lines(whole=False)) == [head(2)]
-    assert logs.problems == {"rank_3.log": "is no regular file"}
+    assert logs.problems == {"rank_3.log": "is not a regular file"}
     assert logs.ranks() == [3, 12]
     assert RunLogs(tmp_path, [12]).ranks() == [12]
 

@@ -80,7 +80,7 @@ def test_what_happened(tmp_path: Path) -> None:
         {"event": "something new", "step": 9, "time": 20.0},
     ]
     found = read_metrics(written(tmp_path, lines))
-    assert [(h.kind, h.step, h.text, h.after_end) for h in found.happenings] == [
+    assert [(h.kind, h.step, h.text, h.after_end) for h in found.events] == [
         ("start", 0, "", False),
         ("checkpoint failed", 6, "disk full", False),
         ("failure", 7, "ValueError: no", False),
@@ -90,7 +90,7 @@ def test_what_happened(tmp_path: Path) -> None:
         ("early stop", 9, "", False),
     ]
     totals = found.checkpoints
-    assert (totals.written, totals.failed, totals.newest, totals.longest, totals.largest) == (1, 1, 5, 0.5, 1000)
+    assert (totals.written, totals.failed, totals.longest, totals.largest) == (1, 1, 0.5, 1000)
     assert sorted(found.training) == ["grad_norm", "loss", "lr", "samples_per_second"]
     assert (found.samples, found.masked, found.skipped) == (8, 1, 2)
     assert found.speed.points() == [(1000, 80.0)]
@@ -141,7 +141,7 @@ def test_a_long_run_with_many_names_stays_small() -> None:
         history.add({"event": "failed", "step": step, "error": "x" * 10_000}, counts=True)
     assert len(history.training) == 64
     assert max(len(curve.points()) for curve in history.training.values()) <= 1024
-    kept = list(history.happenings)
-    assert len(kept) + history.happenings.left_out == 3000
+    kept = list(history.events)
+    assert len(kept) + history.events.left_out == 3000
     assert (kept[0].step, kept[-1].step, len(kept)) == (0, 2999, 1000)
     assert max(len(happening.text) for happening in kept) == 2000

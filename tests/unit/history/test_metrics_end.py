@@ -9,8 +9,8 @@ from pathlib import Path
 from support.run_folders import FakeRun, logged
 
 from hvdtrain.engine import events
-from hvdtrain.history.json_values import number
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
+from hvdtrain.history.reading import number
 
 
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.history.rank_times import RankTimes
+from hvdtrain.history.ranks import RankTimes
 
 NUMBERS = st.floats(0, 1e6) | st.integers(0, 5)
 ODD = st.sampled_from([None, "", "1", "much", float("nan"), -1.5, [], [2], {"data": 1}])

@@ -66,7 +66,7 @@ def test_what_is_too_large_or_no_file_is_not_read(tmp_path: Path) -> None:
     (run / "result.json").mkdir()
     assert read_facts(run).problems == (
         "config.yaml is larger than 1 MiB, so that no run can have written it.",
-        "env.json is no regular file.",
+        "env.json is not a regular file.",
         "result.json cannot be read: Is a directory.",
     )
 

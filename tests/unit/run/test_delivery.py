@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Seconds
+from hvdtrain.measured import Seconds
 from hvdtrain.run.sinks import logger_sink
 from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
 from hvdtrain.run.sinks.logger_sink import LoggerSink

@@ -11,8 +11,9 @@ import pytest
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Event, Seconds
+from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.measured import Seconds
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.guarded import Guarded
 from hvdtrain.run.sinks.metrics_file import MetricsFile

@@ -16,10 +16,12 @@ import pytest
 
 from hvdtrain.activity import Activity
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file, read_heartbeats
-from hvdtrain.run.watch.heartbeat import Facts, HeartbeatWriter, interval_of
+from hvdtrain.run.watch.heartbeat import HeartbeatWriter, interval_of
 
 DEADLINE = 60.0
-FACTS = Facts(rank=1, size=2, start="a", framework="torch", total_steps=100, epochs=2)
+FACTS = Heartbeat(
+    rank=1, size=2, start="a", host="node", pid=os.getpid(), time=0.0, framework="torch", total_steps=100, epochs=2
+)
 
 
 def wait_for(condition: Callable[[], object]) -> None:

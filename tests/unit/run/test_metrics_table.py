@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Seconds
+from hvdtrain.measured import Seconds
 from hvdtrain.run.sinks.metrics_table import COLUMNS, MetricsTable, column_of
 
 NAMES = st.text(max_size=6) | st.sampled_from([*COLUMNS, "measure:lr", "a,b", 'a"b', "a\nb", "a\\nb", "loss"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.cli.plan.options import parse
+from hvdtrain.cli.plan import parse, request_of
 from hvdtrain.cli.plan.plan_text import print_plan
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
@@ -162,11 +162,12 @@ def test_the_command_that_starts_a_plan_is_a_line_of_its_own(tmp_path: Path) -> 
 
 def test_options() -> None:
     options, rest = parse(["--workers", "8,2", "--link", "200Mbit,30us", "--memory", "2GiB", "--task", "text"])
-    assert options.request.counts == (2, 8)
-    assert options.request.link == LinkModel(pytest.approx(3e-5), 25e6)
-    assert options.request.memory == 2 * 2**30
+    request = request_of(options)
+    assert request.counts == (2, 8)
+    assert request.link == LinkModel(pytest.approx(3e-5), 25e6)
+    assert request.memory == 2 * 2**30
     assert rest == ["--task", "text"]
-    assert parse(["--link", "10Gbit"])[0].request.link == LinkModel(pytest.approx(5e-5), 1.25e9)
+    assert request_of(parse(["--link", "10Gbit"])[0]).link == LinkModel(pytest.approx(5e-5), 1.25e9)
 
 
 @pytest.mark.parametrize(

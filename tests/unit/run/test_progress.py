@@ -13,7 +13,7 @@ import pytest
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Seconds
+from hvdtrain.measured import Seconds
 from hvdtrain.run.sinks.progress import Bar, Lines
 from hvdtrain.run.sinks.terminal import Terminal
 

@@ -9,8 +9,9 @@ import pytest
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.engine import events
-from hvdtrain.engine.events import Seconds, StoppedEarly
-from hvdtrain.run.closing_table import print_table
+from hvdtrain.engine.events import StoppedEarly
+from hvdtrain.measured import Seconds
+from hvdtrain.run.ending import print_table
 from hvdtrain.run.sinks.progress import Bar, Lines
 from hvdtrain.run.sinks.terminal import Terminal, table_columns
 

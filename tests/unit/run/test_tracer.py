@@ -15,7 +15,7 @@ from hvdtrain import activity
 from hvdtrain.adapters.profile import Profile, ProfiledEvent
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.comm.communicator import SerialCommunicator
-from hvdtrain.comm.timeline import NoTimeline
+from hvdtrain.comm.timeline import Timeline
 from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.engine import events
 from hvdtrain.run.tracing.trace_file import LaneEvent, lines_of, most_of_each, write_trace
@@ -73,7 +73,9 @@ def tracer(tmp_path: Path, played: Played) -> Any:
     def made(steps: str, timeline: Played | None = None) -> Tracer:
         alone, adapter = SerialCommunicator(Topology.single()), played
         opened: Any = played
-        return Tracer(alone, adapter, trace_steps(steps), tmp_path / "traces", lambda: opened, timeline or NoTimeline())  # type: ignore[arg-type]
+        return Tracer(
+            alone, adapter, trace_steps(steps), tmp_path / "traces", lambda: opened, timeline or Timeline(alone)
+        )  # type: ignore[arg-type]
 
     return made
 
@@ -223,7 +225,7 @@ class Failing(Played):
 def test_a_profiler_that_fails_costs_its_own_events_only(when: str, done: list[str], tmp_path: Path) -> None:
     played: Any = Failing(when)
     alone = SerialCommunicator(Topology.single())
-    run(Tracer(alone, played, trace_steps("3:5"), tmp_path / "traces", lambda: played, NoTimeline()), played, 9)
+    run(Tracer(alone, played, trace_steps("3:5"), tmp_path / "traces", lambda: played, Timeline(alone)), played, 9)
     assert played.done == done
     found = spans(content(tmp_path)[1])
     assert len(found["rank", "steps"]) == 3

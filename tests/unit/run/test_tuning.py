@@ -12,7 +12,8 @@ import pytest
 from support.config_samples import parse
 from support.ranks import ThreadCommunicator, World, all_well, run_on_ranks
 
-from hvdtrain.adapters.sync_state import BUCKET_BYTES, in_buckets
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.prepare import prepare

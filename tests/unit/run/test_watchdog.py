@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.activity import Activity, Phase
-from hvdtrain.run.watch.explanation import Report, explain
-from hvdtrain.run.watch.stall_reports import StallReports
+from hvdtrain.run.watch.stall_reports import Report, StallReports, explain
 from hvdtrain.run.watch.watchdog import Limits, Watchdog
 
 SECONDS = 0.3

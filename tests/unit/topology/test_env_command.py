@@ -127,8 +127,9 @@ def test_horovod_itself_says_what_it_was_built_with() -> None:
 def test_a_binding_that_cannot_be_imported_is_a_sentence() -> None:
     sentence = horovod_transports("abacus")
     assert isinstance(sentence, str)
-    assert sentence.startswith("importing horovod.abacus failed: ModuleNotFoundError")
+    assert sentence == "horovod.abacus cannot be imported: not installed"
 
 
 def test_asking_horovod_has_a_deadline() -> None:
-    assert horovod_transports("torch", deadline=0.001) == "importing horovod.torch took more than 0.001 s"
+    sentence = "horovod.torch cannot be imported: the import took more than 0.001 s"
+    assert horovod_transports("torch", deadline=0.001) == sentence

@@ -153,7 +153,7 @@ def test_hdf5_cannot_reach_other_files_or_explode(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.weights.h5"
         with h5py.File(path, "w") as file:
             make(file.create_group("layers/dense/vars"))
-        with pytest.raises(UsageError, match="layers/dense/vars/0 is no plain array of numbers in this file"):
+        with pytest.raises(UsageError, match="layers/dense/vars/0 is not a plain array of numbers in this file"):
             read_keras(path)
 
 

@@ -26,7 +26,6 @@ class Chain(ABC):
     """A model's links, in their order.
 
     Attributes:
-        model: all of it.
         names: of the links: the name of the first layer in each.
         tensors: which weights and buffers each link uses.
         is_listed: whether the task says which links there are.
@@ -43,8 +42,8 @@ class Chain(ABC):
 
     def trained(self, link: int) -> list[nn.Parameter]:
         """The weights of a link that are trained."""
-        own = self.tensors[link]
-        return [p for p in self.model.parameters() if p.requires_grad and id(p) in own]
+        tensors = self.tensors[link]
+        return [p for p in self.model.parameters() if p.requires_grad and id(p) in tensors]
 
 
 def chain_of(task: Task, model: nn.Module) -> Chain:
@@ -139,7 +138,7 @@ def _followed(model: nn.Module) -> fx.Graph:
             f"The model {type(model).__name__} cannot be cut: its forward() calls other things in training than in "
             "evaluation.",
             "What torch.fx has followed once is called in both.",
-            "use layers such as nn.Dropout in place of functions that are told `training`, or write `def stages(self, "
+            "use layers such as nn.Dropout in place of functions that take `training`, or write `def stages(self, "
             f"model)` in the task, which returns a list of layers{_layers_of(model)}.",
         )
     return graphs[1]
@@ -199,7 +198,7 @@ def _runs(nodes: Sequence[fx.Node], entering: fx.Node, leaving: fx.Node) -> list
     runs, run, alive = [], [], set[fx.Node]()
     for number, node in enumerate(nodes):
         run.append(node)
-        alive = {one for one in (*alive, node) if last_use[one] > number}
+        alive = {other for other in (*alive, node) if last_use[other] > number}
         if alive == {node} and entering_until <= number and _may_be_passed(node):
             runs.append(run)
             run = []
@@ -219,8 +218,8 @@ def _joined_where_shared(model: nn.Module, runs: list[list[fx.Node]]) -> list[li
     """No two runs use the same weights: those from the first to the last that does become one."""
     number = 0
     while number < len(runs):
-        own = _tensors_in(model, runs[number])
-        later = [other for other in range(number + 1, len(runs)) if own.keys() & _tensors_in(model, runs[other]).keys()]
+        tensors = _tensors_in(model, runs[number])
+        later = [n for n in range(number + 1, len(runs)) if tensors.keys() & _tensors_in(model, runs[n]).keys()]
         if later:
             end = later[-1] + 1
             runs = [*runs[:number], [node for run in runs[number:end] for node in run], *runs[end:]]
@@ -232,7 +231,7 @@ def _joined_where_shared(model: nn.Module, runs: list[list[fx.Node]]) -> list[li
 def _tensors_in(model: nn.Module, run: Sequence[fx.Node]) -> Tensors:
     modules = [model.get_submodule(str(node.target)) for node in run if node.op == "call_module"]
     tensors = _tensors_of(model, modules)
-    attributes = {str(one.target) for node in run for one in node.all_input_nodes if one.op == "get_attr"}
+    attributes = {str(used.target) for node in run for used in node.all_input_nodes if used.op == "get_attr"}
     return tensors | {id(tensor): name for name, tensor in _all_tensors(model) if name in attributes}
 
 

@@ -28,10 +28,7 @@ def chosen_cuts(
     The model is built for this, and dropped. A cut is the first link of a stage, for each stage but the first one.
 
     Args:
-        task: whose model is cut.
-        options: how many stages, and the names of layers.
         features: of one micro batch, as `decode` makes them.
-        micro_batches: of each update.
 
     Raises:
         UsageError: the model cannot be cut so.
@@ -59,10 +56,10 @@ def chosen_cuts(
     else:
         costs = _costs(link_times(task, chain, options.precision, features, device), parallel, micro_batches)
         most = float("inf") if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory
-        found = balanced_cuts(costs, parallel.stages, most)
-        if found is None:
+        balanced = balanced_cuts(costs, parallel.stages, most)
+        if balanced is None:
             raise _does_not_fit(costs, parallel.stages, most)
-        starts = list(found)
+        starts = list(balanced)
     return starts, _told(chain, starts, costs)
 
 
@@ -130,15 +127,12 @@ def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDA
     """Of each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
 
     One row of ones for a model that cannot be cut.
-
-    Args:
-        features: as `decode` makes them.
     """
     device = own_device()
     model = build_model(task, options, torch.device("cpu"))
     try:
         chain = chain_of(task, model)
-        found = link_times(task, chain, options.precision, features, device)
+        links = link_times(task, chain, options.precision, features, device)
     except UsageError:
         return [[1.0, 1.0, 0.0, 0.0, 0.0]]
-    return [[one.forward, one.backward, one.weights, one.kept, one.leaving] for one in found]
+    return [[link.forward, link.backward, link.weights, link.kept, link.leaving] for link in links]

@@ -45,15 +45,14 @@ def link_times(
     """Of each link. The model is on the host, and is afterwards as it was.
 
     Args:
-        features: of one micro batch, as `decode` makes them.
         device: on which one link at a time is timed.
 
     Raises:
-        UsageError: what a link returns is no tensor; the links, as a task lists them, are another model; or `measure`
+        UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
             needs more of the model than its output.
     """
     placed = Measurement(task, precision, device).placed(features)
-    found = []
+    links = []
     with _unchanged(chain.model), low_precision(precision, device):
         entering = captured_input(task, placed, chain.model)
         if chain.is_listed:
@@ -63,10 +62,10 @@ def link_times(
             part = chain.part(link, link + 1).to(device)
             times, entering = _timed(part, entering, device, weights)
             part.to("cpu")
-            found.append(times)
+            links.append(times)
         with torch.no_grad():
             task.measure(GivenOutput(entering), placed)
-    return found
+    return links
 
 
 def require_divisible(task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]]) -> None:
@@ -84,12 +83,12 @@ def require_divisible(task: Task, chain: Chain, precision: Precision, features: 
 
 def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
     """The links may lack one without weights, or have another order."""
-    model, own = chain.model, chain.part(0, len(chain.names))
+    model, chained = chain.model, chain.part(0, len(chain.names))
     model.eval()
     with torch.no_grad():
         whole = model(entering.cpu())
         try:
-            listed = own(entering.cpu())
+            listed = chained(entering.cpu())
             is_same = listed.shape == whole.shape and torch.allclose(listed, whole, 1e-3, 1e-5, equal_nan=True)
         except (RuntimeError, TypeError, ValueError):
             is_same = False
@@ -109,12 +108,12 @@ def _timed(
     forward = backward = float("inf")
     leaving, kept = entering, 0
     for _ in range(_REPEATS):
-        own = entering.detach()
-        if own.is_floating_point():
-            own.requires_grad_()
+        leaf = entering.detach()
+        if leaf.is_floating_point():
+            leaf.requires_grad_()
         begin = _now(device)
         with _counted() as saved:
-            leaving = part(own.clone())  # which layers may work on in place
+            leaving = part(leaf.clone())  # which layers may work on in place
         if not isinstance(leaving, torch.Tensor):
             raise UsageError(
                 f"A part of the model returns a {type(leaving).__name__}.",

@@ -18,11 +18,7 @@ class _Captured(BaseException):
 
 
 class _Capture(nn.Module):
-    """Has the layers of the first stage, so that a task may look in which order they want the input.
-
-    Args:
-        part: these layers.
-    """
+    """Has the layers of the first stage, so that a task may look in which order they want the input."""
 
     def __init__(self, part: nn.Module) -> None:
         super().__init__()
@@ -47,10 +43,6 @@ class _Capture(nn.Module):
 def captured_input(task: Task, features: dict[str, torch.Tensor], part: nn.Module) -> torch.Tensor:
     """The tensor with which `measure` calls the model.
 
-    Args:
-        features: of one micro batch.
-        part: the layers that it is for.
-
     Raises:
         UsageError: it does not call it, or with something else.
     """
@@ -74,11 +66,7 @@ def _not_whole(name: str) -> UsageError:
 
 
 class GivenOutput:
-    """Returns what the last stage has returned.
-
-    Args:
-        leaving: the model's output.
-    """
+    """Returns what the last stage has returned."""
 
     def __init__(self, leaving: torch.Tensor) -> None:
         self._leaving: torch.Tensor | None = leaving

@@ -90,17 +90,11 @@ def from_message(message: torch.Tensor) -> torch.Tensor:
 
 
 class Neighbours:
-    """What both kinds of links between ranks have in common.
+    """What both kinds of links between ranks have in common."""
 
-    Args:
-        own: this rank.
-        other: the rank of the other stage.
-        device: of this stage.
-    """
-
-    def __init__(self, own: int, other: int, device: torch.device) -> None:
-        self._own, self._other, self._device = own, other, device
-        self._name = f"{'activations' if other < own else 'gradients'} of rank {other}"
+    def __init__(self, rank: int, other: int, device: torch.device) -> None:
+        self._own, self._other, self._device = rank, other, device
+        self._name = f"{'activations' if other < rank else 'gradients'} of rank {other}"
 
 
 class MpiLink(Neighbours):
@@ -111,8 +105,8 @@ class MpiLink(Neighbours):
         limit: seconds that this rank waits for a message.
     """
 
-    def __init__(self, world: Any, own: int, other: int, device: torch.device, limit: float) -> None:
-        super().__init__(own, other, device)
+    def __init__(self, world: Any, rank: int, other: int, device: torch.device, limit: float) -> None:
+        super().__init__(rank, other, device)
         self._world, self._limit = world, limit
         self._sent: deque[tuple[Any, torch.Tensor]] = deque()  # messages, until they have arrived
 
@@ -166,15 +160,10 @@ def _buffer(message: torch.Tensor) -> Any:
 
 
 class HorovodLink(Neighbours):
-    """By Horovod.
+    """By Horovod."""
 
-    Args:
-        hvd: horovod.torch.
-        process_set: of the two ranks.
-    """
-
-    def __init__(self, hvd: Any, process_set: Any, own: int, other: int, device: torch.device) -> None:
-        super().__init__(own, other, device)
+    def __init__(self, hvd: Any, process_set: Any, rank: int, other: int, device: torch.device) -> None:
+        super().__init__(rank, other, device)
         self._hvd, self._process_set = hvd, process_set
         self._sent: deque[Any] = deque()  # handles of what may not have arrived; Horovod keeps the messages
         self._sends = self._receives = 0

@@ -35,30 +35,28 @@ class StagedModel:
         return _names_in(self.model)
 
 
-def keep_stages(chain: Chain, cuts: Sequence[int], own: int | None, devices: Sequence[torch.device]) -> StagedModel:
+def keep_stages(chain: Chain, cuts: Sequence[int], stage: int | None, devices: Sequence[torch.device]) -> StagedModel:
     """Cut the model, keep what belongs here, and move it to its devices. The model itself is changed.
 
     Args:
-        chain: of the model, on the host.
         cuts: the first link of each stage but the first one.
-        own: the stage of this process; None: all.
-        devices: of the stages that are kept.
+        stage: the stage of this process; None: all.
     """
     model = chain.model
     ends = [*cuts, len(chain.names)]
     stages = list(zip([0, *cuts], ends, strict=True))
-    kept = stages if own is None else stages[own : own + 1]
+    kept = stages if stage is None else stages[stage : stage + 1]
     parts = [chain.part(first, end) for first, end in kept]
     names = _names_in(model)
     averaged = {name: array for name, array in drifting_buffers(model).items() if array.dtype.kind in "fc"}
     drifting = {name: np.zeros_like(array, np.result_type(array, np.float64)) for name, array in averaged.items()}
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    if own is not None:
+    if stage is not None:
         _drop_others(model, chain, *kept[0])
     for part, device in zip(parts, devices, strict=True):
         part.to(device)
         _share_buffers(model, part)
-    if own is not None:
+    if stage is not None:
         model.to(devices[0])
     return StagedModel(model, parts, names, drifting, parameters)
 
@@ -74,7 +72,7 @@ def _drop_others(model: nn.Module, chain: Chain, first: int, end: int) -> None:
 
     A layer is taken out, too, because BatchNorm without its buffers could not load a state.
     """
-    others = {identity for link, own in enumerate(chain.tensors) if not first <= link < end for identity in own}
+    others = frozenset[int]().union(*chain.tensors[:first], *chain.tensors[end:])
     used = others.union(*chain.tensors[first:end])
 
     def is_other(tensor: torch.Tensor) -> bool:
@@ -88,8 +86,8 @@ def _drop_others(model: nn.Module, chain: Chain, first: int, end: int) -> None:
             layers[outer]._modules[last] = None
             continue
         for named in (module._parameters, module._buffers):
-            own: dict[str, torch.Tensor | None] = named
-            own.update({name: None for name, tensor in own.items() if tensor is not None and is_other(tensor)})
+            named_tensors: dict[str, torch.Tensor | None] = named
+            named_tensors |= {n: None for n, tensor in named_tensors.items() if tensor is not None and is_other(tensor)}
 
 
 def _share_buffers(model: nn.Module, part: nn.Module) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
+from hvdtrain.adapters.choose_sync import choose_sync
+from hvdtrain.adapters.gathered_state import StageState
 from hvdtrain.adapters.measure_names import require_same_names
-from hvdtrain.adapters.stage_state import StageState
 from hvdtrain.adapters.step_timer import Laps
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
@@ -26,7 +27,7 @@ from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, in_slots
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.comm.stage_groups import mpi_world, process_set_of
+from hvdtrain.comm.process_sets import mpi_world, process_set_of
 from hvdtrain.comm.torch_binding import TorchBinding
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
@@ -42,8 +43,6 @@ class Stages:
     """A model in stages, the optimizer of those that are here, and how gradients are exchanged.
 
     Attributes:
-        grid: this worker among the others.
-        staged: the model.
         optimizer: of this process's weights.
         gradient_sync: with the ranks that have the same stage.
         state: what other ranks have of the model; None: nothing.
@@ -76,7 +75,7 @@ class Stages:
         def order(count: int) -> Iterator[tuple[int, Pass]]:
             if parallel.devices:
                 return in_slots(schedule, parallel.stages, count)
-            return ((0, one) for one in schedule(grid.stage, grid.stages, count))
+            return ((0, step) for step in schedule(grid.stage, grid.stages, count))
 
         names = _names_on_all(grid.topology) if parallel.is_pipeline else None
         return PipelinePasses(stages, order, int(parallel.micro_batches), self.gradient_sync, update, names)
@@ -92,9 +91,9 @@ class Stages:
     ) -> torch.Tensor:
         import horovod.torch as hvd
 
-        own = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
+        local = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
         with waiting():
-            squares = own.double().square()
+            squares = local.double().square()
             total: torch.Tensor = hvd.allreduce(squares, op=hvd.Sum, name="hvdtrain.gradients.norm")
         return (total / self.grid.replicas).sqrt().float()
 
@@ -118,9 +117,9 @@ def open_stages(
     require_own_parameters(model, optimizer)
     devices = [device_named(name) for name in parallel.device_names] or [own_device()]
     staged = keep_stages(chain_of(task, model), cuts, grid.stage if parallel.is_pipeline else None, devices)
-    own = {id(parameter) for parameter in staged.model.parameters()}
+    local = {id(parameter) for parameter in staged.model.parameters()}
     for group in optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) in own]
+        group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
     sync = _gradient_sync(staged, grid, options)
     state = StageState(staged.names, staged.own_names, grid) if parallel.is_pipeline else None
     return Stages(grid, staged, optimizer, sync, state)
@@ -130,7 +129,7 @@ def _gradient_sync(staged: StagedModel, grid: Grid, options: TrainingOptions) ->
     trainable = trainable_of(staged.model)
     if grid.replicas == 1:
         return NoSync(trainable)
-    return summed_gradients(trainable, options, process_set=process_set_of(grid.stage_ranks))
+    return summed_gradients(trainable, choose_sync(options, grid.topology, process_set_of(grid.stage_ranks)))
 
 
 def _device_of(module: torch.nn.Module) -> torch.device:
@@ -168,8 +167,8 @@ def _names_on_all(topology: Topology) -> Callable[[Sequence[str]], Sequence[str]
     """The last stages have measured; others learn from them what."""
     comm: Any = HorovodCommunicator(TorchBinding(), topology)
 
-    def names(own: Sequence[str]) -> Sequence[str]:
-        by_rank: list[list[str]] = gather_json(comm, list(own), "hvdtrain.pipeline.measures")
+    def names(local: Sequence[str]) -> Sequence[str]:
+        by_rank: list[list[str]] = gather_json(comm, list(local), "hvdtrain.pipeline.measures")
         require_same_names(by_rank)
         return list(dict.fromkeys(name for names in by_rank for name in names))
 
@@ -188,7 +187,7 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
     before, after = _rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
     times = []
     for size in sizes:
-        tensor, found = torch.zeros(size // 4), []
+        tensor, halves = torch.zeros(size // 4), []
         for _ in range(_MESSAGES):
             begin = time.perf_counter()
             if after is not None:
@@ -196,8 +195,8 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
                 after.receive()
             elif before is not None:
                 before.send(before.receive())
-            found.append((time.perf_counter() - begin) / 2)
-        times.append(statistics.median(found))
+            halves.append((time.perf_counter() - begin) / 2)
+        times.append(statistics.median(halves))
     for link in filter(None, (before, after)):
         link.flush()
     return times

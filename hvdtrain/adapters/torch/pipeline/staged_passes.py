@@ -37,15 +37,10 @@ class Stage:
 
     Attributes:
         task: whose measure() begins the first stage and ends the last one.
-        module: its layers.
-        device: on which they are.
-        precision: of the forward pass.
         draws: random numbers of this stage's layers.
         measuring: random numbers of the task's measure(), the same in the first stage as in the last one.
-        measurement: the task's measures, on this stage's device.
         before: leads to the stage before; None: this is the first one.
         after: leads to the next stage; None: this is the last one.
-        laps: times the parts of the step.
     """
 
     task: Task
@@ -125,10 +120,7 @@ class PipelinePasses:
     """Implements `Passes`.
 
     Attributes:
-        stages: of this process.
-        order: what they do.
         count: micro batches of each full step.
-        gradient_sync: is told of each backward pass.
         update: whose scale the losses are multiplied by.
         known_names: of the measures on all ranks, given those on this one; collective. None: they are this process's.
     """
@@ -144,13 +136,13 @@ class PipelinePasses:
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, max(1, min(self.count, len(batch.ids))))
         share = self.gradient_sync.loss_multiplier * self.update.scale / max(batch.global_weight, 1.0)
-        for place, one in self.order(len(parts)):
-            stage, part = self.stages[place], parts[one.micro_batch]
-            if one.is_forward:
-                stage.forward(part, one.micro_batch, step, stage.laps)
+        for place, stage_pass in self.order(len(parts)):
+            stage, part = self.stages[place], parts[stage_pass.micro_batch]
+            if stage_pass.is_forward:
+                stage.forward(part, stage_pass.micro_batch, step, stage.laps)
             else:
-                self.gradient_sync.set_grad_sync(one.micro_batch == len(parts) - 1)
-                stage.backward(one.micro_batch, share)
+                self.gradient_sync.set_grad_sync(stage_pass.micro_batch == len(parts) - 1)
+                stage.backward(stage_pass.micro_batch, share)
 
     def evaluate(self, batch: LoadedBatch) -> None:
         for number, part in enumerate(micro_batches(batch, max(1, min(self.count, len(batch.ids))))):

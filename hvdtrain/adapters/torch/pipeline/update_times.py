@@ -22,9 +22,6 @@ def update_times(task: Task, options: TrainingOptions, lr: float) -> tuple[float
     """For each byte of weights: seconds of an update, and bytes of the optimizer's state.
 
     Only some of the weights are updated, and they keep their values, so that little memory is needed.
-
-    Args:
-        lr: the schedule's peak.
     """
     device = own_device()
     model = build_model(task, options, torch.device("cpu"))  # whole, it may not fit on a device

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.class_names import class_names
-from data_sharding.formats.image_folder import ImageFolderFormat
+from data_sharding.formats.image_folder import ImageFolderFormat, class_names
 
 
 def write(root: Path, *names: str) -> None:

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.recordio import MAGIC_BYTES, Multipart, RecordIOFormat, split
-from data_sharding.formats.recordio_image import decode_image_record
+from data_sharding.formats.recordio import MAGIC_BYTES, Multipart, RecordIOFormat, decode_image_record, split
 from data_sharding.formats.writers import RecordIOWriter
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -15,8 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.pipe.batches import BatchShape
-from data_sharding.pipe.pipe_loader import PipeLoader, PipeSteps, slots
+from data_sharding.pipe.pipe_loader import BatchShape, PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_reader import PipeReader
 from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 from data_sharding.pipe.uneven_loader import UnevenPipeLoader, UnevenStream

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import data_sharding as ds
-from data_sharding.class_names import class_names
 from data_sharding.convert import convert
+from data_sharding.formats.image_folder import class_names
 from data_sharding.storage.input_files import find_files
 
 # Each link doubles the number of ways: to walk them all would take longer than the world has left.

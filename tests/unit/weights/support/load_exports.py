@@ -40,7 +40,7 @@ def answers_in_keras(folder: Path, inputs: Any) -> dict[str, Any]:
         loaded = tf.saved_model.load(str(file))
         answers[file.name] = loaded.serve(tf.constant(inputs)).numpy()
     if inputs.ndim == 2:
-        import hvdtrain.models.keras.transformer  # noqa: F401  registers its attention
+        import hvdtrain.models.keras.zoo  # noqa: F401  registers its attention
     for file in folder.glob("*.keras"):
         answers[file.name] = keras.saving.load_model(file)(inputs, training=False).numpy()
     assert "torch" not in sys.modules

@@ -1,0 +1,130 @@
+"""Which gradient sync, comm hook and loss multiplier the options ask for: decided once, for both frameworks.
+
+Frameworks map kinds to classes. So both choose in the same order, and refuse with the same words.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from hvdtrain.algorithms.powersgd_rule import DEFAULT_RANK
+from hvdtrain.comm.process_sets import own_process_set
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
+from hvdtrain.topology import Topology
+
+Kind = Literal["none", "sparse", "local", "sharded", "each", "buckets"]
+Hook = Literal["plain", "fp16", "bf16", "powersgd", "adasum"]
+
+BUCKET_BYTES: Final = 25 * 2**20
+"""PyTorch DDP's default (Li et al. 2020, "PyTorch Distributed", section 4.2): large enough for the network, and small
+enough for the first bucket's communication to start early."""
+
+
+@dataclass(frozen=True)
+class ChosenSync:
+    """How gradients, or weights, of several ranks become one.
+
+    Attributes:
+        kind: "none" for one process; "sparse": rows are gathered, other gradients are summed in buckets; "local" SGD;
+            "sharded" optimizer; "each" gradient by itself, as Horovod does it; "buckets".
+        hook: what is sent for a bucket.
+        ranks: how many are summed over. With one, which has no Horovod, "buckets" are chosen for PowerSGD only, as it
+            changes gradients there too.
+        loss_multiplier: the loss must be multiplied by this, so that the reduced gradients are right.
+        sums_means: the result is the sum of the ranks' mean gradients instead of their mean.
+        sync_every: updates of local SGD from one average of the weights to the next.
+        process_set: Horovod's set of ranks that exchange gradients; None: all of them, in local SGD none.
+    """
+
+    kind: Kind
+    hook: Hook
+    ranks: int
+    loss_multiplier: float
+    bucket_bytes: int
+    powersgd_rank: int
+    sums_means: bool
+    sync_every: int
+    process_set: Any = None
+
+
+def choose_sync(options: TrainingOptions, topology: Topology, process_set: Any = None) -> ChosenSync:
+    """What `options` ask for.
+
+    Args:
+        process_set: Horovod's set of the ranks that have the same stage of a model; None: each rank has all of it.
+    """
+    kind, hook = _kind(options, topology), _hook(options)
+    ranks = topology.size if process_set is None else process_set.size()
+    takes_means = hook == "powersgd" or options.reduce_op != "average"
+    multiplier = float(ranks) if takes_means else 1.0
+    if kind == "local":
+        process_set = None if options.process_sets is None else own_process_set()
+        ranks = 1 if process_set is None else process_set.size()
+        multiplier = topology.size / ranks
+    return ChosenSync(
+        kind,
+        hook,
+        ranks,
+        multiplier,
+        bucket_bytes(options),
+        powersgd_rank=options.powersgd_rank or DEFAULT_RANK,
+        sums_means=options.reduce_op == "sum",
+        sync_every=options.sync_every or 1,
+        process_set=process_set,
+    )
+
+
+def _kind(options: TrainingOptions, topology: Topology) -> Kind:
+    if options.sparse_gradients == "allgather":
+        return "sparse"
+    if not topology.is_distributed:
+        return "buckets" if options.compression == "powersgd" else "none"
+    if options.sync_every is not None:
+        return "local"
+    if options.shard != "none":
+        return "sharded"
+    return "each" if options.gradient_sync == "horovod" else "buckets"
+
+
+def _hook(options: TrainingOptions) -> Hook:
+    if options.reduce_op == "adasum":
+        return "adasum"
+    return "plain" if options.compression == "none" else options.compression
+
+
+def bucket_bytes(options: TrainingOptions) -> int:
+    """The largest bucket of several gradients, in bytes: --bucket-cap-mb, which is in MiB as DDP's, or the default."""
+    if options.gradient_sync == "horovod":
+        return 1  # each gradient by itself
+    return BUCKET_BYTES if options.bucket_cap_mb is None else max(1, int(options.bucket_cap_mb * 2**20))
+
+
+def no_sparse_gradients(layers: str, also: str = "") -> UsageError:
+    """The error for a model without them. Args: `layers`: that have some; `also`: begins the hint."""
+    return UsageError(
+        "--sparse-gradients allgather is given, and the model has no sparse gradients.",
+        f"They come from layers like {layers}, whose weights no other layer shares.",
+        f"{also}leave --sparse-gradients out, which makes gradients dense.",
+    )
+
+
+def require_adasum(hvd: Any, on_gpu: bool) -> None:
+    """Raise `UsageError` where Horovod 0.28.1's Adasum would fail at the first update.
+
+    It halves a vector between pairs of workers, so that their number must be a power of two; with NCCL, gradients are
+    averaged within a node first, and the number of nodes must be one. Gloo has no Adasum.
+    """
+    if not hvd.mpi_enabled():
+        raise UsageError(
+            "--reduce-op adasum is given, and Horovod runs over Gloo.",
+            "Horovod combines gradients by Adasum over MPI only.",
+            "start the job with mpirun, or with horovodrun --mpi.",
+        )
+    by_node = on_gpu and hvd.nccl_built()
+    count, what = (hvd.size() // hvd.local_size(), "nodes") if by_node else (hvd.size(), "workers")
+    if count & (count - 1):
+        raise UsageError(
+            f"--reduce-op adasum is given for {count} {what}.",
+            "Horovod combines gradients by Adasum in pairs, and pairs of pairs.",
+            f"start 2, 4, 8 … {what}.",
+        )

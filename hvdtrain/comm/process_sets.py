@@ -1,0 +1,161 @@
+"""Process sets of Horovod, and MPI's communicator for messages from stage to stage.
+
+Both are made right after Horovod's start, by all ranks together: under Gloo the ranks of a set meet through the same
+store as all ranks did, which may be gone later, and work that one rank may refuse must not contain collectives. `hvd`
+is Horovod's module, initialized after `allow_process_sets`, and `comm` has all ranks.
+"""
+
+import importlib.util
+from collections.abc import Iterable, MutableMapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_world import node_name
+from hvdtrain.comm.messages import gather_json
+from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.config.value_syntax import NODE, resolve
+from hvdtrain.errors import UsageError
+from hvdtrain.topology.grid import Grid
+
+_worlds: list[Any] = []  # MPI's communicator of all ranks for these messages, where MPI can carry them
+
+
+def allow_process_sets(environ: MutableMapping[str, str]) -> None:
+    """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
+    environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+
+
+def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
+    """Form the sets of --process-sets, whose value is `text` (see `hvdtrain.config.value_syntax`). Collective.
+
+    Raises:
+        UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones.
+    """
+    answers = gather_json(comm, [text, node_name(), comm.topology.local_size], "hvdtrain.process_sets")
+    other = next((rank for rank, (theirs, _, _) in enumerate(answers) if theirs != answers[0][0]), None)
+    if other is not None:
+        raise UsageError(
+            f"Rank {other} has --process-sets {answers[other][0]}, and rank 0 {answers[0][0]}.",
+            "They would wait for each other in different sets.",
+            "start all workers with the same options.",
+        ).on_all_ranks()
+    try:
+        sets = resolve(text, [node for _, node, _ in answers])
+        if text == NODE:
+            _require_whole_nodes(sets, [(node, local_size) for _, node, local_size in answers])
+    except UsageError as error:
+        raise error.on_all_ranks() from None
+    for ranks in sets:
+        if len(ranks) < comm.topology.size:  # Horovod has the set of all ranks anyway
+            hvd.add_process_set(list(ranks))
+
+
+def _require_whole_nodes(sets: Sequence[Sequence[int]], places: Sequence[tuple[str, int]]) -> None:
+    for ranks in sets:
+        node, local_size = places[ranks[0]]
+        if any(places[rank][1] != len(ranks) for rank in ranks):
+            raise UsageError(
+                f"{len(ranks)} workers say that they run on {node}, and one of them that {local_size} do.",
+                "With --process-sets node each node's workers exchange gradients, and nodes are told apart by name.",
+                "write the ranks of each set instead, as 0-3,4-7.",
+            )
+
+
+def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> None:
+    """Form the sets of the ranks with the same stage, and where MPI does not carry activations, of each two ranks with
+    consecutive stages. Collective.
+
+    Nothing is formed where the number of stages does not divide that of the ranks, which `run.prepare` refuses.
+
+    Raises:
+        UsageError: on all ranks; MPI is to carry activations, and cannot.
+    """
+    size, stages = comm.topology.size, options.stages_of_workers
+    if stages == 1 or size % stages:
+        return
+    _open_world(comm, hvd)
+    if options.transport == "mpi" and not _worlds:
+        raise UsageError(
+            "--parallel.transport is mpi, and MPI cannot carry activations here.",
+            "Horovod must use MPI with support for threads, and mpi4py the same MPI, on all hosts.",
+            "start the job with mpirun or horovodrun --mpi, and install mpi4py, or leave --parallel.transport out.",
+        ).on_all_ranks()
+    sets = (
+        [list(range(stage, size, stages)) for stage in range(stages)]
+        if Grid(comm.topology, stages).replicas > 1
+        else []
+    )
+    if not mpi_world(options):
+        sets += [[rank, rank + 1] for rank in range(size - 1) if (rank + 1) % stages]
+    form_sets(hvd, sets)
+
+
+def form_sets(hvd: Any, sets: Iterable[Sequence[int]]) -> None:
+    """Form these sets of ranks, except those that are there. Collective."""
+    known = list(_known_sets().values())
+    for ranks in sets:
+        if list(ranks) not in known:
+            hvd.add_process_set(list(ranks))
+
+
+def mpi_world(options: ParallelOptions) -> Any:
+    """The communicator that carries activations; None: process sets do."""
+    return _worlds[0] if _worlds and options.transport != "horovod" else None
+
+
+def own_process_set() -> Any:
+    """Horovod's set that this rank is in, as `form_process_sets` left it; that of all ranks where it formed none."""
+    from horovod.common import process_sets
+
+    rank = process_sets._basics.rank()
+    return _process_set(next((number for number, ranks in _known_sets().items() if number and rank in ranks), 0))
+
+
+def process_set_of(ranks: Sequence[int]) -> Any:
+    """Horovod's set of exactly these ranks, which has been formed.
+
+    Raises:
+        RuntimeError: it has not.
+    """
+    for number, members in _known_sets().items():
+        if members == list(ranks):
+            return _process_set(number)
+    raise RuntimeError(f"no process set of the ranks {list(ranks)} was formed at the start")
+
+
+def _process_set(number: int) -> Any:
+    from horovod.common import process_sets
+
+    process_set = process_sets.ProcessSet(_known_sets()[number])
+    process_set.process_set_id = number
+    return process_set
+
+
+def _known_sets() -> dict[int, list[int]]:
+    from horovod.common import process_sets
+
+    known: dict[int, list[int]] = process_sets._basics._get_process_set_ids_and_ranks()
+    return known
+
+
+def _open_world(comm: Communicator, hvd: Any) -> None:
+    """If all ranks can. Once for a process: MPI's ranks stay."""
+    if _worlds:
+        return
+    usable = np.array([int(_is_usable(comm, hvd))])
+    if comm.allreduce(usable, "hvdtrain.pipeline.mpi", "min")[0]:
+        from mpi4py import MPI
+
+        _worlds.append(MPI.COMM_WORLD.Dup())  # so that no message is mistaken for one of Horovod's
+
+
+def _is_usable(comm: Communicator, hvd: Any) -> bool:
+    """Whether mpi4py is there, and speaks the MPI that Horovod uses, with threads."""
+    if not (hvd.mpi_enabled() and hvd.mpi_threads_supported()) or importlib.util.find_spec("mpi4py") is None:
+        return False
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    return (world.Get_rank(), world.Get_size()) == (comm.topology.rank, comm.topology.size)

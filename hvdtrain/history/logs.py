@@ -1,0 +1,214 @@
+"""The logs of all ranks of a run as one, in the order of time, in memory for one piece of each file.
+
+    2026-11-24T23:38:03.123+00:00 INFO hvdtrain.run: epoch ended: epoch 1, step 30
+
+Such are the lines of logs/rank_N.log. The time has the offset of its host's zone, so that hosts in different zones, and
+the two sides of a change of the clock in spring or autumn, can be brought into one order. The lines of a traceback
+follow the line of their record. A file may be of any size, grow meanwhile, be truncated, or be begun anew.
+"""
+
+import heapq
+import logging
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from hvdtrain.history.reading import UNREADABLE, open_bounded, reason
+
+FOLDER: Final = "logs"
+LONGEST: Final = 2**16
+"""Bytes of a line. What is longer comes as several lines."""
+
+_NAME: Final = re.compile(r"rank_(\d{1,7})\.log")
+_CHUNK: Final = 2**16
+_ALL_CHUNKS: Final = 2**26
+_LEAST_CHUNK: Final = 2**12
+_UNKNOWN_TIME: Final = float("-inf")
+_HEAD: Final = re.compile(
+    rb"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}(?:Z|[+-]\d\d:\d\d)?) (DEBUG|INFO|WARNING|ERROR|CRITICAL) "
+)
+"""Versions before 0.2 wrote a space, a comma and no zone: then it is the reader's own."""
+
+
+class LogFormatter(logging.Formatter):
+    """Formats a record as above."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802  overrides
+        return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+def head_of(line: bytes) -> tuple[float, int] | None:
+    """The time, in seconds since the epoch, and the level, as `logging` counts them, in the first line of a record.
+    None for a line that continues a record, such as one of a traceback."""
+    match = _HEAD.match(line)
+    if match is None:
+        return None
+    try:
+        level = logging.getLevelNamesMapping()[match[2].decode()]
+        return datetime.fromisoformat(match[1].decode()).timestamp(), level
+    except (ValueError, OverflowError, OSError):
+        return None  # a date such as the 31st of February
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line of a log.
+
+    Attributes:
+        rank: whose log it is.
+        text: without its end.
+        time: of its record, in seconds since the epoch; -inf before the file's first record.
+        level: of its record, as `logging` counts them; 0 before the first record.
+        begins: whether its record begins here. Others, such as lines of a traceback, belong to the line before.
+    """
+
+    rank: int
+    text: bytes
+    time: float
+    level: int
+    begins: bool
+
+
+class LogFile:
+    """The log of a rank. No file stays open between two pieces: there may be thousands of ranks.
+
+    Args:
+        chunk: bytes that are read at once.
+    """
+
+    def __init__(self, path: Path, rank: int, chunk: int = _CHUNK) -> None:
+        self.path, self.rank, self._chunk = path, rank, chunk
+        self._inode = self._offset = 0
+        self._rest = b""  # of a line that has not ended
+        self._is_inside = False  # of a line whose first part was yielded already
+        self._time, self._level = _UNKNOWN_TIME, 0
+
+    def lines(self, whole: bool) -> Iterator[LogLine]:
+        """The lines that have come since the last call, up to the end that the file has now.
+
+        Args:
+            whole: whether a last line without an end is a line, too: nobody writes on, or it was left torn.
+
+        Raises:
+            OSError: as `open` and `read` do.
+            UnusableFileError: it is not a regular file.
+        """
+        end = self._end()
+        while self._offset < end and (data := self._read(end)):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for text in lines:
+                yield from self._pieces(text, ends=True)
+            if len(self._rest) > LONGEST:
+                yield from self._pieces(self._take_rest(), ends=False)
+        if whole and self._rest:
+            yield from self._pieces(self._take_rest(), ends=False)
+
+    def _end(self) -> int:
+        """The size of the file now; where it is another file, or a truncated one, all of it is to be read."""
+        with open_bounded(self.path) as file:
+            status = os.fstat(file.fileno())
+        if status.st_ino != self._inode or status.st_size < self._offset:
+            self._inode, self._offset, self._rest, self._is_inside = status.st_ino, 0, b"", False
+        return status.st_size
+
+    def _read(self, end: int) -> bytes:
+        with open_bounded(self.path) as file:
+            file.seek(self._offset)
+            data = file.read(min(self._chunk, end - self._offset))
+        self._offset += len(data)
+        return data
+
+    def _take_rest(self) -> bytes:
+        text, self._rest = self._rest, b""
+        return text
+
+    def _pieces(self, text: bytes, ends: bool) -> Iterator[LogLine]:
+        head = None if self._is_inside else head_of(text)
+        if head is not None:
+            self._time, self._level = head
+        for begin in range(0, max(1, len(text)), LONGEST):
+            begins = head is not None and begin == 0
+            yield LogLine(self.rank, text[begin : begin + LONGEST], self._time, self._level, begins)
+        self._is_inside = not ends
+
+
+def merged(logs: Iterable[Iterator[LogLine]]) -> Iterator[LogLine]:
+    """The lines of several logs, by the times of their records; of equal times, those of the first log come first.
+
+    The order inside of a log stays as it is, and a record's lines stay together.
+    """
+    heap = [(line.time, number, line, log) for number, log in enumerate(logs) if (line := next(log, None)) is not None]
+    heapq.heapify(heap)
+    while heap:
+        _, number, line, log = heapq.heappop(heap)
+        yield line
+        for line in log:
+            if line.begins:
+                heapq.heappush(heap, (line.time, number, line, log))
+                break
+            yield line
+
+
+class RunLogs:
+    """The logs of a run, which may get more lines and more files.
+
+    Args:
+        run: the run folder.
+        ranks: only these; none: all.
+    """
+
+    def __init__(self, run: Path, ranks: Collection[int] = ()) -> None:
+        self._folder, self._ranks = run / FOLDER, frozenset(ranks)
+        self._files: dict[int, LogFile] = {}
+        self.problems: dict[str, str] = {}
+        """File → why it cannot be read."""
+
+    def ranks(self) -> list[int]:
+        """Those that have a file now."""
+        names: list[re.Match[str]] = []
+        with suppress(OSError):
+            names = [match for path in self._folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+        return sorted(rank for name in names if (rank := int(name[1])) in self._ranks or not self._ranks)
+
+    def lines(self, whole: bool) -> Iterator[LogLine]:
+        """The lines that have come since the last call. Args: `whole`: as `LogFile.lines` has it."""
+        ranks = self.ranks()
+        chunk = max(_LEAST_CHUNK, min(_CHUNK, _ALL_CHUNKS // max(1, len(ranks))))
+        for rank in ranks:
+            if rank not in self._files:
+                self._files[rank] = LogFile(self._folder / f"rank_{rank}.log", rank, chunk)
+        return merged([self._lines_of(self._files[rank], whole) for rank in ranks])
+
+    def _lines_of(self, file: LogFile, whole: bool) -> Iterator[LogLine]:
+        try:
+            yield from file.lines(whole)
+            self.problems.pop(file.path.name, None)
+        except FileNotFoundError:
+            pass  # removed meanwhile; a new one may come
+        except UNREADABLE as error:
+            self.problems[file.path.name] = reason(error)
+
+
+def follow(logs: RunLogs, has_ended: Callable[[], bool], wait: Callable[[], object]) -> Iterator[LogLine]:
+    """All lines, and those that come later, until the run has ended and all is read.
+
+    Lines are in the order of time among those that are there at the same time: a line that comes late is not held back.
+
+    Args:
+        has_ended: whether nothing more will be written.
+        wait: until it is time to look again.
+    """
+    while True:
+        is_last = has_ended()
+        yield from logs.lines(whole=is_last)
+        if is_last:
+            return
+        wait()

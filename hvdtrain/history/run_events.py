@@ -1,0 +1,104 @@
+"""The events of a run besides training: starts, stops, failures and checkpoints, each kept or counted."""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hvdtrain.history.lines import Line
+from hvdtrain.history.reading import number, seconds_in, text
+
+_KINDS: Final = {
+    "started": "start",
+    "resumed": "resume",
+    "ended": "end",
+    "failed": "failure",
+    "stopped early": "early stop",
+    "checkpoint failed": "checkpoint failed",
+}
+_WHY: Final = {"failed": "error", "checkpoint failed": "reason", "ended": "stopped_by"}
+_MOST: Final = 500  # of each end of a run
+_LONGEST: Final = 2000  # characters of a cause
+
+
+@dataclass(frozen=True)
+class RunEvent:
+    """Attributes:
+    kind: one of the values of `_KINDS`, or "stop" for an end before all was trained.
+    step: updates before it.
+    at: `time.time()`; None where the line does not say.
+    text: what the line says of it, the cause of a stop or of a restart, or an error.
+    after_end: whether the start before has ended, for "resume": else it was interrupted.
+    """
+
+    kind: str
+    step: int
+    at: float | None
+    text: str
+    after_end: bool = False
+
+
+@dataclass
+class RunEvents:
+    """The first and the last ones, in the order of time.
+
+    Attributes:
+        left_out: how many there are between them.
+    """
+
+    first: list[RunEvent] = field(default_factory=list)
+    last: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_MOST))
+    left_out: int = 0
+    _is_ended: bool = False
+
+    def add(self, line: Line, step: int, at: float | None) -> None:
+        """A line with an "event"; one of another kind is left out."""
+        event = line.get("event")
+        kind = _KINDS.get(event) if isinstance(event, str) else None
+        if kind is None:
+            return
+        cause = text(line, _WHY.get(str(event), "cause"))[:_LONGEST]
+        kind = "stop" if kind == "end" and cause else kind
+        run_event = RunEvent(kind, step, at, cause, kind == "resume" and self._is_ended)
+        self._is_ended = kind in ("end", "stop") or (self._is_ended and kind not in ("start", "resume"))
+        if len(self.first) < _MOST:
+            self.first.append(run_event)
+            return
+        self.left_out += len(self.last) == _MOST
+        self.last.append(run_event)
+
+    def __iter__(self) -> Iterator[RunEvent]:
+        yield from self.first
+        yield from self.last
+
+
+@dataclass
+class CheckpointTotals:
+    """How many checkpoints there were, and what they cost.
+
+    Attributes:
+        written, failed, skipped: how many.
+        seconds: that training has waited for them, and `longest`: for one of them.
+        write_seconds: that writing them took, most of it beside training.
+        largest: bytes of the largest one.
+    """
+
+    written: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    longest: float = 0.0
+    write_seconds: float = 0.0
+    largest: int = 0
+
+    def add(self, line: Line) -> None:
+        """A line with an "event"; one that is not of a checkpoint is left out."""
+        event = line.get("event")
+        self.failed += event == "checkpoint failed"
+        self.skipped += event == "checkpoint skipped"
+        if event == "checkpoint":
+            self.written += 1
+            self.seconds += seconds_in(line)
+            self.longest = max(self.longest, seconds_in(line))
+            self.write_seconds += seconds_in(line, "write_seconds")
+            self.largest = max(self.largest, int(number(line, "bytes") or 0))

@@ -1,0 +1,201 @@
+"""What is measured of training besides the task's own measures: the parts of its time, and the built-in metrics.
+
+This is the only list of them. Each one is a field with its row of facts; the meter, the sinks, the readers of run
+folders, reports and `hvdtrain top` go through `PARTS` and `METRICS`. A new metric is one row here and what measures it
+on a rank: a field of the same name in the adapters' `Sums`, or a line in `Meter._known`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, field, fields
+from operator import add
+from statistics import fmean
+from typing import Any, Final, Literal
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the time.
+
+    Attributes:
+        kind: "work" of the rank itself, and its "wait" for others, which together are a step; the time of a "save";
+            what lies "inside" of compute; what goes on "beside" other parts; and the time of "validation".
+        title: for people.
+        series: the number of its colour in charts.
+    """
+
+    name: str
+    kind: Literal["work", "wait", "save", "inside", "beside", "validation"]
+    title: str
+    series: int
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A built-in metric.
+
+    Attributes:
+        title: of its chart; metrics with the same title share one.
+        line: the name of its line in the chart; "" where the page draws it otherwise, or not at all.
+        of: an "update", which all ranks make together, or each "rank".
+        reduced: how the numbers of all ranks become one. Of an update that is so everywhere; those of ranks are all
+            kept, and become one in tables, charts and loggers. "": the meter knows how.
+        kind: what it counts; a count is left out where it is 0.
+        digits: after the point, in files; None: all.
+        live: its key in a heartbeat, and the head of its column in `hvdtrain top`, where it has one.
+    """
+
+    name: str
+    title: str
+    line: str = ""
+    of: Literal["update", "rank"] = "update"
+    reduced: Literal["mean", "max", ""] = ""
+    kind: Literal["number", "count", "bytes", "share"] = "number"
+    digits: int | None = None
+    live: tuple[str, str] | None = None
+
+    def as_number(self, value: Any) -> Any:
+        """One number for all ranks."""
+        if self.of == "update":
+            return value
+        return max(value) if self.reduced == "max" else fmean(value)
+
+    def rounded(self, value: Any) -> Any:
+        """As files have it."""
+        return value if self.digits is None else round(value, self.digits)
+
+
+def _part(kind: str, title: str, series: int) -> Any:
+    return field(default=0.0, metadata={"kind": kind, "title": title, "series": series})
+
+
+def _metric(title: str, unknown: Any = MISSING, **facts: Any) -> Any:
+    """Args: `unknown`: the value that stands for "not known"; without one it always is."""
+    return field(default=unknown, metadata={"title": title, **facts})
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where wall-clock time went, for one rank. The first four do not overlap, and are all of the time that is trained.
+
+    Attributes:
+        data: waiting for the loader.
+        allreduce: waiting for other ranks' gradients after the own ones were ready.
+        checkpoint: saving.
+        compute: all the rest.
+        host_to_device, forward, backward, optimizer: parts of `compute`; 0 where they cannot be told apart.
+        allreduce_hidden: communication that went on beside `compute`, at most.
+        validation: of whole validations, which `Evaluated` tells.
+    """
+
+    data: float = _part("work", "waiting for data", 4)
+    compute: float = _part("work", "compute", 0)
+    allreduce: float = _part("wait", "waiting for others (allreduce)", 1)
+    checkpoint: float = _part("save", "checkpoint", 3)
+    host_to_device: float = _part("inside", "host to device", 6)
+    forward: float = _part("inside", "forward", 0)
+    backward: float = _part("inside", "backward", 5)
+    optimizer: float = _part("inside", "optimizer", 2)
+    allreduce_hidden: float = _part("beside", "allreduce beside compute", 9)
+    validation: float = _part("validation", "validation", 7)
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        return Seconds(*map(add, vars(self).values(), vars(other).values()))
+
+    @property
+    def total(self) -> float:
+        return self.data + self.compute + self.allreduce + self.checkpoint
+
+    def known(self) -> dict[str, float]:
+        """By name: the first four, and of the others those that were measured."""
+        return {name: value for name, value in vars(self).items() if value or name in _ALWAYS_KNOWN}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltInMetrics:
+    """Built-in metrics since the last reading, equal on all ranks.
+
+    Attributes:
+        masked: records of the plan that were not measured because they are damaged.
+        skipped: updates that were not made because gradients overflowed (fp16).
+        samples_per_second: over all ranks, by the slowest rank's clock.
+        grad_norm: mean norm of the reduced gradients before clipping, over updates and ranks, where --log-grad-norm,
+            --max-grad-norm or fp16 asks for it; else None.
+        grad_norm_peak: the largest of these norms.
+        memory: resident bytes of each rank's process.
+        device_memory: bytes that arrays on each rank's GPU took at most since the start; () on CPUs.
+        device_use: share of the last moments in which each rank's GPU was busy, 0 to 1; () where that is not known.
+    """
+
+    masked: int = _metric("Damaged records", 0, kind="count")
+    skipped: int = _metric("Skipped updates", 0, kind="count")
+    samples_per_second: float = _metric("Throughput, samples per second", digits=1)
+    grad_norm: float | None = _metric("Gradient norm", None, line="mean", reduced="mean")
+    grad_norm_peak: float | None = _metric("Gradient norm", None, line="peak", reduced="max")
+    memory: tuple[int, ...] = _metric(
+        "Memory of the largest worker, bytes",
+        unknown=(),
+        line="largest",
+        of="rank",
+        reduced="max",
+        kind="bytes",
+        live=("memory", "memory"),
+    )
+    device_memory: tuple[int, ...] = _metric(
+        "GPU memory of the fullest GPU, bytes",
+        unknown=(),
+        line="largest",
+        of="rank",
+        reduced="max",
+        kind="bytes",
+        live=("gpu_memory", "GPU memory"),
+    )
+    device_use: tuple[float, ...] = _metric(
+        "Busiest GPU, share of time",
+        unknown=(),
+        line="largest",
+        of="rank",
+        reduced="mean",
+        kind="share",
+        live=("gpu_use", "GPU"),
+    )
+
+
+PARTS: Final = tuple(Part(part.name, **part.metadata) for part in fields(Seconds))
+METRICS: Final = (
+    Metric("lr", "Learning rate", "learning rate"),  # which is set, not measured
+    *(Metric(metric.name, **metric.metadata) for metric in fields(BuiltInMetrics)),
+)
+
+
+def parts_of(*kinds: str) -> tuple[str, ...]:
+    """The names of the parts of these kinds."""
+    return tuple(part.name for part in PARTS if part.kind in kinds)
+
+
+WORK: Final = parts_of("work")
+STEP: Final = parts_of("work", "wait")
+"""What a step's time is made of."""
+
+_ALWAYS_KNOWN: Final = parts_of("work", "wait", "save")
+INSIDE: Final = parts_of("inside")
+BESIDE: Final = parts_of("beside")
+TIMED: Final = parts_of("wait", "inside", "beside")
+"""What an adapter measures of each step."""
+
+REST: Final = "other compute"
+"""What is left of "compute" where its parts are known."""
+
+DISJOINT: Final = (
+    *(part for part in WORK if part != "compute"),
+    *(*INSIDE, "compute", REST),
+    *parts_of("wait", "save", "validation"),
+)
+"""Parts that do not overlap, where "compute" is left out if its parts are known."""
+
+
+def known_metrics(event: Any) -> Iterator[tuple[Metric, Any]]:
+    """The metrics of an event that are known, each with what the event says: one number, or one of each rank."""
+    for metric in METRICS:
+        value = getattr(event, metric.name)
+        if value not in (None, ()) and (value or metric.kind != "count"):
+            yield metric, value

@@ -1,0 +1,122 @@
+"""What one rank records of a trace, and its events on the clock of rank 0."""
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from hvdtrain import activity
+from hvdtrain.activity import WAIT
+from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.adapters.profile import Profile, Profiler
+from hvdtrain.comm.timeline import TimelineEvent
+from hvdtrain.run.tracing.trace_file import LaneEvent
+
+_log = logging.getLogger("hvdtrain.run")
+
+STEPS, PHASES, PARTS, WAITS = "steps", "phases", "parts of steps", "calls that wait for other ranks"
+
+_MOST: Final = 200_000
+"""Spans of one trace: those of 1,000 steps of many micro batches. What follows is left out."""
+
+LANES: Final = (STEPS, PHASES, PARTS, WAITS)
+"""hvdtrain's own, above those of the framework's profiler."""
+
+
+class Span(NamedTuple):
+    """Attributes: `begin` and `end` are of `time.perf_counter`, which `time.monotonic` equals on Linux."""
+
+    lane: str
+    name: str
+    begin: float
+    end: float
+
+
+class Recorder:
+    """Its methods are called by several threads."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def phase(self, name: str, begin: float, end: float) -> None:
+        """As `Activity.trace` is called."""
+        self._add(WAITS if name.startswith(WAIT) else PHASES, name.removeprefix(WAIT), begin, end)
+
+    def part(self, name: str, begin: float, end: float) -> None:
+        """As an adapter tells the parts of its steps."""
+        self._add(PARTS, name, begin, end)
+
+    def step(self, number: int, begin: float, end: float) -> None:
+        """A whole update, with all that follows it until the next one."""
+        self._add(STEPS, f"update {number}", begin, end)
+
+    def _add(self, lane: str, name: str, begin: float, end: float) -> None:
+        if len(self.spans) < _MOST:
+            self.spans.append(Span(lane, name, begin, end))
+
+
+class RankTrace:
+    """What this rank records; its clock is `ahead` of rank 0's by so many seconds."""
+
+    def __init__(self, adapter: Adapter, profiler: Profiler, ahead: float) -> None:
+        self._adapter, self._profiler, self._ahead = adapter, profiler, ahead
+        self._recorder = Recorder()
+        self._profile = Profile(0, [])
+        self._step_begin = 0.0
+        self._is_recording = False
+
+    def prepare(self) -> None:
+        """Start the profiler, which may take a second. Training goes on without it if it cannot be started."""
+        try:
+            self._profiler.start()
+            self._is_recording = True
+        except Exception as error:  # another one may be running, or its files cannot be written
+            _log.warning("The framework's profiler could not be started: %s: %s", type(error).__name__, error)
+
+    def begin(self) -> None:
+        """From now on it records."""
+        activity.now.trace = self._recorder.phase
+        self._adapter.tell_parts(self._recorder.part)
+        self._step_begin = time.perf_counter()
+
+    def step_ended(self, number: int) -> None:
+        """Update `number` is done."""
+        now = time.perf_counter()
+        self._recorder.step(number, self._step_begin, now)
+        self._step_begin = now
+
+    def leave(self) -> None:
+        """The loop goes on as before."""
+        activity.now.trace = None
+        self._adapter.tell_parts(None)
+
+    def stop(self) -> None:
+        """Take what the profiler has recorded, which may take seconds. After `leave`."""
+        if not self._is_recording:
+            return
+        self._is_recording = False
+        try:
+            self._profile = self._profiler.stop()
+        except Exception as error:
+            _log.warning("What the framework's profiler recorded is lost: %s: %s", type(error).__name__, error)
+
+    def events(self, start: float) -> Iterator[LaneEvent]:
+        """All that was recorded. Args: `start`: of the trace, by rank 0's `time.perf_counter`."""
+        start += self._ahead
+        for span in self._recorder.spans:
+            yield LaneEvent(span.lane, span.name, 1e6 * (span.begin - start), 1e6 * (span.end - span.begin))
+        begin = (self._profile.base - _unix_of_clock()) / 1e3 - 1e6 * start  # microseconds
+        for event in self._profile.events:
+            yield LaneEvent(event.lane, event.name, begin + event.begin / 1e3, event.duration / 1e3)
+
+
+def horovod_events(timeline: list[TimelineEvent], start: float) -> Iterator[LaneEvent]:
+    """Of Horovod's timeline, in which each tensor has a lane. Args: `start`: as of `RankTrace.events`; on rank 0."""
+    begin = _unix_of_clock() / 1e3 + 1e6 * start  # microseconds
+    for event in timeline:
+        yield LaneEvent(event.tensor, event.name, event.begin / 1e3 - begin, event.duration / 1e3)
+
+
+def _unix_of_clock() -> int:
+    """Unix time when this host's `time.perf_counter` was 0, in nanoseconds."""
+    return time.time_ns() - time.perf_counter_ns()
