@@ -20,8 +20,7 @@ another rank that has ended, one that has stalled."""
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Why one rank failed: the error's own text, its exit code, and in `detail` what its launcher should print, where
-    the rank itself has printed a single line."""
+    """Why one rank failed; `detail` is what its launcher should print, where the rank itself has printed a single line."""
 
     kind: Kind
     rank: int
@@ -37,8 +36,8 @@ class FailureRecord:
 
 
 class FailureFile:
-    """Where one worker leaves its record: memory of the launcher, which the worker opens by its path in /proc. So
-    nothing stays behind, however the launcher ends."""
+    """Where one worker leaves its record: memory of the launcher, opened by its path in /proc, of which nothing stays
+    behind."""
 
     def __init__(self) -> None:
         self._file: int | None = os.memfd_create("hvdtrain-failure")

@@ -53,8 +53,8 @@ class WorkerGroup(Protocol):
 
 
 class LocalWorkerGroup:
-    """Children of this process, started in `folder` (None: here). Raises UsageError: a program cannot be started;
-    others may run, for the caller to kill by their token."""
+    """Children of this process, started in `folder` (None: here); UsageError: one cannot be started, though others may
+    run."""
 
     def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []

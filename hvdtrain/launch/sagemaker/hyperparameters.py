@@ -27,8 +27,7 @@ def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
 
 
 def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
-    """What `encode` was given. As in SageMaker's toolkit, text that is not JSON stays as it is, and so do lists,
-    mappings, null."""
+    """What `encode` was given. As in SageMaker's toolkit, what is not JSON, and lists, mappings, null, stay text."""
     decoded: dict[str, HyperparameterValue] = dict(encoded)
     for name, text in encoded.items():
         with suppress(ValueError):

@@ -26,8 +26,7 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used, of a `kind` in `_SAID`, "no-python" or "other"; `message` is half a sentence
-    of fact, without the host's name."""
+    """What keeps a host from being used, of a `kind` in `_SAID`, "no-python" or "other"; `message` is half a sentence."""
 
     host: str
     kind: str

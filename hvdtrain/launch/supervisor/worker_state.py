@@ -53,8 +53,7 @@ def _seen(line: bytes) -> str:
 
 @dataclass
 class WorkerState:
-    """One worker: its rank in the world that it is in, or its number while it is in none; `was_replaced`: whether the
-    job went on without it after its end."""
+    """One worker; its rank in its world, or its number while it is in none. `was_replaced`: the job went on without it."""
 
     rank: int
     host: str = ""  # where all are on this machine
