@@ -36,8 +36,7 @@ class FailureRecord:
 
 
 class FailureFile:
-    """Where one worker leaves its record: memory of the launcher, opened by its path in /proc, of which nothing stays
-    behind."""
+    """Where a worker leaves its record: memory of the launcher, opened by its path in /proc, so that nothing stays."""
 
     def __init__(self) -> None:
         self._file: int | None = os.memfd_create("hvdtrain-failure")

@@ -75,8 +75,7 @@ def require_label(option_name: str, text: str) -> None:
 
 
 def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
-    """The MPIJob of a job with an image, and the kubectl that hands it over; UsageError: it cannot do what the job asks
-    for."""
+    """The MPIJob of a job with an image, and the kubectl that hands it over; UsageError: the job cannot be one."""
     options = options or KubernetesOptions()
     _require_fit(job, options)
     file = f"{job.name}.yaml"

@@ -53,8 +53,7 @@ class WorkerGroup(Protocol):
 
 
 class LocalWorkerGroup:
-    """Children of this process, started in `folder` (None: here); UsageError: one cannot be started, though others may
-    run."""
+    """Children of this process, in `folder` (None: here); UsageError: one cannot be started, though others may run."""
 
     def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []

@@ -87,8 +87,7 @@ def interface_address(name: str, question: int = _SIOCGIFADDR) -> str | None:
 
 
 def ask_interface(name: str, question: int) -> bytes | None:
-    """16 bytes after the name in the struct ifreq of an ioctl's answer; None: no such interface, or it has no such
-    thing."""
+    """16 bytes after the name in the struct ifreq of an ioctl's answer; None: the interface has no such thing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
             return fcntl.ioctl(asking, question, struct.pack("16s240x", name.encode()[:15]))[16:]
