@@ -20,7 +20,7 @@ another rank that has ended, one that has stalled."""
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Why one rank failed; `detail` is what its launcher should print, where the rank itself has printed a single line."""
+    """Why one rank failed; `detail` is what its launcher should print, where the rank has printed a single line."""
 
     kind: Kind
     rank: int

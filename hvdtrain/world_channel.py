@@ -139,6 +139,6 @@ class WorldChannel:
 
 
 def claim_world_channel() -> WorldChannel | None:
-    """This process's channel, where its launcher may change the number of workers; commands of this process get none."""
+    """This process's channel, where its launcher may change the number of workers; its own commands get none."""
     file = os.environ.pop(CHANNEL_VARIABLE, None)
     return None if file is None else WorldChannel(int(file))

@@ -45,7 +45,7 @@ def pip_install(arguments: list[str], constraints: Path | None, python: str = sy
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package in this environment, None without it; Horovod's ends in its recipe's key if we built it."""
+    """The version of a package that is installed here, else None; that of our Horovod ends in its recipe's key."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -64,6 +64,6 @@ def write_pins(root: Path, extras: str) -> None:
 
 
 def pins_of(frozen: str) -> str:
-    """`pip freeze --all` as constraints, without +cpu and the like: the same constraint must allow the build for CUDA."""
+    """`pip freeze --all` as constraints, without +cpu and the like: they must allow the build for CUDA, too."""
     lines = [line for line in frozen.splitlines() if "==" in line and not _LEFT_OUT.match(line)]
     return "".join(f"{line.partition('+')[0]}\n" for line in lines)

@@ -26,7 +26,7 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used, of a `kind` in `_SAID`, "no-python" or "other"; `message` is half a sentence."""
+    """What keeps a host from being used; its `kind` is one of `_SAID`, "no-python" or "other"."""
 
     host: str
     kind: str

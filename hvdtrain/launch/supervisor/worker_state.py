@@ -53,7 +53,7 @@ def _seen(line: bytes) -> str:
 
 @dataclass
 class WorkerState:
-    """One worker; its rank in its world, or its number while it is in none. `was_replaced`: the job went on without it."""
+    """One worker; its rank, or its number while it is in no world. `was_replaced`: the job went on without it."""
 
     rank: int
     host: str = ""  # where all are on this machine
