@@ -55,7 +55,7 @@ class Elastic:
         self._least, self._wanted, self._room = self.limits.least, len(self.workers), len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
-        """Whether the others go on after a worker's end. `mendable`: the world was complete, and nothing ends the job."""
+        """Whether the others go on after its end. `mendable`: the world was complete, and nothing ends the job."""
         end, was_killed = self.workers[number].end, self.departures.was_killed(number)
         self._waiting.discard(number)
         self.departures.ended(number)
