@@ -18,7 +18,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev docs train test test-quick lint types unit parallel newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
+.PHONY: help setup with-dev docs train test test-quick lint types unit parallel durations newest test-cluster test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ unit: with-dev ## tests in one process
 
 parallel: with-dev ## tests that start two or more ranks
 	@$(RUN) parallel
+
+durations: ## keep how long the tests of the last runs took as what `make test` compares with
+	$(BIN)/python tests/support/durations.py
 
 newest: setup ## two ranks in the newest supported Python, if it is installed and .venv has another one (part of `make test` where CI is set)
 	@$(RUN) newest

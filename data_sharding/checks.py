@@ -13,7 +13,7 @@ _LARGEST_BATCH: Final = 2**31 - 1
 def whole(name: str, value: Any) -> int:
     """`value` as int; numpy's integers become equal ones, so that they select the same order and fingerprint.
 
-    Raises PlanError (it is no integer, which rounding would hide: 64.5 records, a seed of None).
+    Raises PlanError (it is not an integer, which rounding would hide).
     """
     try:
         if isinstance(value, bool):
@@ -26,7 +26,7 @@ def whole(name: str, value: Any) -> int:
 def at_least(least: int, name: str, value: Any, why: str, hint: str = "") -> int:
     """`value` as int; `why` and `hint` are sentences for the error.
 
-    Raises PlanError (it is no integer, or below `least`).
+    Raises PlanError (it is not an integer, or below `least`).
     """
     number = whole(name, value)
     if number < least:
@@ -45,17 +45,15 @@ def one_of(name: str, value: object, literal: Any) -> None:
 def check_step(step: Any, steps: int) -> None:
     """Raise `PlanError` unless `step` is one of an epoch's `steps`."""
     if not 0 <= whole("step", step) < steps:
-        raise PlanError(
-            f"Step {step} was asked for.", f"The epoch has steps 0 to {steps - 1}.", "begin the next epoch."
-        )
+        fact = f"Step {step} was asked for."
+        raise PlanError(fact, f"The epoch has steps 0 to {steps - 1}.", "begin the next epoch.")
 
 
 def check_rank(rank: Any, size: Any) -> None:
     """Raise `PlanError` unless 0 <= rank < size."""
     if not 0 <= whole("rank", rank) < whole("size", size):
-        raise PlanError(
-            f"Rank {rank} of size {size} was asked for.", "Ranks count from 0 to size - 1.", "check the topology."
-        )
+        fact = f"Rank {rank} of size {size} was asked for."
+        raise PlanError(fact, "Ranks count from 0 to size - 1.", "check the topology.")
 
 
 def check_batch_fits(global_batch: Any, size: int) -> None:

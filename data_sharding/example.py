@@ -51,9 +51,8 @@ def encode(features: Mapping[str, FeatureInput], *, keep_float64: bool = False) 
     float32. Arrays are flattened in C order: their shape is not stored. A mixed list of integers and floats is a
     float_list. An empty list, whose kind is unknown, becomes a feature without a kind.
 
-    Args:
-        keep_float64: arrays of dtype float64 are float64 again in `decode`; other readers find them as float32. The
-            bytes are not those of TensorFlow then.
+    With `keep_float64`, arrays of dtype float64 are float64 again in `decode`; other readers find them as float32, and
+    the bytes are not those of TensorFlow.
 
     Raises:
         ExampleError: a value of another type, or an integer outside int64.
@@ -99,8 +98,7 @@ def decode(record: bytes) -> dict[str, Feature]:
 def decode_batch(records: Sequence[bytes]) -> dict[str, NDArray[Any]]:
     """Parse k records whose features have fixed lengths and stack them.
 
-    Returns:
-        int64[k, n], float32[k, n], float64[k, n] or object[k, n] of bytes, by feature name.
+    Returns int64[k, n], float32[k, n], float64[k, n] or object[k, n] of bytes, by feature name.
 
     Raises:
         ExampleError: a record is not an Example, or differs from the first in its features, their kinds or lengths.

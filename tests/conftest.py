@@ -11,6 +11,8 @@ import sys
 
 import pytest
 from hypothesis import settings
+from support.durations import Noting
+from support.warm.interpreters import close_all
 
 # Machines that run tests are loaded in bursts: a slow example is not a failure.
 settings.register_profile("hvdtrain", deadline=None)
@@ -29,6 +31,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Noting())
+
+
+def pytest_sessionfinish() -> None:
+    close_all()
 
 
 def pytest_collection_finish() -> None:

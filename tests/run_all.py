@@ -12,8 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
+
+from support.durations import grown, noted, reference
 
 PYTHON = shlex.quote(sys.executable)
 BINARIES = os.path.dirname(PYTHON)
@@ -73,6 +76,14 @@ def _start(part: str, log: BinaryIO | None) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["bash", "-c", PARTS[part]], stdout=log, stderr=log)
 
 
+def slower_tests(since: float) -> Iterator[str]:
+    """Those of what has run after `since` that take longer than by the reference, the ten most grown ones."""
+    lines = grown(noted(since), reference())
+    if lines:
+        yield "\nTests that take longer than by tests/durations.json (`make durations` accepts it):"
+        yield from lines[:10]
+
+
 def main() -> int:
     """Returns 0 if all parts passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,11 +93,12 @@ def main() -> int:
     every = [*STAGES, *([["newest"]] if os.environ.get("CI") else [])]
     stages = every if chosen == "all" else [[part] for part in chosen]
     ended: list[Ended] = []
+    began = time.time()
     for stage in stages:
         ended += run_stage(stage)
         if any(each.code for each in ended):
             break
-    print("", *ended, sep="\n")
+    print(*slower_tests(began), "", *ended, sep="\n")
     not_run = [part for stage in stages for part in stage if part not in {each.part for each in ended}]
     if not_run:
         print(f"not run: {', '.join(not_run)}")

@@ -10,7 +10,7 @@ import statistics
 import time
 from typing import Any, cast
 
-from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, Laps
+from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, StepTimer
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.slowness.gauge import INTERVAL, Gauge
 
@@ -33,18 +33,18 @@ def share_of_looks() -> float:
 
 
 def _timed_steps() -> float:
-    laps = Laps()
+    timer = StepTimer()
     steps = StepTimes(cast(Any, None), cast(Any, None))  # whose adapter and other ranks are asked for at the end only
     begin = time.perf_counter()
     for number in range(_STEPS):
         steps.waited(begin, begin)
-        laps.begin()
+        timer.begin()
         for part in (HOST_TO_DEVICE, FORWARD, BACKWARD):
-            laps.end(part)
-        laps.end_wait()
-        laps.end(OPTIMIZER)
-        laps.end_step()
+            timer.end(part)
+        timer.end_wait()
+        timer.end(OPTIMIZER)
+        timer.end_step()
         steps.ended(1)
         if number % _LOG_INTERVAL == 0:
-            laps.take()
+            timer.take()
     return (time.perf_counter() - begin) / _STEPS

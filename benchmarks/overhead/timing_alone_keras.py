@@ -13,25 +13,25 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
+from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
 from hvdtrain.adapters.step_timer import PARTS
 
 _STEPS, _REPEATS, _VARIABLES = 2_000, 7, 4
 
 
-def _loop(laps: GraphLaps | None) -> Any:
-    """A function that runs `_STEPS` steps, whose parts `laps` times; None: nobody does."""
+def _loop(timer: GraphStepTimer | None) -> Any:
+    """A function that runs `_STEPS` steps, whose parts `timer` times; None: nobody does."""
 
     def step(number: Any, *tensors: Any) -> tuple[Any, ...]:
-        if laps is None:
+        if timer is None:
             return number + 1, *map(tf.identity, tensors)
-        laps.begin([tensors[0]])
-        laps.mark("forward", [tensors[0]])
-        laps.sending(tensors[:2])
-        laps.mark("backward", tensors)
-        reduced = laps.mark_before("allreduce", tensors)
-        laps.mark("optimizer", reduced)
-        laps.end(is_last=True)
+        timer.begin([tensors[0]])
+        timer.mark("forward", [tensors[0]])
+        timer.sending(tensors[:2])
+        timer.mark("backward", tensors)
+        reduced = timer.mark_before("allreduce", tensors)
+        timer.mark("optimizer", reduced)
+        timer.end(is_last=True)
         return number + 1, *reduced
 
     @tf.function(autograph=False)  # type: ignore[untyped-decorator]
@@ -42,32 +42,32 @@ def _loop(laps: GraphLaps | None) -> Any:
     return run
 
 
-def _in_graph(run: Any, laps: GraphLaps | None) -> float:
+def _in_graph(run: Any, timer: GraphStepTimer | None) -> float:
     begin = time.perf_counter()
     run()
     seconds = time.perf_counter() - begin
-    if laps is not None:
-        laps.end_steps(_STEPS)
-        laps.take()
+    if timer is not None:
+        timer.end_steps(_STEPS)
+        timer.take()
     return seconds / _STEPS
 
 
 def _on_host() -> float:
-    laps = GraphLaps(PARTS)
+    timer = GraphStepTimer(PARTS)
     begin = time.perf_counter()
     for _ in range(_STEPS):
-        laps.copied(begin)
-        laps.end_steps(1)
+        timer.copied(begin)
+        timer.end_steps(1)
     return (time.perf_counter() - begin) / _STEPS
 
 
 def main() -> None:
     """Measure and print."""
-    laps = GraphLaps(PARTS, most=_STEPS)
-    timed, plain = _loop(laps), _loop(None)
-    _in_graph(timed, laps)
+    timer = GraphStepTimer(PARTS, most=_STEPS)
+    timed, plain = _loop(timer), _loop(None)
+    _in_graph(timed, timer)
     _in_graph(plain, None)
-    more = [_in_graph(timed, laps) - _in_graph(plain, None) for _ in range(_REPEATS)]
+    more = [_in_graph(timed, timer) - _in_graph(plain, None) for _ in range(_REPEATS)]
     host = statistics.median(_on_host() for _ in range(_REPEATS))
     print(json.dumps({"seconds_per_step": statistics.median(more) + host}), flush=True)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from hvdtrain.adapters.step_timer import PARTS, Laps
+from hvdtrain.adapters.step_timer import PARTS, StepTimer
 from hvdtrain.cli import main
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.slowness.gauge import Gauge
@@ -22,7 +22,7 @@ def _nothing(*_: Any) -> None:
 
 def switch_off() -> None:
     """In this process."""
-    timed: Any = Laps
+    timed: Any = StepTimer
     for name in ("begin", "end", "sending", "end_wait", "end_step"):
         setattr(timed, name, _nothing)
     timed.take = lambda _self: [0.0] * len(PARTS)

@@ -23,7 +23,7 @@ PARTS = (
     ("events", ("Engine._emit",)),
     ("account of the records", ("CoverageLedger.add", "LossGuard.add", "Meter.count")),
     ("votes to stop or save", ("StopVote.after_step",)),
-    ("times of the step's parts", ("Laps.", "StepTimes.")),
+    ("times of the step's parts", ("StepTimer.", "StepTimes.")),
     ("the rest", ("",)),
 )
 """Names for people, and of what they begin with or are the methods that are called below the loop; the outermost one

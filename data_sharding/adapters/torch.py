@@ -202,11 +202,9 @@ class ShardIterable(IterableDataset[TorchBatch]):
         self._publish()
 
     def state_dict(self, next_step: int | None = None) -> State:
-        """As `ShardBatchSampler.state_dict`."""
         return self._sampler.state_dict(next_step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """As `ShardBatchSampler.load_state_dict`."""
         self._sampler.load_state_dict(state)
         self._publish()
 

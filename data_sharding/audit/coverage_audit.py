@@ -32,9 +32,8 @@ class CoverageAudit:
     def __init__(self, num_records: int) -> None:
         num_records = whole("num_records", num_records)
         if num_records < 1:
-            raise PlanError(
-                f"An audit of {num_records} records was asked for.", "There is nothing to audit.", "check the data."
-            )
+            fact = f"An audit of {num_records} records was asked for."
+            raise PlanError(fact, "There is nothing to audit.", "check the data.")
         self._read = Bitmap(num_records)
         self._repeats: list[NDArray[np.int64]] = []
         self._excluded = _NONE

@@ -105,7 +105,6 @@ class Catalog:
 
     @functools.cached_property
     def total_bytes(self) -> int:
-        """Bytes of all records together."""
         return int(self.lengths.sum())
 
     @functools.cached_property
@@ -156,7 +155,7 @@ class Catalog:
 
         Raises:
             MissingDataError: there is no such file.
-            CatalogError: the file is damaged, or is no catalog of this version.
+            CatalogError: the file is damaged, or is not a catalog of this version.
         """
         stored = read(path)
         catalog = cls._checked(stored.format, stored.files, stored.columns, stored.damage)

@@ -59,12 +59,7 @@ def write(path: str | Path, catalog: StoredCatalog) -> None:
 
 
 def read(path: str | Path) -> StoredCatalog:
-    """Read and check what `write` wrote.
-
-    Raises:
-        MissingDataError: the file cannot be opened.
-        CatalogError: it is damaged, or of another version.
-    """
+    """Read and check what `write` wrote. Raises MissingDataError or CatalogError."""
     try:
         manifest, columns = _load(Path(path))
         if manifest["version"] != VERSION:
@@ -77,9 +72,8 @@ def read(path: str | Path) -> StoredCatalog:
             str(manifest["fingerprint"]),
         )
     except OSError as error:
-        raise MissingDataError(
-            f"The catalog {path} cannot be opened: {error.strerror}.", "Its records are unknown.", "index the data."
-        ) from error
+        fact = f"The catalog {path} cannot be opened: {error.strerror}."
+        raise MissingDataError(fact, "Its records are unknown.", "index the data.") from error
     except Exception as error:
         # A damaged zip, .npy header or JSON surfaces as any of a dozen exception types of three libraries.
         raise unusable(path, f"{type(error).__name__}: {error}") from error
@@ -88,10 +82,8 @@ def read(path: str | Path) -> StoredCatalog:
 
 
 def unusable(path: str | Path, reason: str) -> CatalogError:
-    """The error for a catalog that cannot be used."""
-    return CatalogError(
-        f"The catalog {path} cannot be used: {reason}.", "It names no records reliably.", "index again."
-    )
+    fact = f"The catalog {path} cannot be used: {reason}."
+    return CatalogError(fact, "It names no records reliably.", "index again.")
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
@@ -121,16 +113,12 @@ def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
     if len(rows) != 1 or not rows[0] or file_ids.min() < 0 or file_ids.max() >= len(stored.files):
         raise unusable(path, "it names files that it does not list")
     sizes = np.array([file.size for file in stored.files], np.int64)
-    if (
-        (offsets < stored.format.header_bytes).any()
-        or (lengths < 0).any()
-        or (stored.format.offset_unit == "byte" and (offsets > sizes[file_ids] - lengths).any())
-    ):
+    last = sizes[file_ids] - lengths if stored.format.offset_unit == "byte" else offsets
+    if (offsets < stored.format.header_bytes).any() or (lengths < 0).any() or (offsets > last).any():
         raise unusable(path, "it places records outside their files")
 
 
 def columns_of(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, RecordIndex]]) -> dict[str, Any]:
-    """The arrays of `COLUMNS` of all files together."""
     entries, indexes = [entry for entry, _ in scanned], [index for _, index in scanned]
     counts = [len(index.offsets) for index in indexes]
     if not any(counts):

@@ -146,7 +146,6 @@ def _write(source: Catalog, paths: list[Path], job: _Job) -> NDArray[np.uint32]:
 
 
 def _check(written: Catalog, digests: NDArray[np.uint32], on_progress: Progress) -> None:
-    """Read all of it back, and compare with what was written."""
     if len(written) != len(digests):
         raise _not_as_written(written, 0, f"{len(written)} records are found where {len(digests)} were written")
     with RecordReader(written) as reader:

@@ -144,11 +144,7 @@ def _is_scattered(file: str) -> bool:
 
 
 def _expand_gzip(path: str, target: Path) -> None:
-    """Decompress a local file, with flat memory. `target` must not exist.
-
-    Raises:
-        CorruptRecordError: the stream is damaged or cut short; its offset is the number of bytes expanded till then.
-    """
+    """Decompress a local file, with flat memory. `target` must not exist. Raises CorruptRecordError."""
     expanded = 0
     with open(target, "xb") as plain, gzip.open(path, "rb") as stream:
         try:

@@ -165,7 +165,6 @@ def _numbered(record: SourceRecord) -> str:
 
 
 def check_free(folder: Path, name: str) -> None:
-    """Raise PlanError if a folder holds a set of that name, in any format or number of files."""
     for suffix in SUFFIXES.values():
         there = sorted(folder.glob(f"{glob.escape(name)}-?????-of-?????{suffix}"))
         if there:

@@ -55,7 +55,6 @@ class Cifar10Format(RecordFormat):
     Attributes:
         split: which files of a folder are meant; a file named by itself is taken whatever it is called.
         classes: 10 for CIFAR-10; for CIFAR-100, 100 for its fine or 20 for its coarse labels.
-
     """
 
     split: Split = "train"

@@ -36,16 +36,13 @@ def idx_path(data_path: str) -> str | None:
 def read_lines(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Offset and size of each frame, both int64[n]; `TFRecordFormat` compares them with the data.
 
-    Raises:
-        MissingDataError: the index cannot be opened.
-        CatalogError: it is not such an index.
+    Raises MissingDataError or CatalogError.
     """
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise MissingDataError(
-            f"{path} cannot be opened: {error.strerror}.", "The index cannot be read.", "check the path."
-        ) from error
+        fact = f"{path} cannot be opened: {error.strerror}."
+        raise MissingDataError(fact, "The index cannot be read.", "check the path.") from error
     if not text.strip():
         raise _no_index(path, "it is empty")
     try:
@@ -58,17 +55,11 @@ def read_lines(path: str | Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def write_idx(catalog: Catalog, folder: str | Path | None = None) -> list[Path]:
-    """Write an index for each file of a TFRecord catalog, named as the file with `.idx` appended.
+    """Write an index for each file of a TFRecord catalog, named as the file with `.idx` appended; return their paths.
 
-    Args:
-        folder: where to; made if it is missing. Left out: beside each data file.
+    They are put beside the data files, or into `folder`, which is made if it is missing.
 
-    Returns:
-        The paths, in the order of the catalog's files.
-
-    Raises:
-        PlanError: the catalog is of another format, or damage hides records of a file; two files have one name; no
-            folder is given for files behind a URL.
+    Raises PlanError.
     """
     if catalog.format.name != "tfrecord":
         fact = f"The catalog is of format {catalog.format.name}."
@@ -107,9 +98,8 @@ def _targets(catalog: Catalog, folder: str | Path | None) -> list[Path]:
 
 
 def _no_index(path: str | Path, reason: str) -> CatalogError:
-    return CatalogError(
-        f"{path} is not an index of a TFRecord file: {reason}.", "It names no records.", "write it again."
-    )
+    fact = f"{path} is not an index of a TFRecord file: {reason}."
+    return CatalogError(fact, "It names no records.", "write it again.")
 
 
 def other_file(path: str | Path, data_path: str, reason: str) -> CatalogError:

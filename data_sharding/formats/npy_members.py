@@ -49,7 +49,6 @@ class Member(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row."""
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
@@ -141,7 +140,6 @@ def _parse(text: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
 
 
 def unusable(path: str, offset: int, reason: str) -> CorruptRecordError:
-    """The error for a file whose arrays cannot be found."""
     return CorruptRecordError(
         f"{path} {reason}, at byte offset {offset}.",
         "The arrays in it cannot be read.",

@@ -81,11 +81,8 @@ def decode_rows(
 ) -> dict[str, NDArray[Any]]:
     """Rows dtype[k, *shape] as "data", and int64[k] as "label" where there are labels.
 
-    Args:
-        dtype, shape: of a row; default: what the file says that the records were read from.
-
-    Raises:
-        PlanError: the records have another length than such rows, or it is not known what they are.
+    The default of dtype and shape is what the file says. Raises PlanError (the records have another length than such
+    rows, or it is not known what they are).
     """
     kind, of_row = np.dtype(dtype), shape
     if dtype is None or of_row is None:

@@ -7,7 +7,7 @@ A catalog's `offsets` are row numbers here, and its `lengths` nominal: the file'
 their uncompressed bytes are, then evenly among rows. Together they are the file's size; where it has more rows than
 bytes, some are 0.
 
-Damage costs its row group, which a reader masks if it is told to: pyarrow decodes all of one or nothing. Only files
+Damage costs its row group, which a reader can mask: pyarrow decodes all of one or nothing. Only files
 that were written with page checksums (`write_page_checksum=True`) tell most of it.
 """
 

@@ -55,10 +55,7 @@ class Columns(NamedTuple):
 def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
     """The columns for a pyarrow schema and a user's choice; an empty name is none. See `ParquetFormat`.
 
-    Raises:
-        MissingDataError: a chosen column does not exist or has another type, or none is left.
-        CorruptRecordError: two columns have the same name.
-        ExampleError: a column that would be part of an Example has a type that it cannot hold.
+    Raises MissingDataError, CorruptRecordError or ExampleError.
     """
     kinds = {field.name: field.type for top in schema for field in top.flatten()}
     if len(kinds) != sum(len(top.flatten()) for top in schema):
@@ -168,7 +165,6 @@ class RowSource:
         return self._source.file()
 
     def drop(self, group: int) -> None:
-        """Forget a decoded row group."""
         self._groups.pop(group, None)
 
     def close(self) -> None:
@@ -246,7 +242,6 @@ def named_rows(parquet: Any, group: int) -> str:
 
 
 def group_rows(metadata: Any) -> NDArray[np.int64]:
-    """Rows of each row group."""
     return np.array([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], np.int64)
 
 

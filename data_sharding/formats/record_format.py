@@ -69,7 +69,6 @@ class Damaged(bytes):
 
     @classmethod
     def because(cls, reason: str) -> Self:
-        """One with that reason."""
         span = cls()
         span.reason = reason
         return span

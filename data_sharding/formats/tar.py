@@ -9,15 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, refuse_gzip
-from data_sharding.formats.tar_members import (
-    BLOCK,
-    Member,
-    SampleParts,
-    TarError,
-    next_member,
-    parse_sample,
-    split_name,
-)
+from data_sharding.formats.tar_members import Member, SampleParts, TarError, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -117,7 +109,6 @@ class _Scan:
         self._ends[-1] = member.data + member.size
 
     def _end_sample(self) -> None:
-        """Note the sample that has come to its end."""
         if self._key in (None, self._cut_by_damage):
             return
         begin = self._begins[-1]
@@ -155,11 +146,10 @@ class _Scan:
         )
 
     def _lost(self, error: TarError) -> CorruptRecordError:
-        """Why nothing can be read from a member on; raised instead where it shows that the file is no tar archive."""
-        head = self._source[0:BLOCK]
+        """Why nothing can be read from a member on; raised instead where the file is not a tar archive."""
         if error.offset == 0:
-            refuse_gzip(self._path, head)
-        if error.offset == 0 and head[257:262] != b"ustar":
+            refuse_gzip(self._path, self._source[0:2])
+        if error.offset == 0 and self._source[257:262] != b"ustar":
             raise CorruptRecordError(
                 f"{self._path} is not a tar archive.",
                 f"The content at byte offset 0 {error.what}.",

@@ -54,9 +54,7 @@ def payload_crcs(payloads: Sequence[bytes]) -> NDArray[np.uint32]:
 class TFRecordFormat(RecordFormat):
     """`RecordFormat` for uncompressed TFRecord files.
 
-    Attributes:
-        use_idx: take records from the .idx file beside each data file, where there is one, after checking it against
-            the data's framing.
+    With `use_idx`, records are taken from the .idx file beside a data file, after checking it against the framing.
     """
 
     use_idx: bool = False
@@ -131,7 +129,8 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
     frame, end = 0, source.size()
     while frame < end:
         if end - frame < HEADER.size:
-            damage = (_cut(path, frame, len(offsets), f"more than the {end - frame} bytes left"),)
+            how = f"the record needs more than the {end - frame} bytes left"
+            damage = (cut_short(path, frame, len(offsets), how),)
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
@@ -142,16 +141,15 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
         payload = frame + HEADER.size
         after = payload + length
         if end - after < FOOTER.size:
-            needs = f"{length + _AROUND} bytes but only {end - frame} are left"
-            damage = (_cut(path, frame, len(offsets), needs),)
+            how = f"the record needs {length + _AROUND} bytes but only {end - frame} are left"
+            damage = (cut_short(path, frame, len(offsets), how),)
             break
         offsets.append(payload)
         lengths.append(length)
         crcs.append(FOOTER.unpack(source[after : after + FOOTER.size])[0])
         frame = after + FOOTER.size
-    return RecordIndex(
-        np.array(offsets, np.int64), np.array(lengths, np.int64), np.array(crcs, np.uint32), damage=damage
-    )
+    columns = np.array(offsets, np.int64), np.array(lengths, np.int64), np.array(crcs, np.uint32)
+    return RecordIndex(*columns, damage=damage)
 
 
 def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list[CorruptRecordError]:
@@ -167,10 +165,6 @@ def _damaged_payloads(path: str, source: ByteSource, index: RecordIndex) -> list
         for number, (offset, length, crc) in enumerate(zip(offsets, lengths, stored, strict=True))
         if masked_crc(source[offset : offset + length]) != crc
     ]
-
-
-def _cut(path: str, frame: int, number: int, needs: str) -> CorruptRecordError:
-    return cut_short(path, frame, number, f"the record needs {needs}")
 
 
 def _bad_length(path: str, frame: int, number: int) -> CorruptRecordError:

@@ -141,7 +141,6 @@ def shard_names(name: str, num_shards: int, suffix: str) -> list[str]:
 
 
 def too_few(records: int, files: int) -> PlanError:
-    """The error for fewer records than files."""
     fact = f"{records} records were to be distributed over {files} files."
     return PlanError(fact, "Some files would be empty.", f"ask for at most {max(records, 1)} files.")
 

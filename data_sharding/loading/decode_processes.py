@@ -58,10 +58,7 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
         return self._pool.size
 
     def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Decoded:
-        """Read and decode records ids int64[k] in one of the processes, as `read_and_decode` does.
-
-        ShardingError if the process died; names its exit code. PlanError if closed.
-        """
+        """As `read_and_decode`, in one of the processes. ShardingError if that died, PlanError if all are closed."""
         answer = self._pool.ask((ids, random))
         if isinstance(answer, Failure):
             raise answer.rebuild()
@@ -145,8 +142,6 @@ class _Pool:
 
 
 class _Process:
-    """A running helper process, and the ways to it."""
-
     def __init__(self, columns: int) -> None:
         self._channel, theirs = socket.socketpair()
         self._memory = os.memfd_create("data_sharding-arena")

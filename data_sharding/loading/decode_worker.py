@@ -27,7 +27,6 @@ _PARENT_CHECK_MS: Final = 1000
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until the parent ends."""
     descriptor, columns, memory, parent = map(int, arguments)
     channel, arena = socket.socket(fileno=descriptor), Arena(memory)
     channel.set_inheritable(False)

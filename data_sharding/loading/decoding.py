@@ -42,11 +42,6 @@ def read_and_decode(
     return Decoded(decode_rows(decode, records, name), records.intact)
 
 
-def decoded(decode: Decode, records: RecordBatch) -> Decoded:
-    """Decode k records. Errors as `read_and_decode`, without a record's name."""
-    return Decoded(decode_rows(decode, records), records.intact)
-
-
 def decode_rows(
     decode: Decode, records: RecordBatch, name: Callable[[int], str] | None = None
 ) -> dict[str, NDArray[Any]]:

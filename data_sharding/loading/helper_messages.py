@@ -100,7 +100,6 @@ class Failure(NamedTuple):
         return cls(error, vars(error))
 
     def rebuild(self) -> BaseException:
-        """The exception, in the parent."""
         self.error.__dict__.update(self.attributes)
         return self.error
 
@@ -112,7 +111,6 @@ class Arena:
         self._descriptor, self._mapped = descriptor, np.empty(0, np.uint8)
 
     def put(self, views: list[memoryview]) -> None:
-        """Write the content of `views` one after the other."""
         total = sum(view.nbytes for view in views)
         if total > len(self._mapped):
             os.ftruncate(self._descriptor, total)

@@ -67,14 +67,7 @@ class OrderedPrefetch(Generic[T]):
                 thread.start()
 
     def take(self) -> T:
-        """The next result.
-
-        Raises:
-            StopIteration: all have been taken.
-            LoaderTimeoutError: it was not ready within `timeout_s`; says what the threads were doing.
-            PlanError: closed, or ended by an error that was raised before.
-            BaseException: whatever `produce` raised for this result; no further result will come.
-        """
+        """The next result, or what `produce` raised. StopIteration, LoaderTimeoutError; PlanError once closed."""
         with self._changed:
             if self._next_taken >= self._stop:
                 raise StopIteration
@@ -84,9 +77,8 @@ class OrderedPrefetch(Generic[T]):
                 self._changed.wait_for(lambda: self._cancelled or index in self._results, self._timeout_s)
                 self._is_awaited = False
             if self._cancelled:
-                raise PlanError(
-                    f"{self._name} is closed{self._failure or '.'}", "It reads no more.", "make another one."
-                )
+                fact = f"{self._name} is closed{self._failure or '.'}"
+                raise PlanError(fact, "It reads no more.", "make another one.")
             if index not in self._results:
                 self._given_up = True
                 raise self._timeout(f"Batch {index} was not ready after {self._timeout_s:g} seconds.")
@@ -115,11 +107,7 @@ class OrderedPrefetch(Generic[T]):
         self.cancel()
 
     def close(self) -> None:
-        """End the threads and wait for them. May be called twice.
-
-        Raises:
-            LoaderTimeoutError: one is still busy after `timeout_s`; not after `abandon`, nor where take() has said so.
-        """
+        """End the threads and wait for them. May be called twice. Raises LoaderTimeoutError."""
         self.cancel()
         deadline = time.monotonic() + (0 if self._given_up else self._timeout_s)
         for thread in self._threads:
@@ -174,7 +162,6 @@ class OrderedPrefetch(Generic[T]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a thread is alive."""
         return any(thread.is_alive() for thread in self._threads)
 
     def _is_over(self) -> bool:

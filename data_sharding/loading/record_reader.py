@@ -86,9 +86,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             self._require_intact(ids, payloads, intact)
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
             verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
-            payloads[slot] = (
-                payloads[int(np.argmax(intact))] if intact.any() else self._stand_in(int(ids[slot]), payloads[slot])
-            )
+            sound = int(np.argmax(intact))
+            payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
         return RecordBatch(payloads, ids, self._labels(ids), intact, random, self._row_type)
 
     def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:

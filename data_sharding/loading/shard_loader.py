@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.decoding import Decode, Decoded, decoded, read_and_decode
+from data_sharding.loading.decoding import Decode, Decoded, decode_rows, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
@@ -86,7 +86,8 @@ def _load_steps(
     try:
         slots = [planner(step) for step in steps]
         several = reader.load_several([(part.ids, part.random) for part in slots])
-        return [_batch_of(part, *decoded(decode, records)) for part, records in zip(slots, several, strict=True)]
+        pairs = zip(slots, several, strict=True)
+        return [_batch_of(part, decode_rows(decode, records), records.intact) for part, records in pairs]
     except Exception as error:
         together = f"steps {steps[0]} to {steps[-1]} of {who}"
         error.add_note(f"while loading {together}, each of which could be loaded afterwards")
@@ -181,13 +182,7 @@ class ShardLoader:
         return self
 
     def __next__(self) -> LoadedBatch:
-        """The next batch.
-
-        Raises:
-            LoaderTimeoutError: it was not ready within `timeout_s`.
-            PlanError: the loader is closed, or an error ended it before.
-            ShardingError: as `RecordReader.read`; and whatever `decode` raised.
-        """
+        """The next batch. Errors as `RecordReader.read` and `decode`, LoaderTimeoutError; PlanError once closed."""
         self._prefetch.start()
         try:
             return self._prefetch.take()
@@ -205,10 +200,7 @@ class ShardLoader:
         self._abandon()
 
     def close(self) -> None:
-        """End the background threads, and the processes of its own. May be called twice.
-
-        Raises LoaderTimeoutError (a thread is still busy after `timeout_s`).
-        """
+        """End its threads and processes. May be called twice. LoaderTimeoutError if one is busy after `timeout_s`."""
         self._abandon()
         self._prefetch.close()
 

@@ -44,13 +44,7 @@ class PassName:
 
 
 def await_fifo(name: PassName, timeout_s: float) -> os.stat_result:
-    """The FIFO's status once it exists; opens nothing.
-
-    Raises:
-        LoaderTimeoutError: it did not appear within `timeout_s` seconds.
-        PlanError: there is something else of that name, or the channel's agent is at a later epoch.
-        MissingDataError: this user may not look at it.
-    """
+    """The FIFO's status once it exists; opens nothing. Raises LoaderTimeoutError, PlanError or MissingDataError."""
     begin = passed_since = time.monotonic()
     while True:
         try:
@@ -85,10 +79,7 @@ class Fifo:
     """The reading end of one FIFO, open, locked, and read by a thread, so that its writer waits for a full buffer only.
 
     Bytes are waited for `timeout_s` seconds at most, and `buffer_bytes` of them may wait in memory.
-
-    Raises:
-        PlanError: it is not a FIFO, or another process reads it.
-        MissingDataError: it cannot be opened.
+    Raises PlanError or MissingDataError.
     """
 
     def __init__(self, name: PassName, timeout_s: float, buffer_bytes: int) -> None:

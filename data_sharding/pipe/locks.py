@@ -32,7 +32,6 @@ class OwnedDescriptor:
         _held.add(self._number)
 
     def fileno(self) -> int:
-        """Its number."""
         return self._number
 
     def close(self) -> None:
@@ -60,7 +59,6 @@ class StopEvent(threading.Event):
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def fileno(self) -> int:
-        """Of the event."""
         return self._descriptor
 
     def set(self) -> None:
@@ -76,10 +74,7 @@ class ChannelLock:
     """The right to read one channel, for the life of this object; `who` is how a second opener's error names it.
 
     Where the folder `base` cannot be written, the lock on each FIFO itself, taken when it is opened, is all there is.
-
-    Raises:
-        MissingDataError: no such folder, or one in which nothing can be locked.
-        PlanError: another opener holds the channel, or this is a data-loading subprocess.
+    Raises MissingDataError or PlanError.
     """
 
     def __init__(self, base: Path, channel: str, who: str) -> None:

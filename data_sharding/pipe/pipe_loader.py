@@ -32,8 +32,7 @@ class PipeSteps:
         records: n_r of each rank.
         global_batch: G, slots of a step over all ranks.
 
-    Raises:
-        PlanError: a rank has no record, or G < W.
+    Raises PlanError.
     """
 
     records: tuple[int, ...]
@@ -164,11 +163,9 @@ class PipeBatches:
         ids = shape.first_id + np.minimum(self._taken + np.arange(shape.width), max(self._taken + count - 1, 0))
         random = None if shape.seed is None else SampleRandom(shape.seed, self._pass.name.epoch, ids)
         if count < shape.width and self.filler is None:
-            raise MissingDataError(
-                f"{self._pass.name.path} ({self._pass.name}) delivered no record.",
-                "Even a masked slot needs a record that can be decoded.",
-                "use fewer workers, or write the data to more files.",
-            )
+            fact = f"{self._pass.name.path} ({self._pass.name}) delivered no record."
+            conflict = "Even a masked slot needs a record that can be decoded."
+            raise MissingDataError(fact, conflict, "use fewer workers, or write the data to more files.")
         filled = payloads + [self.filler or b""] * (shape.width - count)
         records = RecordBatch(filled, ids, None, np.ones(shape.width, np.bool_), random)
 
@@ -188,10 +185,9 @@ class PipeBatches:
         return payloads
 
     def _read_over(self, count: int) -> None:
-        """The last of them may have to fill later batches."""
         count = count if self._records is None else min(count, self._records)
         self._pass.discard(count - 1)
-        self.filler = self._pass.read(1)[-1]
+        self.filler = self._pass.read(1)[-1]  # it may have to fill later batches
         self._taken = count
         if self._records == count:
             self._pass.require_end()
@@ -201,14 +197,8 @@ class PipeLoader:
     """Iterator over one rank's batches of one epoch whose record counts are known; a context manager.
 
     Slots past a rank's last record have weight 0 and repeat it. When that record has been taken the stream must end, or
-    the loader raises. `global_weight` comes from all ranks' counts, so no collective is needed.
-
-    Args:
-        open_pass: closed with this loader, and then, as everywhere in pipe mode, the epoch is over.
-        steps: counts of all ranks, of which `rank` is this one.
-        decode, seed: as for `BatchShape`.
-        start_step: first step to deliver; what comes before it in the pipe is read and discarded.
-        prefetch, timeout_s: as for `PipeBatches`.
+    the loader raises. `global_weight` comes from all ranks' counts, so no collective is needed. Arguments are as for
+    `PipeBatches` and `BatchShape`; `rank` is this one among the counts of `steps`.
     """
 
     def __init__(

@@ -38,7 +38,6 @@ class PipeChannel:
 
     @property
     def bytes(self) -> int:
-        """Sum of the files' sizes."""
         return sum(file.size for file in self.files)
 
     @property
@@ -81,7 +80,6 @@ class PipePlan:
 
     @property
     def size(self) -> int:
-        """Workers of the job."""
         return self.hosts * self.workers_per_host
 
     def channel(self, rank: int, local_rank: int) -> PipeChannel:
@@ -127,10 +125,7 @@ def make_plan(
 
     That is Graham's LPT rule (Bounds on Multiprocessing Timing Anomalies, 1969): the largest channel holds at most 4/3
     of the bytes that it would hold in the best division. A pure function of its arguments, whatever the files' order.
-
-    Raises:
-        PlanError: fewer files than channels, a file named twice or without a record, more than `MAX_CHANNELS` channels,
-            a bad name or option.
+    Raises PlanError.
     """
     count = _channel_count(hosts, workers_per_host, distribution)
     _check_files(files, count)

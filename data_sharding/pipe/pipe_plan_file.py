@@ -45,10 +45,7 @@ def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
 def load_plan(path: str | Path) -> PipePlan:
     """Read a plan: its file, or the folder that `save_plan` wrote.
 
-    Raises:
-        MissingDataError: it cannot be opened.
-        CatalogError: it is not a plan of this version.
-        PlanError: its channels contradict its job.
+    Raises MissingDataError, CatalogError or PlanError.
     """
     path = Path(path)
     path = path / "plan.json" if path.is_dir() else path
@@ -72,11 +69,7 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
     """Files, folders, globs or URLs as a plan takes them: (common folder with a slash at its end, files below it).
 
     Folders are searched for files with the framing's usual names. `count`: whether to count records, by their framing.
-
-    Raises:
-        MissingDataError: nothing was found.
-        CorruptRecordError: a file cannot be counted.
-        PlanError: a file is named twice.
+    Raises MissingDataError, CorruptRecordError or PlanError.
     """
     paths = find_files(sources, _PATTERNS[framing])
     folder = os.path.dirname(paths[0])

@@ -51,12 +51,7 @@ class PipeReader(AbstractContextManager["PipeReader"]):
         """Open this epoch's FIFO once it exists; its writer may come later still.
 
         Closing the pass, early or not, moves on to the next epoch. `expected_records` must arrive, if that is known.
-
-        Raises:
-            LoaderTimeoutError: the FIFO did not appear in time.
-            MissingDataError: it cannot be opened.
-            PlanError: another process reads it; it is not a FIFO; the agent is at a later epoch; the last pass is still
-                open; this reader is closed, or is used in a forked child.
+        Raises LoaderTimeoutError, MissingDataError or PlanError.
         """
         self.check_usable()
         if self._pass is not None and not self._pass.closed:
@@ -83,9 +78,8 @@ class PipeReader(AbstractContextManager["PipeReader"]):
     def check_usable(self) -> None:
         """Raise `PlanError` if it is closed, or this is a forked child."""
         if self._process == -1:
-            raise PlanError(
-                f"The reader of channel {self.channel} is closed.", "Its lock is given up.", "make another reader."
-            )
+            fact = f"The reader of channel {self.channel} is closed."
+            raise PlanError(fact, "Its lock is given up.", "make another reader.")
         if self._process != os.getpid():
             raise PlanError(
                 f"Channel {self.channel} was opened by process {self._process} and is used in process {os.getpid()}, "
@@ -109,11 +103,7 @@ class PipePass(AbstractContextManager["PipePass"]):
     def read(self, count: int) -> list[bytes]:
         """The next `count` payloads; fewer, down to none, only at the end.
 
-        Raises:
-            LoaderTimeoutError: writer or bytes did not come in time.
-            CorruptRecordError: a record is damaged, or the stream ends inside one.
-            ChangedDataError: more or fewer records came than were expected.
-            PlanError: closed, or used in a forked child.
+        Raises LoaderTimeoutError, CorruptRecordError, ChangedDataError or PlanError.
         """
         self._reader.check_usable()
         while len(self._ready) < count and not self._ended:

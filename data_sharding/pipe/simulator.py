@@ -1,7 +1,7 @@
 """A local agent that feeds FIFOs from files, with the semantics of SageMaker's, so that pipe mode runs without a cloud.
 
 Each channel has a thread of its own and its FIFOs come in sequence: `<channel>_1` appears when `<channel>_0` has been
-read to its end or closed early. A reader that leaves (EPIPE) is no error. FIFOs may come late, streams may break off.
+read to its end or closed early. A reader may leave (EPIPE). FIFOs may come late, streams may break off.
 """
 
 import contextlib
@@ -42,7 +42,6 @@ class ChannelFeed:
     truncate: int | None = None
 
     def chunks(self, epoch: int) -> Iterator[bytes]:
-        """The bytes of an epoch."""
         left, files = self.truncate, list(self.files)
         if self.shuffle is not None:
             random.Random(f"{self.shuffle}:{epoch}").shuffle(files)
@@ -65,10 +64,7 @@ class Delivery:
 class PipeSimulator:
     """Feeds channels from a `with` block's beginning to its end, with a FIFO an epoch, and leaves no FIFO behind.
 
-    Raises:
-        PlanError: no channel, a name that is not allowed, fewer than one epoch; or, when the block begins, a FIFO of
-            one of the channels is there already, of whatever epoch.
-        MissingDataError: a file does not exist; or, when the block begins, the folder cannot be made.
+    Raises PlanError or MissingDataError.
     """
 
     def __init__(self, base: str | Path, channels: Mapping[str, ChannelFeed], epochs: int) -> None:
@@ -80,9 +76,8 @@ class PipeSimulator:
         try:
             self._base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise MissingDataError(
-                f"The folder {self._base} cannot be made: {error.strerror}.", "It is for the FIFOs.", "choose another."
-            ) from error
+            fact = f"The folder {self._base} cannot be made: {error.strerror}."
+            raise MissingDataError(fact, "It is for the FIFOs.", "choose another.") from error
         for name in self._threads:
             if numbers := numbers_of(self._base, name):
                 raise _exists_already(self._base / f"{name}_{numbers[0]}", len(numbers) - 1)
@@ -102,7 +97,6 @@ class PipeSimulator:
                 thread.end()
 
     def is_feeding(self) -> bool:
-        """Whether some channel has epochs left."""
         return any(thread.is_alive() for thread in self._threads.values())
 
     def deliveries(self) -> dict[str, list[Delivery]]:

@@ -83,8 +83,7 @@ class UnevenPipeLoader(AbstractContextManager["UnevenPipeLoader"]):
         epoch, start_step: where to begin. Steps before that which were not taken yet are read and discarded, by all
             ranks alike.
 
-    Raises:
-        PlanError: the stream is past that step.
+    Raises PlanError.
     """
 
     def __init__(self, stream: UnevenStream, steps: int, epoch: int, start_step: int = 0) -> None:

@@ -13,7 +13,7 @@ def is_remote(path: str) -> bool:
 
 
 def describe_file(path: str) -> FileEntry:
-    """The file as it is now. Raises MissingDataError (it cannot be reached, is no file, or is empty)."""
+    """The file as it is now. Raises MissingDataError (it cannot be reached, is not a file, or is empty)."""
     entry = locate_file(path)
     if not entry.size:
         raise entry.no_content()
@@ -23,7 +23,7 @@ def describe_file(path: str) -> FileEntry:
 def locate_file(path: str) -> FileEntry:
     """The file as it is now, which may be empty, or a local link to nothing.
 
-    Raises MissingDataError (it cannot be reached, or is no file).
+    Raises MissingDataError (it cannot be reached, or is not a file).
     """
     return cast(FileEntry, _remote().stat_remote(path)) if is_remote(path) else stat_local(path)
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+Range = tuple[int, int]
 _Integers = Sequence[int] | NDArray[np.int64]
 
 GAP: Final = 64 << 10
@@ -49,7 +50,7 @@ def merge(begins: _Integers, ends: _Integers, gap: int) -> MergedRanges:
     return MergedRanges(ordered[opens], reach[closes], of)
 
 
-def split(begin: int, end: int, longest: int) -> list[tuple[int, int]]:
+def split(begin: int, end: int, longest: int) -> list[Range]:
     """[begin, end) in order, as ranges of at most `longest` bytes."""
     return [(at, min(at + longest, end)) for at in range(begin, end, longest)]
 

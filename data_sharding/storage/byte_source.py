@@ -82,7 +82,6 @@ class SpanRequest(NamedTuple):
     ends: Sequence[int]
 
     def read(self) -> list[bytes]:
-        """The bytes of each span."""
         return self.source.spans(self.begins, self.ends)
 
 
@@ -94,8 +93,7 @@ def read_spans(requests: Iterable[SpanRequest], concurrently: bool) -> list[byte
         concurrently: ask all files at the same time, which is for remote ones: a shuffled batch has records of as many
             files as it has records, and would wait for one answer after the other.
 
-    Raises:
-        ShardingError: as `ByteSource.spans`; of several failures the one of the first request.
+    Raises ShardingError.
     """
     if not concurrently or len(requests := list(requests)) < 2:
         return [span for request in requests for span in request.read()]
@@ -119,10 +117,7 @@ class OpenFiles:
     def get(self, file_id: int) -> ByteSource:
         """A file, which had the size that was indexed when it was opened.
 
-        Raises:
-            ChangedDataError: the file has gone, or is not the one that was indexed.
-            OpenFilesLimitError: the process may not open another file, not even after those here were closed.
-            PlanError: all are closed.
+        Raises ChangedDataError, OpenFilesLimitError or PlanError.
         """
         with self._lock:
             if self._closed:

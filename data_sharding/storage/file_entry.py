@@ -41,7 +41,6 @@ class FileEntry:
         return cls(path, status.st_size, str(status.st_mtime_ns))
 
     def no_content(self) -> MissingDataError:
-        """The error for a file of 0 bytes."""
         if self.version == self.LINK_TO_NOTHING:
             fact = f"{redacted(self.path)} is a link to nothing."
             conflict = "Its name says that it holds records."
@@ -60,7 +59,6 @@ class FileEntry:
             raise self.changed("was modified after it was indexed")
 
     def changed(self, how: str) -> ChangedDataError:
-        """The error that says so."""
         fact = f"{redacted(self.path)} {how}."
         conflict = "The catalog no longer describes the data."
         return ChangedDataError(fact, conflict, "restore the file, or index the data again.")
@@ -78,7 +76,6 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:
-    """The error for a folder without data files."""
     return MissingDataError(
         f"Folder {redacted(folder)} holds no file named {' or '.join(patterns)}.",
         "There is nothing to read.",
@@ -87,7 +84,6 @@ def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:
 
 
 def no_match(path: str) -> MissingDataError:
-    """The error for a glob without a match."""
     return MissingDataError(
         f"No file matches {redacted(path)}.",
         "There is nothing to read.",

@@ -37,9 +37,7 @@ def find_files(
     Args:
         listed: receives the files whose entries become known meanwhile, as `describe_file` would give them.
 
-    Raises:
-        MissingDataError: nothing was named, or an argument leads to no file.
-        PlanError: the same file is found twice, or a file in two versions: its records would be read twice.
+    Raises MissingDataError or PlanError.
     """
     named = [paths] if isinstance(paths, str | Path) else list(paths)
     if not named:

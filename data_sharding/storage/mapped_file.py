@@ -65,9 +65,8 @@ def stat_local(path: str) -> FileEntry:
             f"{path} cannot be opened: {error.strerror}.", "Its records cannot be read.", "check the path."
         ) from error
     if not stat.S_ISREG(status.st_mode):
-        raise MissingDataError(
-            f"{path} is not a regular file.", "Only files can be read at random.", "name files, folders or globs."
-        )
+        fact = f"{path} is not a regular file."
+        raise MissingDataError(fact, "Only files can be read at random.", "name files, folders or globs.")
     return FileEntry.from_status(path, status)
 
 

@@ -11,16 +11,7 @@ from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.file_entry import FileEntry
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
-from data_sharding.storage.remote_filesystem import (
-    RETRY,
-    Answer,
-    Range,
-    RetryPolicy,
-    call,
-    fetch,
-    is_s3,
-    open_filesystem,
-)
+from data_sharding.storage.remote_filesystem import RETRY, Answer, RetryPolicy, call, fetch, is_s3, open_filesystem
 from data_sharding.storage.remote_listing import entry_of
 
 
@@ -68,13 +59,13 @@ class RemoteSource:
     def _read(self, begin: int, end: int) -> bytes:
         return self._read_all([(begin, end)])[0]
 
-    def _read_all(self, ranges: list[Range]) -> list[bytes]:
+    def _read_all(self, ranges: list[byte_ranges.Range]) -> list[bytes]:
         parts = [byte_ranges.split(begin, end, byte_ranges.LONGEST) for begin, end in ranges]
         content = self._fetch([part for split in parts for part in split])
         return [content[split[0]] if len(split) == 1 else b"".join(map(content.__getitem__, split)) for split in parts]
 
-    def _fetch(self, ranges: list[Range]) -> dict[Range, bytes]:
-        content: dict[Range, bytes] = {}
+    def _fetch(self, ranges: list[byte_ranges.Range]) -> dict[byte_ranges.Range, bytes]:
+        content: dict[byte_ranges.Range, bytes] = {}
 
         def ask(limit_s: float) -> None:
             wanted = [part for part in ranges if part not in content]
@@ -96,7 +87,7 @@ class RemoteSource:
                 raise self._entry.changed("has gone since it was indexed") from error
         return content
 
-    def _checked(self, part: Range, answer: Answer | Exception) -> bytes:
+    def _checked(self, part: byte_ranges.Range, answer: Answer | Exception) -> bytes:
         if isinstance(answer, Exception):
             if trouble_of(answer) is Trouble.OUT_OF_RANGE:
                 self.verify()

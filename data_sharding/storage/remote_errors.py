@@ -139,7 +139,6 @@ def no_filesystem(url: str, error: Exception) -> MissingDataError:
 
 
 def missing(url: str) -> MissingDataError:
-    """The error for an object that does not exist."""
     return MissingDataError(f"{redacted(url)} does not exist.", "Its records cannot be read.", "check the URL.")
 
 

@@ -14,11 +14,10 @@ import fsspec
 from fsspec.asyn import sync
 
 from data_sharding.errors import ShardingError
+from data_sharding.storage.byte_ranges import Range
 from data_sharding.storage.remote_errors import is_transient, missing, no_filesystem, shown_cause, unreadable
 
 T = TypeVar("T")
-
-Range = tuple[int, int]
 
 _CONCURRENT: Final = 32
 """Requests of one call under way at a time."""
@@ -49,9 +48,7 @@ class RetryPolicy:
     def call(self, url: str, ask: Callable[[float], T]) -> T:
         """Call `ask` with a time limit in seconds until it returns, or fails in a way that asking again won't mend.
 
-        Raises:
-            FileNotFoundError: there is no such object; the caller knows what that means.
-            MissingDataError: any other failure, in words, the last one of them where there were several.
+        Raises FileNotFoundError or MissingDataError.
         """
         begin = time.monotonic()
         for attempt in range(1, self.attempts + 1):

@@ -30,8 +30,7 @@ def expand_remote(
         listed: receives the files that need not be asked about again, as S3's listing describes them. (Of other stores'
             listings it is not known that they name the same version as the file itself.)
 
-    Raises:
-        MissingDataError: it leads to no file, or the store does not hand it out.
+    Raises MissingDataError.
     """
     fs, path = open_filesystem(url, RETRY)
     fs.invalidate_cache()

@@ -46,8 +46,7 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_
 class ReadOnlyMap:
     """A map of a whole file; `torn` once a part of it could not be read, and was given as zeros.
 
-    Raises:
-        OSError, ValueError: as `mmap.mmap`.
+    Raises OSError or ValueError.
     """
 
     def __init__(self, descriptor: int) -> None:

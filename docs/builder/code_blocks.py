@@ -14,6 +14,8 @@ import yaml
 from commands import unknown_words
 
 _BLOCK = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`((?:[\w-]+ [^`\n]*)?\bhvdtrain -?\w[^`\n]*)`")
+"""A command in a sentence."""
 _ENDS = ("|", "&&", ";", "&", ">", "2>", ">>", "||")
 
 
@@ -34,6 +36,10 @@ def faults_of_text(text: str) -> Iterator[tuple[int, str]]:
         line = text.count("\n", 0, block.start()) + 1
         for fault in check(textwrap.dedent(block[3])) if check else ():
             yield line, fault
+    blank = _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), text)
+    for command in _INLINE.finditer(blank):
+        line = blank.count("\n", 0, command.start()) + 1
+        yield from ((line, fault) for fault in _commands(command[1].replace("…", "...")))
 
 
 def _python(code: str) -> Iterator[str]:

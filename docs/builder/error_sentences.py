@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ from pathlib import Path
 
 _PASS_ON = ("join", "list", "sorted", "str", "repr")
 _PARTS = ("fact", "conflict", "hint")
-_FEWEST_LETTERS = 6
-"""Of what is a sentence, besides that which is filled in."""
+_FEWEST_LETTERS = 10
+"""Of the longest part of an error, besides what is filled in."""
 
 _ADDED = {"did_you_mean": "the nearest valid name, and all valid names"}
 
@@ -42,16 +43,18 @@ def _errors_of_module(tree: ast.Module, module: str) -> Iterator[Said]:
         if isinstance(node, ast.Call):
             kind = _name(node.func)
             values = _three(node)
-            if kind.endswith("Error") and values:
+            if kind.endswith("Error") and not hasattr(builtins, kind) and values:
                 yield from _said([_text(value, scope) for value in values], kind, module)
         elif isinstance(node, ast.Tuple) and len(node.elts) in (3, 4) and all(map(_is_text, node.elts[-3:])):
             yield from _said([_text(value, scope) for value in node.elts[-3:]], "UsageError", module)
 
 
 def _said(parts: list[str], kind: str, module: str) -> Iterator[Said]:
+    """One error; none where all of its words are only known at run time, as where an error is passed on."""
     fact, conflict, hint = (" ".join(part.split()) for part in parts)
-    words = re.sub("‹[^›]*›", "", fact)
-    if len(words) > _FEWEST_LETTERS and (fact.rstrip("›)`'\"").endswith((".", "!", "?", "…")) or fact.endswith("›")):
+    words = [re.sub("‹[^›]*›", "", part) for part in (fact, conflict, hint)]
+    is_sentence = fact.rstrip("›)`'\"").endswith((".", "!", "?", "…")) or fact.endswith(("›", "."))
+    if is_sentence and max(map(len, words)) > _FEWEST_LETTERS:
         yield Said(fact, conflict, hint, kind, module)
 
 
@@ -63,7 +66,7 @@ def _three(call: ast.Call) -> list[ast.expr] | None:
     if len(values) == 2 and _name(call.func) == "CorruptRecordError":
         values.append(ast.Constant("restore the file from its source."))
     starred = any(isinstance(value, ast.Starred) for value in values)
-    return values if len(values) == 3 and not starred and _is_text(values[0]) | _is_text(values[2]) else None
+    return values if len(values) == 3 and not starred and any(map(_is_text, values)) else None
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -204,16 +204,16 @@ def _file_of(room: str) -> str:
 
 
 def _errors_of_room(room: str, said: list[Said]) -> str:
-    parts = [
-        f"---\nhide: [toc]\n---\n\n# Errors of {room}\n\nWhat stands in ‹ › is filled in when the error is raised.\n"
-    ]
-    for each in said:
-        if _room(each) == room:
-            hint = f"**HINT:** {_plain(each.hint)}" if each.hint else ""
-            parts.append(
-                f"\n### {_plain(each.fact)}\n\n{_plain(each.conflict)}\n\n{hint}\n\n`{each.kind}` in `{each.module}`\n"
-            )
-    return "".join(parts)
+    head = f"---\nhide: [toc]\n---\n\n# Errors of {room}\n\nWhat stands in ‹ › is filled in when the error is raised.\n"
+    return head + "".join(_error(each) for each in said if _room(each) == room)
+
+
+def _error(said: Said) -> str:
+    """Below its first sentence; below its second one where the first is only known at run time."""
+    has_words = re.sub("‹[^›]*›|[ .:]", "", said.fact)
+    title, rest = (said.fact, said.conflict) if has_words else (said.conflict, said.fact)
+    hint = f"**HINT:** {_plain(said.hint)}\n\n" if said.hint else ""
+    return f"\n### {_plain(title)}\n\n{_plain(rest)}\n\n{hint}`{said.kind}` in `{said.module}`\n"
 
 
 def _plain(text: str) -> str:

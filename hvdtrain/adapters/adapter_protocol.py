@@ -16,31 +16,23 @@ from hvdtrain.named_arrays import NO_STATE, State
 
 @dataclass(frozen=True)
 class Sums:
-    """This rank's totals since the last reading.
+    """This rank's totals since the last reading."""
 
-    Attributes:
-        values: for each of the task's measures, its sum over this rank's real samples.
-        allreduce_seconds: how long steps waited for gradients or weights of other ranks.
-        skipped: updates that were skipped because their scaled gradients were not finite; the same on all ranks.
-        grad_norm: mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping
-            or loss scaling computed it anyway; with local SGD that of this rank's own gradients.
-        grad_norm_peak: the largest of these norms; None if `grad_norm` is None.
-        parts: seconds of the parts of steps, by their names in `laps.PARTS`; those that can be told apart.
-        device_memory: bytes that arrays on this rank's GPU took at most since the start; None on a CPU.
-        device_use: share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on
-            a CPU, or where NVML cannot be asked.
-        samples: for each of the measures, how many of this rank's real samples its sum is over; a name that is not
-            here: all of them.
-    """
-
-    values: dict[str, float]
-    allreduce_seconds: float
-    skipped: int = 0
+    values: dict[str, float]  # for each of the task's measures, its sum over this rank's real samples
+    allreduce_seconds: float  # how long steps waited for gradients or weights of other ranks
+    skipped: int = 0  # updates that were skipped because their scaled gradients were not finite; the same on all ranks
+    # mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping or loss
+    # scaling computed it anyway; with local SGD that of this rank's own gradients
     grad_norm: float | None = None
-    grad_norm_peak: float | None = None
+    grad_norm_peak: float | None = None  # the largest of these norms; None if `grad_norm` is None
+    # seconds of the parts of steps, by their names in `step_timer.PARTS`; those that can be told apart
     parts: Mapping[str, float] = field(default_factory=dict)
-    device_memory: int | None = None
+    device_memory: int | None = None  # bytes that arrays on this rank's GPU took at most since the start; None on a CPU
+    # share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on a CPU, or
+    # where NVML cannot be asked
     device_use: float | None = None
+    # for each of the measures, how many of this rank's real samples its sum is over; a name that is not here: all of
+    # them
     samples: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -68,15 +60,13 @@ class Adapter(Protocol):
     def take_changes(self, comm: Communicator) -> None:
         """Called after each EpochStarted: train what user code has unfrozen. Collective.
 
-        Raises:
-            HvdtrainError: on all ranks; user code has changed something that must not change, or not on all ranks.
+        Raises `HvdtrainError`: on all ranks; user code has changed something that must not change, or not on all ranks.
         """
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         """One update with the gradient of the mean loss over the global batch. Collective.
 
-        Args:
-            step: the update's number since the start of training, from 0; random numbers depend on it.
+        Args: `step`: the update's number since the start of training, from 0; random numbers depend on it.
         """
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
@@ -107,8 +97,7 @@ class Adapter(Protocol):
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
         """A copy of everything that training changes, in host memory.
 
-        Args:
-            earlier: a copy that nobody needs any more: its memory is used again.
+        Args: `earlier`: a copy that nobody needs any more: its memory is used again.
         """
 
     def view_state(self) -> State:

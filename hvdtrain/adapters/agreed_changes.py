@@ -22,8 +22,7 @@ def agree_on_trained(comm: Communicator, look: Callable[[], Sequence[str]], comp
         look: returns the names of the weights that this rank trains from now on.
         compares: whether these are the same on all ranks: stages of a pipeline have different ones.
 
-    Raises:
-        HvdtrainError: on all ranks: `look` has raised it on one of them, or they train different weights.
+    Raises `HvdtrainError`: on all ranks: `look` has raised it on one of them, or they train different weights.
     """
     names: Sequence[str] = ()
     refusal: HvdtrainError | None = None
@@ -64,8 +63,7 @@ def listed(names: Sequence[str]) -> str:
 class KeptSettings:
     """Settings of the whole process that decide what a step computes.
 
-    Args:
-        read: for each setting, by its name for people, what reads it. Read now for the first time.
+    Args: `read`: for each setting, by its name for people, what reads it. Read now for the first time.
     """
 
     def __init__(self, read: Mapping[str, Callable[[], object]]) -> None:

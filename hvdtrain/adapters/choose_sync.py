@@ -22,36 +22,27 @@ enough for the first bucket's communication to start early."""
 
 @dataclass(frozen=True)
 class ChosenSync:
-    """How gradients, or weights, of several ranks become one.
+    """How gradients, or weights, of several ranks become one."""
 
-    Attributes:
-        kind: "none" for one process; "sparse": rows are gathered, other gradients are summed in buckets; "local" SGD;
-            "sharded" optimizer; "each" gradient by itself, as Horovod does it; "buckets".
-        hook: what is sent for a bucket.
-        ranks: how many are summed over. With one, which has no Horovod, "buckets" are chosen for PowerSGD only, as it
-            changes gradients there too.
-        loss_multiplier: the loss must be multiplied by this, so that the reduced gradients are right.
-        sums_means: the result is the sum of the ranks' mean gradients instead of their mean.
-        sync_every: updates of local SGD from one average of the weights to the next.
-        process_set: Horovod's set of ranks that exchange gradients; None: all of them, in local SGD none.
-    """
-
+    # "none" for one process; "sparse": rows are gathered, other gradients are summed in buckets; "local" SGD; "sharded"
+    # optimizer; "each" gradient by itself, as Horovod does it; "buckets"
     kind: Kind
-    hook: Hook
+    hook: Hook  # what is sent for a bucket
+    # how many are summed over. With one, which has no Horovod, "buckets" are chosen for PowerSGD only, as it changes
+    # gradients there too.
     ranks: int
-    loss_multiplier: float
+    loss_multiplier: float  # the loss must be multiplied by this, so that the reduced gradients are right
     bucket_bytes: int
     powersgd_rank: int
-    sums_means: bool
-    sync_every: int
-    process_set: Any = None
+    sums_means: bool  # the result is the sum of the ranks' mean gradients instead of their mean
+    sync_every: int  # updates of local SGD from one average of the weights to the next
+    process_set: Any = None  # Horovod's set of ranks that exchange gradients; None: all of them, in local SGD none
 
 
 def choose_sync(options: TrainingOptions, topology: Topology, process_set: Any = None) -> ChosenSync:
     """What `options` ask for.
 
-    Args:
-        process_set: Horovod's set of the ranks that have the same stage of a model; None: each rank has all of it.
+    Args: `process_set`: Horovod's set of the ranks that have the same stage of a model; None: each rank has all of it.
     """
     kind, hook = _kind(options, topology), _hook(options)
     ranks = topology.size if process_set is None else process_set.size()

@@ -9,8 +9,7 @@ from hvdtrain.topology import Topology
 def bind_device_and_threads(framework: str, topology: Topology) -> None:
     """Import the framework and give this worker its threads and GPU, before anything else uses them.
 
-    Raises:
-        UsageError: this machine has fewer GPUs than workers.
+    Raises `UsageError`: this machine has fewer GPUs than workers.
     """
     if framework == "torch":
         from hvdtrain.adapters.torch.device import bind_device_and_threads as bind

@@ -4,7 +4,7 @@ So a checkpoint is that of a run without shards or stages, for any number of wor
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -49,6 +49,17 @@ def join_slices(
         parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
         joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
+
+
+def join_in_shapes(
+    comm: Communicator, local: State, shapes: Mapping[str, Sequence[int]], keeps: bool, name: str
+) -> State:
+    """As `join_slices`, in the shapes that ranks know: each of some arrays, the same where several do. Collective."""
+    all_shapes: dict[str, Sequence[int]] = {}
+    for of_rank in gather_json(comm, dict(shapes), name):
+        all_shapes |= of_rank
+    joined = join_slices(comm, local, keeps)
+    return {name: np.asarray(array).reshape(all_shapes.get(name, ())) for name, array in joined.items()}
 
 
 def _joined(
@@ -118,8 +129,7 @@ class Arrays(Protocol):
 class ShardedState(ABC):
     """The state of a sharded optimizer, and of a model without one. Implements `Arrays`.
 
-    Args:
-        whole: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
+    Args: `whole`: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
     """
 
     def __init__(self, whole: Arrays) -> None:
@@ -128,7 +138,6 @@ class ShardedState(ABC):
         self.drifting_buffers, self.load_rank_local_state = whole.drifting_buffers, whole.load_rank_local_state
 
     def gather(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> None:
-        """Collect what `read_state` will return; `keeps`: whether this rank will call it. Collective."""
         self._gathered = self._joined(comm, model, optimizer, keeps)
 
     def read_state(self, model: Any, optimizer: Any, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
@@ -137,7 +146,6 @@ class ShardedState(ABC):
         return self._whole.read_state(model, self._bare(optimizer), earlier) | gathered
 
     def view_state(self, model: Any, optimizer: Any) -> State:
-        """Without the optimizer's."""
         return self._whole.view_state(model, self._bare(optimizer))
 
     def view_weights(self, model: Any, optimizer: Any) -> State:
@@ -159,8 +167,7 @@ class ShardedState(ABC):
 class StageState:
     """What other ranks have of the model.
 
-    Args:
-        grid: this rank among the others; the first replica gives the state.
+    Args: `grid`: this rank among the others; the first replica gives the state.
     """
 
     def __init__(self, names: Collection[str], local: Collection[str], grid: Grid) -> None:
@@ -175,14 +182,10 @@ class StageState:
         return self._grid.is_last
 
     def gather(self, comm: Communicator, local: State, keeps: bool) -> None:
-        """Collect the arrays of all stages, for `take`, on ranks that keep them. Collective."""
         sent = local if self._grid.topology.rank < self._grid.stages else {}
-        shapes: dict[str, list[int]] = {}
-        for of_rank in gather_json(comm, {name: array.shape for name, array in sent.items()}, "hvdtrain.stages.shapes"):
-            shapes |= of_rank
+        shapes = {name: array.shape for name, array in sent.items()}
         flat = {name: array if array.ndim == 0 else np.asarray(array).reshape(-1) for name, array in sent.items()}
-        joined = join_slices(comm, flat, keeps)
-        whole = {name: np.asarray(array).reshape(shapes[name]) for name, array in joined.items()}
+        whole = join_in_shapes(comm, flat, shapes, keeps, "hvdtrain.stages.shapes")
         self._gathered = whole if keeps else None
 
     def take(self) -> State | None:
@@ -197,8 +200,7 @@ class StageState:
     def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:
         """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
 
-        Args:
-            shapes: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
+        Args: `shapes`: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
         """
         spread = {
             name: zeros if name not in local else self.stages * local[name].astype(zeros.dtype)

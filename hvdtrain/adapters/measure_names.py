@@ -15,8 +15,7 @@ def names_checksum(names: Sequence[str]) -> float:
 def require_same_names(names_by_rank: Sequence[Sequence[str]]) -> None:
     """Raise `DivergenceError`, marked as that of all ranks, unless all ranks have measured by the same names.
 
-    Args:
-        names_by_rank: the same on all ranks; () of ranks that measure nothing.
+    Args: `names_by_rank`: the same on all ranks; () of ranks that measure nothing.
     """
     ranks_by_names: dict[tuple[str, ...], list[str]] = {}
     for rank, names in enumerate(names_by_rank):

@@ -36,8 +36,7 @@ def to_text(value: Any, to_array: ToArray) -> NDArray[Any]:
     Args:
         value: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such.
 
-    Raises:
-        NotPlainError: it is none of these.
+    Raises `NotPlainError`: it is none of these.
     """
     return np.asarray(json.dumps(_encoded(value, to_array)).encode())
 

@@ -5,18 +5,12 @@ from typing import NamedTuple, Protocol
 
 
 class ProfiledEvent(NamedTuple):
-    """Something that took time.
+    """Something that took time."""
 
-    Attributes:
-        lane: where it happened: a thread of the host, or a stream of a device.
-        begin: nanoseconds since `Profile.base`.
-        duration: nanoseconds.
-    """
-
-    lane: str
+    lane: str  # where it happened: a thread of the host, or a stream of a device
     name: str
-    begin: float
-    duration: float
+    begin: float  # nanoseconds since `Profile.base`
+    duration: float  # nanoseconds
 
 
 class Profile(NamedTuple):

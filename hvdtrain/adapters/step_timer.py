@@ -23,7 +23,7 @@ SpanSink = Callable[[str, float, float], object]
 """Receives a name, a beginning and an end, of `time.perf_counter`."""
 
 
-class Laps:
+class StepTimer:
     """Times steps on the host."""
 
     def __init__(self) -> None:
@@ -34,11 +34,9 @@ class Laps:
         """Receives each part of a step, where a trace is being recorded."""
 
     def begin(self) -> None:
-        """A part begins; what was before belongs to none."""
         self._at = time.perf_counter()
 
     def end(self, part: int) -> None:
-        """The part ends, and the next one begins."""
         now = time.perf_counter()
         self._own[part] += now - self._at
         if self.tell is not None:
@@ -58,7 +56,6 @@ class Laps:
         self.end(ALLREDUCE)
 
     def end_step(self) -> None:
-        """The step ends."""
         self._steps.append(self._own)
         self._own = [0.0] * len(PARTS)
 

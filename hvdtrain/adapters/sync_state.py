@@ -78,8 +78,7 @@ class SyncState:
 class PeriodicAverage(SyncState):
     """That half for local SGD: when weights are averaged.
 
-    Args:
-        average: averages the weights over ranks. Collective.
+    Args: `average`: averages the weights over ranks. Collective.
     """
 
     def __init__(self, chosen: ChosenSync, average: Callable[[], object]) -> None:

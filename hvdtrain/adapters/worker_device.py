@@ -25,8 +25,7 @@ def gpu_of_worker(gpus: int, local_rank: int, local_size: int) -> int | None:
 
     One visible GPU may be the launcher's choice for this worker (CUDA_VISIBLE_DEVICES): then it is number 0.
 
-    Raises:
-        UsageError: fewer GPUs than workers.
+    Raises `UsageError`: fewer GPUs than workers.
     """
     if 1 < gpus < local_size:
         raise UsageError(

@@ -8,17 +8,11 @@ from itertools import accumulate
 
 @dataclass(frozen=True)
 class LinkCost:
-    """What one link of the chain needs.
+    """What one link of the chain needs."""
 
-    Attributes:
-        seconds: of its forward and backward pass.
-        nbytes: of memory in training: weights, gradients, optimizer state, activations.
-        is_trained: whether it has weights that are trained.
-    """
-
-    seconds: float
-    nbytes: int = 0
-    is_trained: bool = True
+    seconds: float  # of its forward and backward pass
+    nbytes: int = 0  # of memory in training: weights, gradients, optimizer state, activations
+    is_trained: bool = True  # whether it has weights that are trained
 
 
 def balanced_cuts(links: Sequence[LinkCost], stages: int, most_bytes: float = float("inf")) -> tuple[int, ...] | None:

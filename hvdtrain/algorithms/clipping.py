@@ -11,14 +11,10 @@ class Clipping:
 
     Another rule is a field and a method here, and its arithmetic in each framework's `Update._clipped`, the only place
     where gradients are limited.
-
-    Attributes:
-        max_norm: the limit (--max-grad-norm); None: there is none.
-        logs_norm: the norm is computed although nothing but metrics needs it.
     """
 
-    max_norm: float | None = None
-    logs_norm: bool = False
+    max_norm: float | None = None  # the limit (--max-grad-norm); None: there is none
+    logs_norm: bool = False  # the norm is computed although nothing but metrics needs it
 
     @property
     def needs_norm(self) -> bool:

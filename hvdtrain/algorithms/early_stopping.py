@@ -26,43 +26,29 @@ class Best:
 
 @dataclass(frozen=True, slots=True)
 class ValidationHistory:
-    """How validations have gone so far.
+    """How validations have gone so far."""
 
-    Attributes:
-        best: the best one; None before the first, or while all values were NaN or infinite.
-        mark: the value that the next one must improve on to be worth waiting for; None: there is none yet.
-        waited: validations since `mark` was set.
-        step: updates before the last validation that was counted; 0: none was.
-        compared: by what, e.g. "min loss".
-    """
-
-    best: Best | None = None
+    best: Best | None = None  # the best one; None before the first, or while all values were NaN or infinite
+    # the value that the next one must improve on to be worth waiting for; None: there is none yet
     mark: float | None = None
-    waited: int = 0
-    step: int = 0
-    compared: str = ""
+    waited: int = 0  # validations since `mark` was set
+    step: int = 0  # updates before the last validation that was counted; 0: none was
+    compared: str = ""  # by what, e.g. "min loss".
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "ValidationHistory":
-        """What `dataclasses.asdict` made of one."""
         best = fields["best"]
         return cls(**{**fields, "best": Best(**best) if best is not None else None})
 
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """Compares validations.
+    """Compares validations."""
 
-    Attributes:
-        metric: one of the task's measures.
-        mode: whether the smallest or the largest value is the best.
-        patience: validations without improvement after which waiting ends; None: never.
-        min_delta: an improvement by no more than this is none for `patience`. The best one is the best by any margin.
-    """
-
-    metric: str = "loss"
-    mode: Literal["min", "max"] = "min"
-    patience: int | None = None
+    metric: str = "loss"  # one of the task's measures
+    mode: Literal["min", "max"] = "min"  # whether the smallest or the largest value is the best
+    patience: int | None = None  # validations without improvement after which waiting ends; None: never
+    # an improvement by no more than this is none for `patience`. The best one is the best by any margin.
     min_delta: float = 0.0
 
     @property
@@ -78,8 +64,7 @@ class EarlyStopping:
     ) -> ValidationHistory:
         """The history after one more validation. Repeating one, after the same step, changes nothing.
 
-        Raises:
-            UsageError: `values` are the same on all ranks, and have no such metric.
+        Raises `UsageError`: `values` are the same on all ranks, and have no such metric.
         """
         require_metric(self.metric, values)
         if step <= history.step:
@@ -92,7 +77,6 @@ class EarlyStopping:
         return ValidationHistory(best, history.mark, history.waited + 1, step, self.compares)
 
     def should_stop(self, history: ValidationHistory) -> bool:
-        """Whether training is to end early."""
         return self.patience is not None and history.waited >= self.patience
 
     def _improves(self, value: float, on: float | None, by: float = 0.0) -> bool:

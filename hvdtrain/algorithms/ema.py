@@ -19,8 +19,7 @@ def kept_share(decay: float, step: Any, smaller_of: Callable[[Any, Any], Any] = 
     While few updates have been made, the average forgets quickly what the weights were at the start, as
     tf.train.ExponentialMovingAverage(decay, num_updates) does.
 
-    Args:
-        decay: the share that an update keeps in the long run, 0 to below 1.
+    Args: `decay`: the share that an update keeps in the long run, 0 to below 1.
     """
     return smaller_of((1 + step) / (10 + step), decay)
 
@@ -90,8 +89,7 @@ class WeightAverage(ABC):
     def load_state(self, state: State) -> None:
         """Put back what `state` returned; without it, start from the weights, which must be loaded already.
 
-        Raises:
-            UsageError: parameters are missing, or have other names or shapes.
+        Raises `UsageError`: parameters are missing, or have other names or shapes.
         """
         saved = {name.removeprefix(PREFIX): array for name, array in state.items() if name.startswith(PREFIX)}
         if saved:
@@ -113,7 +111,6 @@ class NoAverage:
         """Nothing to do."""
 
     def swapped(self) -> AbstractContextManager[None]:
-        """The model as it is."""
         return nullcontext()
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:  # noqa: ARG002

@@ -31,8 +31,7 @@ class LossScale:
     def after_step(self, finite: bool) -> None:
         """Args: whether the step's reduced gradients were finite; if not, the step must be skipped.
 
-        Raises:
-            HvdtrainError: they are not finite at any scale; on all ranks alike.
+        Raises `HvdtrainError`: they are not finite at any scale; on all ranks alike.
         """
         if finite:
             self._good_steps += 1
@@ -102,10 +101,8 @@ class ScaledUpdate:
         return 1.0 if self._loss_scale is None else self._loss_scale.scale
 
     def state(self) -> State:
-        """What a resumed run needs."""
         return {} if self._loss_scale is None else self._loss_scale.state()
 
     def load_state(self, state: State) -> None:
-        """Put back what `state` returned."""
         if self._loss_scale is not None:
             self._loss_scale.load_state(state)

@@ -21,28 +21,19 @@ def scaled_lr(base: float, scaling: Scaling, global_batch_size: int, reference_b
 
 @dataclass(frozen=True)
 class Schedule:
-    """Linear warm-up to `peak`, then `shape` down to `least` at `total_steps`, or down at `milestones`.
+    """Linear warm-up to `peak`, then `shape` down to `least` at `total_steps`, or down at `milestones`."""
 
-    Attributes:
-        peak: the highest learning rate.
-        total_steps: updates in the whole training, whether or not this run stops earlier.
-        warmup_steps: updates until the peak is reached; the first one already moves (lr > 0).
-        shape: "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "polynomial", where what lies above
-            `least` falls with (1 - progress) to `power`; "linear", the same to 1; or "step".
-        least: the learning rate at the end, of linear, polynomial and cosine.
-        power: of polynomial.
-        milestones: steps, counted from the start of training, from which on "step" multiplies by `gamma` again.
-        gamma: of step.
-    """
-
-    peak: float
-    total_steps: int
-    warmup_steps: int = 0
+    peak: float  # the highest learning rate
+    total_steps: int  # updates in the whole training, whether or not this run stops earlier
+    warmup_steps: int = 0  # updates until the peak is reached; the first one already moves (lr > 0)
+    # "constant"; "cosine" (Loshchilov and Hutter 2017, without restarts); "polynomial", where what lies above `least`
+    # falls with (1 - progress) to `power`; "linear", the same to 1; or "step"
     shape: Shape = "constant"
-    least: float = 0.0
-    power: float = 2.0
+    least: float = 0.0  # the learning rate at the end, of linear, polynomial and cosine
+    power: float = 2.0  # of polynomial
+    # steps, counted from the start of training, from which on "step" multiplies by `gamma` again
     milestones: tuple[int, ...] = ()
-    gamma: float = 0.1
+    gamma: float = 0.1  # of step
 
     def lr(self, step: int) -> float:
         """Learning rate of update `step`, counted from 0."""

@@ -14,14 +14,10 @@ ScheduleName = Literal["1f1b", "gpipe"]
 
 
 class Pass(NamedTuple):
-    """What a stage does with one micro batch.
-
-    Attributes:
-        micro_batch: its number in the update, from 0.
-    """
+    """What a stage does with one micro batch."""
 
     is_forward: bool
-    micro_batch: int
+    micro_batch: int  # its number in the update, from 0
 
 
 Schedule = Callable[[int, int, int], list[Pass]]
@@ -52,8 +48,7 @@ SCHEDULES: Final[Mapping[str, Schedule]] = MappingProxyType({"1f1b": one_forward
 def slots(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Pass | None]]:
     """The schedule as a table: what each stage does in each slot, if every pass takes one slot; None: it is idle.
 
-    Raises:
-        ValueError: the stages wait for each other forever.
+    Raises `ValueError`: the stages wait for each other forever.
     """
     left = [schedule(stage, stages, micro_batches)[::-1] for stage in range(stages)]
     done: set[tuple[int, Pass]] = set()
@@ -91,7 +86,6 @@ def usual_micro_batches(stages: int, records: int) -> int:
     """How many micro batches are made where nobody says it: four for each stage, after which the bubble is below a
     fifth (the paper's own rule), but none without a record.
 
-    Args:
-        records: that a replica of the model has in each full step.
+    Args: `records`: that a replica of the model has in each full step.
     """
     return max(1, min(4 * stages, records))

@@ -58,40 +58,30 @@ def matrix_shape(shape: Sequence[int], outputs: int) -> tuple[int, int]:
 def first_factor(place: int, columns: int, rank: int) -> NDArray[np.float32]:
     """The Q with which training begins, of shape [columns, rank]: Gaussian, the same on every worker.
 
-    Args:
-        place: of the parameter among those that are trained, so that no two begin with the same.
+    Args: `place`: of the parameter among those that are trained, so that no two begin with the same.
     """
     return np.random.default_rng([_SEED, place]).standard_normal((columns, rank), dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Operations:
-    """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not.
-
-    Attributes:
-        orthonormal: of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those
-            depend on each other. Householder's QR does that; the process of Gram and Schmidt does not.
-        revived: of Q and the first Q: Q, with each column of zeros replaced by the first Q's.
-    """
+    """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not."""
 
     transposed: Callable[[Any], Any]
+    # of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those depend on each other.
+    # Householder's QR does that; the process of Gram and Schmidt does not.
     orthonormal: Callable[[Any], Any]
-    revived: Callable[[Any, Any], Any]
+    revived: Callable[[Any, Any], Any]  # of Q and the first Q: Q, with each column of zeros replaced by the first Q's
 
 
 @dataclass(eq=False)
 class Round:
-    """One update's reduction of any number of matrices; call its methods in their order. All lists have one length.
+    """One update's reduction of any number of matrices; call its methods in their order. All lists have one length."""
 
-    Args:
-        gradients: G, each [n, m].
-        errors: E, each [n, m]; changed in place where arrays allow it; then they hold the new errors at the end.
-        factors: Q, each [m, r], the same on all workers.
-    """
-
-    gradients: Sequence[Any]
+    gradients: Sequence[Any]  # G, each [n, m]
+    # E, each [n, m]; changed in place where arrays allow it; then they hold the new errors at the end
     errors: Sequence[Any]
-    factors: Sequence[Any]
+    factors: Sequence[Any]  # Q, each [m, r], the same on all workers
     operations: Operations
 
     def __post_init__(self) -> None:
@@ -104,7 +94,6 @@ class Round:
         """P, each [n, r], the same on all workers. Known after `second_message`."""
 
     def first_message(self) -> list[Any]:
-        """Arrays of shape [n, r] to be averaged over workers."""
         return [matrix @ factor for matrix, factor in zip(self._matrices, self.factors, strict=True)]
 
     def second_message(self, means: Sequence[Any]) -> list[Any]:
@@ -132,8 +121,7 @@ class Round:
 def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
     """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
 
-    Raises:
-        UsageError: arrays are missing, or have other names or shapes.
+    Raises `UsageError`: arrays are missing, or have other names or shapes.
     """
     saved = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
     if not saved:
@@ -187,8 +175,7 @@ class Memory(ABC):
     def load_state(self, state: State) -> None:
         """Put back what `state` returned; a state without PowerSGD's arrays resets errors and factors.
 
-        Raises:
-            UsageError: arrays are missing, or have other names or shapes.
+        Raises `UsageError`: arrays are missing, or have other names or shapes.
         """
         saved = saved_arrays(state, {name: array.shape for name, array in self.state().items()})
         if saved is None:

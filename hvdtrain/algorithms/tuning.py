@@ -31,15 +31,10 @@ SHORTEST_RUN: Final = math.ceil((FIRST_STEPS + 2 * 2 * (1 + _FEWEST)) / COST)
 
 @dataclass(frozen=True)
 class Looks:
-    """What is measured.
+    """What is measured."""
 
-    Attributes:
-        order: of the settings, in which each occurs twice.
-        steps: timed together in each look, after one step that is not timed.
-    """
-
-    order: tuple[int, ...]
-    steps: int
+    order: tuple[int, ...]  # of the settings, in which each occurs twice
+    steps: int  # timed together in each look, after one step that is not timed
 
 
 def affordable(

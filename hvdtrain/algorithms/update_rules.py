@@ -254,6 +254,6 @@ def _added(name: str) -> Optimizer:
         raise UsageError(
             f"{name!r} of {extensions.OPTIMIZERS} is an instance of {type(added).__name__}.",
             "An optimizer of hvdtrain is a rule that both frameworks run.",
-            "make it a hvdtrain.algorithms.update_rules.Optimizer; docs/optimizers.md has an example.",
+            "make it a hvdtrain.algorithms.update_rules.Optimizer, as docs/extending.md shows.",
         )
     return added

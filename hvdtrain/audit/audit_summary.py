@@ -17,6 +17,9 @@ from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 
+Line = dict[str, Any]
+_KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
+
 
 @dataclass(frozen=True)
 class EpochCoverage:
@@ -57,11 +60,8 @@ class CoverageReport:
 
 
 def read_coverage(run: Path) -> CoverageReport:
-    """Replay a run folder's audit.
-
-    Raises:
-        UsageError: there is no audit, or a file of it is missing, damaged or contradicts the others.
-    """
+    """Replay a run folder's audit. Raises UsageError: there is no audit, or a file of it is missing, damaged or
+    contradicts the others."""
     folder = run / "audit"
     if (folder / PIPE_NOTE).exists():
         raise UsageError(
@@ -144,11 +144,6 @@ def _gaps(first: int, end: int, segments: list[dict[str, Any]]) -> Iterator[tupl
         yield at, end
 
 
-Line = dict[str, Any]
-
-_KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
-
-
 class _Link(NamedTuple):
     """A segment, and the one before it in the training that it belongs to."""
 
@@ -160,10 +155,8 @@ def replay(ledger: Path) -> tuple[Line, list[Line]]:
     """The last start, and the segments that led to the current position, in the order of steps.
 
     A start at step s resumes from the checkpoint of step s, and keeps the segments up to the newest that ends there;
-    what was trained beyond is another line of training, to which a later start may return.
-
-    Raises:
-        UsageError: the ledger does not begin with a start, or has an unreadable line.
+    what was trained beyond is another line of training, to which a later start may return. Raises UsageError: the
+    ledger does not begin with a start, or has an unreadable line.
     """
     started: Line | None = None
     newest: dict[int, _Link] = {}

@@ -66,11 +66,8 @@ class CoverageLedger:
         self._reset()
 
     def start(self, step: int) -> None:
-        """Write down that training starts or resumes after `step` updates. Collective.
-
-        Raises:
-            HvdtrainError: on all ranks, where rank 0 could not write.
-        """
+        """Write down that training starts or resumes after `step` updates. Collective. Raises HvdtrainError: on all
+        ranks, where rank 0 could not write."""
         self._first = step
         topology, catalog = self.comm.topology, self.records.catalog
         line = {"event": "started", "step": step, "steps_per_epoch": self.steps_per_epoch}
@@ -98,9 +95,8 @@ class CoverageLedger:
     def end_segment(self, step: int) -> Callable[[], None]:
         """End the segment of steps since the last one after update `step`. Collective.
 
-        Returns:
-            What writes it, on rank 0, before the checkpoint of `step` is written. It may be called in another thread,
-            and raises OSError; then the next one writes both segments.
+        Returns what writes it, on rank 0, before the checkpoint of `step` is written. It may be called in another
+        thread, and raises OSError; then the next one writes both segments.
         """
         if step != self._first:
             self._count()
@@ -219,8 +215,7 @@ def audit_of(resume: str) -> Path | None:
     return next((p / "audit" for p in (path, path.parent, path.parent.parent) if (p / "audit").is_dir()), None)
 
 
-PIPE_NOTE: Final = "pipe.txt"
-"""In RUN/audit: this run trained from pipes, so it has no ids of records."""
+PIPE_NOTE: Final = "pipe.txt"  # in RUN/audit: this run trained from pipes, so it has no ids of records
 
 _NOTE: Final = """\
 This run was trained from pipes, whose records have no ids that outlive a pass: there is no account of which were used.
@@ -231,20 +226,14 @@ Where the pipe plan knew how many records reach each worker, the count was check
 @dataclass(eq=False)
 class NoLedger:
     """Implements the engine's `Ledger` where records have no ids that outlive a pass: all it writes, in `folder`, is
-    that.
-
-    Every record came once where the reader could compare counts at the end of each FIFO.
-    """
+    that. Every record came once where the reader could compare counts at the end of each FIFO."""
 
     comm: Communicator
     folder: Path
 
     def start(self, step: int) -> None:  # noqa: ARG002
-        """Say so, once, in a file of the folder. Collective.
-
-        Raises:
-            UsageError: on all ranks, where rank 0 could not write.
-        """
+        """Say so, once, in a file of the folder. Collective. Raises UsageError: on all ranks, where rank 0 could not
+        write."""
         agree(self.comm, self._write_note, "hvdtrain.pipe.note")
 
     def add(self, batch: LoadedBatch) -> None:

@@ -49,11 +49,8 @@ class Drill:
 
 
 def run_drill(job: Job, faults: Iterator[Fault], seconds: float, say: Callable[[str], None]) -> Drill:
-    """Start the job, disturb it for `seconds`, wait for its end.
-
-    Raises:
-        HvdtrainError: training did not go on for ten minutes.
-    """
+    """Start the job, disturb it for `seconds`, wait for its end. Raises HvdtrainError: training did not go on for ten
+    minutes."""
     drill = Drill(code=RESUMABLE)
     end = time.monotonic() + seconds
 

@@ -17,6 +17,8 @@ KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 _SHORTEST_SECONDS: Final = 0.2
 _PAUSES: Final = (0.5, 3.0)  # seconds of what lasts
+_SLICE_SECONDS: Final = 0.05
+_SHARE: Final = 0.25  # of the CPU that a slow worker gets
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,6 @@ def schedule(seed: int, kinds: Sequence[Kind], size: int, every: float) -> Itera
     while True:
         after = max(_SHORTEST_SECONDS, draw.expovariate(1 / every))
         yield Fault(draw.choice(kinds), after, draw.randrange(size), draw.uniform(*_PAUSES), draw.random())
-
-
-_SLICE_SECONDS: Final = 0.05
-_SHARE: Final = 0.25  # of the CPU that a slow worker gets
 
 
 def inject(job: Job, fault: Fault) -> str:

@@ -60,8 +60,7 @@ class Position:
         return Position(self.step + 1, self.samples_seen + int(global_weight), self.history)
 
 
-WriteFiles = Callable[[Path, State], dict[str, str]]
-"""Writes a state into a folder; returns file → SHA-256."""
+WriteFiles = Callable[[Path, State], dict[str, str]]  # writes a state into a folder; returns file → SHA-256
 
 
 class DamagedCheckpointError(Exception):
@@ -78,14 +77,8 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, write: WriteFiles | None = None) -> None:
-    """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`.
-
-    Args:
-        write: writes the arrays, as `write_files`, which is the default.
-
-    Raises:
-        OSError: nothing was written under the final name.
-    """
+    """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`. `write`: writes
+    the arrays, as `write_files`, which is the default. Raises OSError: nothing was written under the final name."""
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -114,14 +107,8 @@ def write_files(staging: Path, state: State, ending: str = "", whole: bool = Tru
 
 
 def publish(staging: Path, folder: Path, position: Position, about: Mapping[str, Any], hashes: dict[str, str]) -> None:
-    """Make the checkpoint `folder` of the parts in `staging`, in place of one of that name.
-
-    Args:
-        hashes: file → SHA-256, of all parts.
-
-    Raises:
-        OSError: a part is not there, or the manifest cannot be written; `folder` is as it was.
-    """
+    """Make the checkpoint `folder` of the parts in `staging`, in place of one of that name. `hashes`: file → SHA-256,
+    of all parts. Raises OSError: a part is not there, or the manifest cannot be written; `folder` is as it was."""
     for name in hashes:
         (staging / name).stat()
     _write_manifest(staging, {"format": FORMAT, **position.to_json(), "sha256": hashes, **about})
@@ -136,11 +123,7 @@ def publish(staging: Path, folder: Path, position: Position, about: Mapping[str,
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Remove it; a crash leaves it whole, or a hidden neighbour `.….tmp`.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove it; a crash leaves it whole, or a hidden neighbour `.….tmp`. Raises OSError: it cannot be removed."""
     hidden = folder.with_name(f".{folder.name}.removed.tmp")
     shutil.rmtree(hidden, ignore_errors=True)
     folder.rename(hidden)
@@ -148,11 +131,8 @@ def remove_checkpoint(folder: Path) -> None:
 
 
 def write_position(folder: Path, position: Position) -> None:
-    """Put another position into a checkpoint's manifest; a crash leaves the old one or the new one.
-
-    Raises:
-        OSError, DamagedCheckpointError: as `write_json` and `read_manifest`.
-    """
+    """Put another position into a checkpoint's manifest; a crash leaves the old one or the new one. Raises OSError,
+    DamagedCheckpointError: as `write_json` and `read_manifest`."""
     _write_manifest(folder, {**read_manifest(folder), **position.to_json()})
 
 
@@ -161,11 +141,8 @@ def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint folder.
-
-    Raises:
-        DamagedCheckpointError: it is missing, damaged, or of a format that this version does not know.
-    """
+    """The manifest of a checkpoint folder. Raises DamagedCheckpointError: it is missing, damaged, or of a format that
+    this version does not know."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
     except (OSError, ValueError) as error:
@@ -178,11 +155,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read and verify a checkpoint; where this process has just written it, it may still have its arrays.
-
-    Raises:
-        DamagedCheckpointError: a file is missing, or its hash is not the manifest's.
-    """
+    """Read and verify a checkpoint; where this process has just written it, it may still have its arrays. Raises
+    DamagedCheckpointError: a file is missing, or its hash is not the manifest's."""
     manifest = read_manifest(folder)
     hashes = manifest.pop("sha256", None)
     files = [CHECKPOINT_FILE.fullmatch(name) for name in hashes] if isinstance(hashes, Mapping) else []

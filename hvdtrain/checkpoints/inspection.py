@@ -35,11 +35,8 @@ class Entry:
 
 
 def store_at(path: Path) -> CheckpointStore:
-    """The checkpoints of a run: `path` is the run's folder, its folder checkpoints, or one of them.
-
-    Raises:
-        UsageError: there are none.
-    """
+    """The checkpoints of a run: `path` is the run's folder, its folder checkpoints, or one of them. Raises UsageError:
+    there are none."""
     path = followed(path)
     candidates = (path / "checkpoints", path, path.parent)
     store = next((s for s in (CheckpointStore(c, keep=1) for c in candidates) if s.paths()), None)
@@ -64,11 +61,7 @@ def entries(path: Path) -> list[Entry]:
 
 def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
     """As `entries`, for a run behind a URL. Each one's files, or without `arrays` its manifest alone, are here until
-    the next one is asked for.
-
-    Raises:
-        UsageError: the URL cannot be used, or has no checkpoint.
-    """
+    the next one is asked for. Raises UsageError: the URL cannot be used, or has no checkpoint."""
     from hvdtrain.checkpoints.remote_folder import run_at  # imports fsspec
 
     run, named = run_at(url)

@@ -21,11 +21,8 @@ class KeptCopy:
         self._state: Mapping[str, NDArray[Any]] = NO_STATE
 
     def keep(self, hashes: Mapping[str, str], state: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-        """Keep `state` in place of what was kept, and return that: its memory may be used again.
-
-        Args:
-            hashes: file → SHA-256 of its checkpoint, which is on the disk.
-        """
+        """Keep `state` in place of what was kept, and return that: its memory may be used again. `hashes`: file →
+        SHA-256 of its checkpoint, which is on the disk."""
         with self._lock:
             before, self._hashes, self._state = self._state, dict(hashes), state
         return before
@@ -43,5 +40,4 @@ class KeptCopy:
         self.keep({}, NO_STATE)
 
 
-kept_copy: Final = KeptCopy()
-"""Of this process."""
+kept_copy: Final = KeptCopy()  # of this process

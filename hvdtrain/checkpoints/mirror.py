@@ -39,11 +39,8 @@ class Mirror:
     def bind(self, adopts: bool) -> None:
         """Make sure that the URL has this run, or nothing yet.
 
-        Args:
-            adopts: whether a run folder without checkpoints may become that of the run behind the URL.
-
-        Raises:
-            UsageError: it has another run, whose checkpoints would be removed; or it cannot be read or written.
+        `adopts`: whether a run folder without checkpoints may become that of the run behind the URL. Raises UsageError:
+        it has another run, whose checkpoints would be removed; or it cannot be read or written.
         """
         file = self._run / _ID
         try:
@@ -66,10 +63,7 @@ class Mirror:
 
     def fetch(self) -> None:
         """Bring the newest sound checkpoint here if it is newer than all that are here, with the ledger and metrics.
-
-        Raises:
-            UsageError: the store cannot be read: starting again from the beginning must be the user's choice.
-        """
+        Raises UsageError: the store cannot be read: starting again from the beginning must be the user's choice."""
         try:
             self._latest = self._folder.version(LATEST)
             newest = self._store.paths()[-1].name if self._store.paths() else ""
@@ -83,11 +77,8 @@ class Mirror:
             raise self._unusable(error) from error
 
     def send(self, checkpoint: Path) -> None:
-        """Write a checkpoint that is on disk, and all that belongs to it; then remove what is no longer on disk.
-
-        Raises:
-            OSError: older checkpoints are intact.
-        """
+        """Write a checkpoint that is on disk, and all that belongs to it; then remove what is no longer on disk. Raises
+        OSError: older checkpoints are intact."""
         if self._latest is None:
             self._latest = self._folder.version(LATEST)
         self._send_rest()

@@ -19,10 +19,8 @@ def writing_ranks(size: int, writers: int) -> list[int]:
 
 
 def part_of(state: State, index: int, count: int) -> State:
-    """The arrays of part `index` of `count`; the parts have about the same number of bytes each.
-
-    The same division on all ranks: the largest array that is left goes to the part that has the fewest bytes.
-    """
+    """The arrays of part `index` of `count`; the parts have about the same number of bytes each. The same division on
+    all ranks: the largest array that is left goes to the part that has the fewest bytes."""
     if count == 1:
         return state
     sizes = [0] * count
@@ -38,11 +36,8 @@ def part_of(state: State, index: int, count: int) -> State:
 
 
 def write_part(staging: Path, state: State, index: int, count: int) -> dict[str, str]:
-    """Write part `index` of `count` of a state into the folder `staging`; returns file → SHA-256.
-
-    Raises:
-        OSError: it is not written, or not completely.
-    """
+    """Write part `index` of `count` of a state into the folder `staging`; returns file → SHA-256. Raises OSError: it is
+    not written, or not completely."""
     ending = "" if count == 1 else f"-{index + 1:05}-of-{count:05}"
     return write_files(staging, part_of(state, index, count), ending, whole=index == 0)
 
@@ -56,9 +51,7 @@ def in_parts(count: int) -> Callable[[Path, State], dict[str, str]]:
 
 def require_shared(folder: Path, comm: Communicator) -> None:
     """Raise `UsageError` on all ranks unless each of them finds in `folder` what rank 0 has just put there. Collective.
-
-    A name that no rank has looked for before is also found at once on NFS, which remembers what it has not found.
-    """
+    A name that no rank has looked for before is also found at once on NFS, which remembers what it has not found."""
     name = broadcast_json(comm, f".{os.urandom(8).hex()}.seen.tmp", "hvdtrain.folder.seen")
     agree(comm, lambda: _leave(folder / name) if comm.topology.is_root else None, "hvdtrain.folder.left")
     try:

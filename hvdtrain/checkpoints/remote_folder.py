@@ -24,6 +24,9 @@ from hvdtrain.errors import UsageError
 T = TypeVar("T")
 
 _SLOWEST: Final = 1e6  # bytes a second: a transfer may take so long, and a request's time besides
+MANIFEST: Final = "manifest.json"
+LATEST: Final = "checkpoints/latest"
+_log = logging.getLogger(__name__)
 
 
 class RemoteError(OSError):
@@ -38,11 +41,8 @@ class Version:
 
 
 class RemoteFolder:
-    """A folder behind `url`, which need not be there yet.
-
-    Raises:
-        UsageError: there is no file system for the URL, or it cannot be reached.
-    """
+    """A folder behind `url`, which need not be there yet. Raises UsageError: there is no file system for the URL, or it
+    cannot be reached."""
 
     def __init__(self, url: str, retry: RetryPolicy = RETRY) -> None:
         self.url = redacted(url)
@@ -83,14 +83,8 @@ class RemoteFolder:
             return Version(None)
 
     def replace(self, name: str, content: bytes, expected: Version | None = None) -> Version:
-        """Write a small file.
-
-        Args:
-            expected: what must be there before; on S3 only, where the store compares and replaces in one step.
-
-        Raises:
-            RemoteError: it could not be written, or something else is there.
-        """
+        """Write a small file. `expected`: what must be there before; on S3 only, where the store compares and replaces
+        in one step. Raises RemoteError: it could not be written, or something else is there."""
 
         def ask(limit_s: float) -> Version:
             if not is_s3(self._fs):
@@ -163,12 +157,6 @@ class RemoteFolder:
         raise RemoteError(f"{where}: {without_secrets(what, self._raw).rstrip('.')}") from error
 
 
-MANIFEST: Final = "manifest.json"
-LATEST: Final = "checkpoints/latest"
-
-_log = logging.getLogger(__name__)
-
-
 class RemoteRun:
     """The run behind `folder`."""
 
@@ -190,11 +178,8 @@ class RemoteRun:
         return (self._folder.read(f"checkpoints/{pointer}") or b"").decode(errors="replace").strip()
 
     def bring(self, name: str, target: Path, arrays: bool = True) -> None:
-        """Copy a checkpoint's files into the folder `target`, as they are; without `arrays` its manifest alone.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Copy a checkpoint's files into the folder `target`, as they are; without `arrays` its manifest alone. Raises
+        OSError: it cannot be read."""
         target.mkdir(parents=True, exist_ok=True)
         for file, size in self._folder.sizes(f"checkpoints/{name}").items():
             if file == MANIFEST or (arrays and CHECKPOINT_FILE.fullmatch(file)):
@@ -206,14 +191,8 @@ class RemoteRun:
 
 
 def run_at(url: str) -> tuple[RemoteRun, str]:
-    """The run that a URL names, and which of its checkpoints; "" where it names none.
-
-    Args:
-        url: of a run's folder, its folder checkpoints, or one of these by its name or a pointer.
-
-    Raises:
-        UsageError: it cannot be used.
-    """
+    """The run that a URL names, and which of its checkpoints; "" where it names none. `url`: of a run's folder, its
+    folder checkpoints, or one of these by its name or a pointer. Raises UsageError: it cannot be used."""
     parent, _, last = url.rstrip("/").rpartition("/")
     if CHECKPOINT_NAME.fullmatch(last) or last in POINTERS:
         run = RemoteRun(RemoteFolder(parent.removesuffix("/checkpoints")))
@@ -227,14 +206,8 @@ def run_at(url: str) -> tuple[RemoteRun, str]:
 
 
 def checkpoint_behind(url: str, given_as: str) -> Checkpoint:
-    """The newest sound checkpoint of the run behind a URL, or the one that the URL names.
-
-    Args:
-        given_as: by which option, for messages.
-
-    Raises:
-        UsageError: it cannot be read, or there is no sound one.
-    """
+    """The newest sound checkpoint of the run behind a URL, or the one that the URL names. `given_as`: by which option,
+    for messages. Raises UsageError: it cannot be read, or there is no sound one."""
     shown = redacted(url)
     try:
         run, named = run_at(url)

@@ -8,19 +8,12 @@ from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, read
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 
-POINTERS = ("latest", "best")
-"""Files beside checkpoints that name one of them."""
+POINTERS = ("latest", "best")  # files beside checkpoints that name one of them
 
 
 def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
-    """The checkpoint that a path names: a step folder, or the newest sound one of a run folder.
-
-    Args:
-        given_as: by which option, for messages.
-
-    Raises:
-        UsageError: the path holds no sound checkpoint.
-    """
+    """The checkpoint that a path names: a step folder, or the newest sound one of a run folder. `given_as`: by which
+    option, for messages. Raises UsageError: the path holds no sound checkpoint."""
     path = followed(path)
     if not path.is_dir():
         raise UsageError(
@@ -62,10 +55,8 @@ def checkpoints_of(resume: str) -> Path | None:
 
 
 def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Checkpoint:
-    """`checkpoint`; raises `UsageError` unless it continues as the training that `about` describes.
-
-    World size, epochs and learning rate may differ; what decides which record comes next may not.
-    """
+    """`checkpoint`; raises `UsageError` unless it continues as the training that `about` describes. World size, epochs
+    and learning rate may differ; what decides which record comes next may not."""
     # Checkpoints from before there were modes and optimizers by name do not say.
     written = {"mode": "file", "optimizer": None, **checkpoint.about}
     by_pipe = about["mode"] == "pipe"

@@ -31,7 +31,7 @@ class CheckpointStore:
 
     folder: Path  # made when the first checkpoint is saved
     keep: int  # how many of the newest stay, besides the best
-    copy: Callable[[Path], None] | None = None  # of a folder that is on disk, with the pointers. Raises OSError
+    copy: Callable[[Path], None] | None = None  # copies a checkpoint that is on disk. Raises OSError
 
     def save(self, checkpoint: Checkpoint, best: Best | None = None) -> Path:
         """Write a checkpoint; see `put`."""
@@ -68,9 +68,7 @@ class CheckpointStore:
         So a run that was sent back to an older checkpoint, and crashes before its first save, is not taken up from a
         newer one, of the branch that it left. A run that was killed may have left `best` behind. Where a run goes on in
         another folder, the best checkpoint is copied from the folder `origin` that it began in, if it is still there.
-
-        Raises:
-            OSError: it cannot be written.
+        Raises OSError: it cannot be written.
         """
         for abandoned in self.folder.glob(f".*{_STAGED}"):
             shutil.rmtree(abandoned)
@@ -142,11 +140,8 @@ class CheckpointStore:
         return [*reversed(paths[:end]), *reversed(paths[end:])]
 
     def newest(self) -> Checkpoint | None:
-        """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last.
-
-        Raises:
-            UsageError: there are checkpoints, but all of them are damaged: starting again must be the user's choice.
-        """
+        """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last. Raises
+        UsageError: there are checkpoints, but all of them are damaged: starting again must be the user's choice."""
         problems = []
         for path in self._newest_first():
             try:

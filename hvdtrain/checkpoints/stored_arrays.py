@@ -33,13 +33,10 @@ def _stored(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:
     if array.dtype.kind == "S":
         return f"{name}#{_TEXT}", np.frombuffer(array.item(), np.uint8)
     if array.dtype.name in _COMPLEX:
-        return f"{name}#{array.dtype.name}", _with_axis(array, _COMPLEX[array.dtype.name])
+        parts = array.reshape(-1).view(_COMPLEX[array.dtype.name]).reshape(*array.shape, 2)
+        return f"{name}#{array.dtype.name}", parts
     bits = name_of_bits(array.dtype)
     return (name, array) if bits is None else (f"{name}#{bits}", array.view(array.dtype[0]))
-
-
-def _with_axis(array: NDArray[Any], part: type[np.floating[Any]]) -> NDArray[Any]:
-    return array.reshape(-1).view(part).reshape(*array.shape, 2)
 
 
 def _restored(name: str, array: NDArray[Any]) -> tuple[str, NDArray[Any]]:

@@ -38,11 +38,9 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
 from hvdtrain.named_arrays import NO_STATE, State, weights_digest
 
-COPIES: Final = 2
-"""Of the state, at most: one that is written, and one that waits."""
+COPIES: Final = 2  # of the state, at most: one that is written, and one that waits
 
-CopyState = Callable[[Mapping[str, NDArray[Any]]], State]
-"""As `Adapter.state`."""
+CopyState = Callable[[Mapping[str, NDArray[Any]]], State]  # as `Adapter.state`
 
 _all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
 
@@ -65,8 +63,7 @@ class CheckpointWriter:
         self._begun: deque[tuple[Position, Best | None]] = deque()
         self._writes: deque[Future[Saved]] = deque()  # on ranks that write, of these
         self._free: list[Mapping[str, NDArray[Any]]] = []
-        self.collected = 0
-        """How many checkpoints were collected. The same on all ranks."""
+        self.collected = 0  # how many checkpoints were collected. The same on all ranks
 
     @property
     def under_way(self) -> int:
@@ -115,11 +112,8 @@ class CheckpointWriter:
             _all_writes.add(self._writes[-1])
 
     def collect(self) -> Saved:
-        """What became of the oldest checkpoint under way, once it is written. Collective.
-
-        Raises:
-            HvdtrainError: on all ranks; this failure is fatal. Older checkpoints are intact.
-        """
+        """What became of the oldest checkpoint under way, once it is written. Collective. Raises HvdtrainError: on all
+        ranks; this failure is fatal. Older checkpoints are intact."""
         write = self._writes.popleft() if self._writes else None
         saved = self._wait_for(lambda: write.result() if write else None)
         position, best = self._begun.popleft()
@@ -131,11 +125,8 @@ class CheckpointWriter:
         return self._told_to_all(saved)
 
     def save_history(self, position: Position, best: Best | None = None) -> Saved:
-        """Write the validation history of `position` into its checkpoint, which is the newest. Collective.
-
-        Raises:
-            HvdtrainError: on all ranks; it could not be written.
-        """
+        """Write the validation history of `position` into its checkpoint, which is the newest. Collective. Raises
+        HvdtrainError: on all ranks; it could not be written."""
         write = partial(write_position, position=position)
         saved = self._told_to_all(self._wait_for(self._on_root(lambda: self._put(position, best, write))))
         if saved.failure is not None:

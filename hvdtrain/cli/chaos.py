@@ -1,6 +1,5 @@
 """`hvdtrain chaos`: train while workers are killed, stopped and slowed down, and prove that nothing was lost."""
 
-import argparse
 import math
 import os
 import shlex
@@ -31,9 +30,9 @@ Start a training with `hvdtrain launch local`, and disturb it on a seeded schedu
 
 Faults: kill (SIGKILL of a worker or of a process that it has started), stop (SIGSTOP for some seconds), slow (a quarter
 of the CPU for some seconds), term (SIGTERM to the launcher), corrupt (a byte of the newest checkpoint is changed, and a
-worker is killed), full (rank 0 can write no file for some seconds, as on a full disk). In the end it says what that has
-cost. Exit code 0: the job has ended well, each finished epoch used every record once, and with --compare the weights
-are those of an undisturbed run. Otherwise 1, as where no fault came before the end.
+worker is killed), full (rank 0 cannot write files for some seconds, as on a full disk). At the end it reports what the
+faults have cost. Exit code 0: the job has ended well, each finished epoch used every record once, and with --compare
+the weights are those of an undisturbed run. Otherwise 1, also if no fault came before the end.
 """
 
 
@@ -65,26 +64,21 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser(
-        "hvdtrain chaos",
-        "Nothing was started.",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("hvdtrain chaos", "Nothing was started.", description=_DESCRIPTION)
     parser.option("-np", 2, "workers", type=number("-np", 1))
-    parser.option("--faults", "kill,stop,slow,term", "which kinds, with commas")
+    parser.option("--faults", "kill,stop,slow,term", "kinds of faults, separated by commas")
     parser.option("--every", "10s", "mean time between two faults", metavar="TIME")
-    parser.option("--seed", 1, "of the schedule", type=int)
+    parser.option("--seed", 1, "seed of the schedule", type=int)
     parser.option("--max-restarts", 1000, "how often the job may be started again", type=number("--max-restarts", 0))
     parser.add_argument(
         "--min-workers",
         type=number("--min-workers", 1),
-        help="let the others go on without a lost worker, if they are so many (default: all are started again)",
+        help="let the others go on without a lost worker, if this many are left (default: all are started again)",
     )
     parser.add_argument("--for", dest="duration", metavar="TIME", help="no faults after this time (default: no limit)")
     parser.add_argument("--count", type=number("--count", 1), help="no more faults than this (default: no limit)")
     parser.add_argument("--compare", action="store_true", help="train once more, undisturbed, and compare the weights")
-    parser.add_argument("--save", metavar="FILE", help="write what was done, and what has come of it, as JSON")
+    parser.add_argument("--save", metavar="FILE", help="write what was done, and what came of it, as JSON")
     return parser
 
 

@@ -25,7 +25,8 @@ def run_subcommand(
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
-        print("\n".join(f"  {name:10} {line}" for name, (_, line) in commands.items()))
+        width = max(10, *map(len, commands))
+        print("\n".join(f"  {name:{width}} {line}" for name, (_, line) in commands.items()))
         print(f"\n`hvdtrain {group} {kind.upper()} --help` explains each.{note}")
         return 0
     if argv[0] not in commands:
@@ -117,6 +118,8 @@ class CommandParser(argparse.ArgumentParser):
         synonyms: Mapping[str, str] = MappingProxyType({}),
         **settings: Any,
     ) -> None:
+        if "\n  " in settings.get("description", ""):  # it has examples, whose lines stay as they are
+            settings["formatter_class"] = argparse.RawDescriptionHelpFormatter
         super().__init__(prog=prog, allow_abbrev=False, **settings)
         self._outcome = outcome
         self._synonyms = synonyms

@@ -13,8 +13,8 @@ from hvdtrain.history.comparison import Comparison, Outcome, as_json, compare
 from hvdtrain.history.differences import MISSING, Difference
 
 _DESCRIPTION = """\
-Say what differs between runs: options, versions and machines, data, and the outcome. Values that are equal are not
-shown. Differences and ratios are against the first run."""
+Show what differs between runs: options, versions and machines, data, and the outcome. Values that are equal are not
+shown. Differences and ratios are relative to the first run."""
 _DIGITS: Final = 12  # of a hash
 
 

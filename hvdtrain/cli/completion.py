@@ -30,12 +30,7 @@ _FILES: Final = ("FILE", "PATH", "SRC")
 
 def run(argv: Sequence[str]) -> int:
     """Print the script that `argv` asks for; returns 0."""
-    parser = CommandParser(
-        "hvdtrain completion",
-        "Nothing was printed.",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("hvdtrain completion", "Nothing was printed.", description=_DESCRIPTION)
     parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
     shell = parser.parse(argv).shell
     print(script(shell))

@@ -73,7 +73,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "-H", "--hosts", metavar="A:4,B:4", help="hosts and slots (default: those of Slurm or other environments)"
+        "-H",
+        "--hosts",
+        metavar="A:4,B:4",
+        help="hosts and slots (default: those that Slurm or another scheduler assigned, else this machine)",
     )
     where.add_argument(
         "--hostfile", type=Path, metavar="FILE", help="file with one host per line: `a slots=4` or `a:4`"

@@ -46,12 +46,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     formats = "".join(f"  {name:13} {chosen.about}\n" for name, chosen in FORMATS.items())
-    parser = CommandParser(
-        "hvdtrain export",
-        "Nothing was exported.",
-        description=_DESCRIPTION + formats,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("hvdtrain export", "Nothing was exported.", description=_DESCRIPTION + formats)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run or checkpoint folder, or a file of weights")
     parser.add_argument(
         "--format",
@@ -64,7 +59,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--prefix", default="", help="prefix of each name in a state-dict, e.g. module.")
     parser.add_argument("--ema", action="store_true", help="write the averaged weights of a run with --ema-decay")
     parser.add_argument(
-        "--data-dir", help="folder of the run's data, if the task needs them to build its model and they moved"
+        "--data-dir", help="folder of the run's data, if the task needs it to build its model and it was moved"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the file if it is there")
     return parser.parse(argv)

@@ -21,7 +21,7 @@ from hvdtrain.history.run_facts import require_run
 from hvdtrain.history.run_state import is_over
 
 _DESCRIPTION = """\
-Print the logs of a run's ranks as one, in the order of time, each line with its rank. The lines of a traceback stay
+Print the logs of all workers of a run, merged by time; each line begins with its rank. The lines of a traceback stay
 with their record. With --follow, new lines are printed as they come, until the run ends or Ctrl-C is pressed."""
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _LOOK_SECONDS: Final = 0.5
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
         help="only these ranks: 3, or 0,4-7; may be repeated",
     )
     parser.option("--level", "debug", "only records of this level or above", choices=_LEVELS)
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with new lines until the run ends")
+    parser.add_argument("--follow", "-f", action="store_true", help="keep printing new lines until the run ends")
     options = parser.parse(argv)
     require_run(options.run)
     logs = RunLogs(options.run, options.rank)

@@ -12,8 +12,8 @@ from hvdtrain.history.lines import size_of
 
 _DESCRIPTION = """\
 Write one HTML page, which needs no other file, no script and no network: curves, where the time went on each worker,
-restarts and failures, the proof of which records were used, checkpoints, options, versions. Of several runs, curves are
-drawn over each other, and tables show what differs. What cannot be read is said; the rest is shown."""
+restarts and failures, the proof of which records were used, checkpoints, options, versions. For several runs, curves
+are drawn in one chart, and tables show what differs. What cannot be read is named; the rest is shown."""
 
 
 def run(argv: Sequence[str]) -> int:

@@ -4,8 +4,7 @@ import codecs
 from collections.abc import Mapping
 from typing import Final
 
-PLAIN: Final = "hvdtrain.plain"
-"""The name of the way to encode signs that a stream's encoding lacks: by those of ASCII."""
+PLAIN: Final = "hvdtrain.plain"  # The name of the way to encode signs that a stream's encoding lacks: by those of ASCII
 
 _IN_ASCII: Final[Mapping[str, str]] = {
     **{"−": "-", "–": "-", "—": "-", "×": "x", "…": "...", "→": "->", "±": "+-", "µ": "u", "≥": ">=", "≤": "<="},

@@ -9,8 +9,7 @@ from typing import Any, Final
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
-_FABRICS: Final = ("infiniband", "cxi")
-"""Linux' classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot."""
+_FABRICS: Final = ("infiniband", "cxi")  # Linux's classes of devices: InfiniBand, RoCE, EFA and Omni-Path; Slingshot
 
 _RING_RULES: Final = Path(__file__).with_name("ring_rules.conf")
 
@@ -25,11 +24,8 @@ def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> boo
 
 
 def confirmed(topology: Topology, hvd: Any) -> Topology:
-    """`topology`, confirmed by Horovod, which has been initialized.
-
-    Raises:
-        UsageError: Horovod sees another world than the launcher's variables say.
-    """
+    """`topology`, confirmed by Horovod, which has been initialized. Raises UsageError: Horovod sees another world than
+    the launcher's variables say."""
     if hvd.size() == 1 and topology.is_distributed:
         raise UsageError(
             f"{topology.launcher} started {topology.size} processes ({topology.source['size']}), but Horovod sees one.",
@@ -81,8 +77,7 @@ def _prefer_ring_between_hosts(environ: MutableMapping[str, str]) -> None:
 
 def sum_in_order(environ: MutableMapping[str, str]) -> None:
     """Keep Horovod from fusing what happens to be ready into one message: where a ring cuts it decides in which order
-    three or more ranks' values are added, and so their last bits.
-    """
+    three or more ranks' values are added, and so their last bits."""
     environ["HOROVOD_FUSION_THRESHOLD"] = "0"
 
 
@@ -103,10 +98,7 @@ def node_name() -> str:
 
 def allow_timeline(environ: MutableMapping[str, str]) -> None:
     """Let `comm.timeline` begin to record after Horovod's start. On all ranks, or their messages differ in length.
-
-    Raises:
-        UsageError: Horovod is to record a timeline of its own, which would end there.
-    """
+    Raises UsageError: Horovod is to record a timeline of its own, which would end there."""
     if environ.setdefault(_TIMELINE, "DYNAMIC") != "DYNAMIC":
         raise UsageError(
             f"{_TIMELINE} is {environ[_TIMELINE]}, and --trace is given.",

@@ -20,8 +20,7 @@ T = TypeVar("T")
 START_SECONDS: Final = 7200.0
 """Limit on what a rank does alone at the start. Longer than a catalog is waited for, whose message says more."""
 
-SAVE_SECONDS: Final = 1800.0
-"""Limit on writing a checkpoint, or the ledger of records before it."""
+SAVE_SECONDS: Final = 1800.0  # limit on writing a checkpoint, or the ledger of records before it
 
 _BEAT_SECONDS: Final = 0.5  # the shortest --stall-timeout is 2 s
 
@@ -110,10 +109,8 @@ def _tell_others(comm: Communicator, name: str, limit: float, stopping: threadin
 
 
 def in_background(work: Callable[[], T]) -> Future[T]:
-    """Start `work` in a thread; what is returned waits for it, and holds what it returned or raised.
-
-    The thread is a daemon: a collective that never ends must not keep a process whose main thread has ended.
-    """
+    """Start `work` in a thread; what is returned waits for it, and holds what it returned or raised. The thread is a
+    daemon: a collective that never ends must not keep a process whose main thread has ended."""
     future: Future[T] = Future()
 
     def run() -> None:

@@ -61,10 +61,8 @@ def limit_waits(rank: int, stall_timeout: float) -> None:
 
 
 class peer_failures(AbstractContextManager[None]):  # noqa: N801  read as a function
-    """Run a block with collectives; raise `PeerError` if one failed because of another rank.
-
-    A class is entered sooner than a generator, and every step enters this one.
-    """
+    """Run a block with collectives; raise `PeerError` if one failed because of another rank. A class is entered sooner
+    than a generator, and every step enters this one."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, Exception) and is_peer_failure(error):
@@ -121,11 +119,8 @@ def end_process(rank: int, kind: Kind, error: HvdtrainError, with_stacks: bool =
 
 
 def start_timeout(environ: Mapping[str, str]) -> float:
-    """Seconds that ranks wait for each other at the start.
-
-    Raises:
-        UsageError: HVDTRAIN_START_TIMEOUT is not such a number.
-    """
+    """Seconds that ranks wait for each other at the start. Raises UsageError: HVDTRAIN_START_TIMEOUT is not such a
+    number."""
     text = environ.get(TIMEOUT_VARIABLE, "")
     if not text:
         return _START_SECONDS

@@ -28,11 +28,8 @@ def allow_process_sets(environ: MutableMapping[str, str]) -> None:
 
 
 def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:
-    """Form the sets of --process-sets, whose value is `text` (see `hvdtrain.config.value_syntax`). Collective.
-
-    Raises:
-        UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones.
-    """
+    """Form the sets of --process-sets, whose value is `text` (see `hvdtrain.config.value_syntax`). Collective. Raises
+    UsageError: on every rank: the sets are none of these workers', or ranks ask for different ones."""
     answers = gather_json(comm, [text, node_name(), comm.topology.local_size], "hvdtrain.process_sets")
     other = next((rank for rank, (theirs, _, _) in enumerate(answers) if theirs != answers[0][0]), None)
     if other is not None:
@@ -67,10 +64,8 @@ def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> N
     """Form the sets of the ranks with the same stage, and where MPI does not carry activations, of each two ranks with
     consecutive stages. Collective.
 
-    Nothing is formed where the number of stages does not divide that of the ranks, which `run.prepare` refuses.
-
-    Raises:
-        UsageError: on all ranks; MPI is to carry activations, and cannot.
+    Nothing is formed where the number of stages does not divide that of the ranks, which `run.prepare` refuses. Raises
+    UsageError: on all ranks; MPI is to carry activations, and cannot.
     """
     size, stages = comm.topology.size, options.stages_of_workers
     if stages == 1 or size % stages:
@@ -114,11 +109,7 @@ def own_process_set() -> Any:
 
 
 def process_set_of(ranks: Sequence[int]) -> Any:
-    """Horovod's set of exactly these ranks, which has been formed.
-
-    Raises:
-        RuntimeError: it has not.
-    """
+    """Horovod's set of exactly these ranks, which has been formed. Raises RuntimeError: it has not."""
     for number, members in _known_sets().items():
         if members == list(ranks):
             return _process_set(number)

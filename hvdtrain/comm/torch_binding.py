@@ -39,8 +39,7 @@ class TorchAllreduce:
     """Implements `hvdtrain.doctor.allreduce_times.Prepared`, in place, as gradients are reduced, on this worker's GPU
     if it has one.
 
-    Args:
-        ranks: those whose tensors are added, this one among them; a set that was formed. None: all ranks.
+    `ranks`: those whose tensors are added, this one among them; a set that was formed. None: all ranks.
     """
 
     def __init__(self, ranks: Sequence[int] | None = None) -> None:

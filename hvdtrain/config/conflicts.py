@@ -225,8 +225,7 @@ def _rows_of(optimizers: Mapping[str, Optimizer]) -> Iterator[Row]:
 
 _TABLE_ROWS: Final = list(_rows(_TABLE))
 
-ROWS: Final = [*_TABLE_ROWS, *_rows_of(OPTIMIZERS)]
-"""All rows, in the order in which they are looked at."""
+ROWS: Final = [*_TABLE_ROWS, *_rows_of(OPTIMIZERS)]  # All rows, in the order in which they are looked at
 
 
 @functools.cache

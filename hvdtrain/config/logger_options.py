@@ -6,8 +6,7 @@ from typing import Final
 from hvdtrain.config.option import NOT_NEGATIVE, Group, Options, option
 from hvdtrain.errors import UsageError, did_you_mean
 
-LOGGERS: Final = ("tensorboard", "wandb", "mlflow")
-"""Programs that can be given a run's metrics."""
+LOGGERS: Final = ("tensorboard", "wandb", "mlflow")  # Programs that can be given a run's metrics
 
 
 @dataclass(frozen=True)

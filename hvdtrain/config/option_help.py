@@ -52,6 +52,7 @@ class Key:
     metavar: str  # what its option takes, "" for a switch
     about: str  # one sentence with the default, where it has one
     group: Group  # its heading
+    hint: Any  # its type
 
 
 @cache
@@ -124,7 +125,8 @@ def _keys_of(kind: type[Options]) -> Iterator[Key]:
         if isinstance(default, (str, int, float)) and default is not False and "default:" not in about:
             shown = f"{default:g}" if isinstance(default, float) else str(default).lower()
             about = f"{about.removesuffix('.')} (default: {shown})."
-        yield Key(kind.prefix + name, declared.metavar or _metavar(hints[name], default), about, declared.group)
+        metavar = declared.metavar or _metavar(hints[name], default)
+        yield Key(kind.prefix + name, metavar, about, declared.group, hints[name])
 
 
 def _metavar(hint: Any, default: Any) -> str:

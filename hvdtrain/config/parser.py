@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
-from hvdtrain.config.option_help import PAGES
+from hvdtrain.config.option_help import PAGES, keys
 from hvdtrain.config.option_synonyms import near_options
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import NUMBER, commented_config, read_yaml
@@ -40,9 +40,9 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         print(page(), end="")
         raise SystemExit(0)
     parser = _train_parser()
-    arguments = _files_first(list(_bracketed(_normalized(argv, _switches(parser)), _lists(parser))))
-    _check_options(arguments, parser)
-    _check_files(arguments, parser)
+    arguments = _files_first(list(_bracketed(_normalized(argv, _switches()), _lists())))
+    _check_options(arguments)
+    _check_files(arguments)
     try:
         parsed = parser.parse_args(arguments)
     except argparse.ArgumentError as error:
@@ -60,7 +60,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
 def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
     """The config of a mapping such as a YAML file holds; errors as `parse_train_config`."""
     parser = _train_parser()
-    _check_keys(values, _keys(parser), "the call")
+    _check_keys(values, "the call")
     try:
         parsed = parser.parse_object(dict(values))
     except argparse.ArgumentError as error:
@@ -86,10 +86,10 @@ def _type_option_values(task_args: dict[str, Any], arguments: Sequence[str]) -> 
     prefix = f"--{_FREE_FORM}."
     for option in [token.partition("=")[0] for token in arguments if token.startswith(prefix)]:
         *path, last = option.removeprefix(prefix).split(".")
-        mapping = task_args
+        mapping: Any = task_args
         for name in path:
-            mapping = mapping[name]
-        if isinstance(mapping[last], str):
+            mapping = mapping.get(name) if isinstance(mapping, dict) else None
+        if isinstance(mapping, dict) and isinstance(mapping.get(last), str):  # else a later option has replaced it
             mapping[last] = _scalar(mapping[last])
 
 
@@ -103,18 +103,12 @@ def _scalar(text: str) -> bool | int | float | str | None:
     return text[1:-1] if quoted else text
 
 
-def _options(parser: ArgumentParser) -> set[str]:
-    options = {option for action in parser._actions for option in action.option_strings}
-    return {option for option in options if not option.endswith("+")} - {"--data", "--parallel", "--print_shtab"}
+def _options() -> set[str]:
+    return {f"--{name}" for name in (*keys(), "config", "print_config")}
 
 
-def _keys(parser: ArgumentParser) -> set[str]:
-    options = {option[2:] for option in _options(parser) if option.startswith("--")}
-    return options - {"config", "print_config"}
-
-
-def _switches(parser: ArgumentParser) -> set[str]:
-    return {o for a in parser._actions if getattr(a, "_typehint", None) is bool for o in a.option_strings}
+def _switches() -> set[str]:
+    return {f"--{key.name}" for key in keys().values() if key.hint is bool}
 
 
 def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
@@ -133,11 +127,9 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
             yield option + equals + value
 
 
-def _lists(parser: ArgumentParser) -> set[str]:
-    def takes_list(hint: Any) -> bool:
-        return any(get_origin(kind) is list for kind in (hint, *get_args(hint)))
-
-    return {o for a in parser._actions if takes_list(getattr(a, "_typehint", None)) for o in a.option_strings}
+def _lists() -> set[str]:
+    hints = {f"--{key.name}": (key.hint, *get_args(key.hint)) for key in keys().values()}
+    return {option for option, kinds in hints.items() if any(get_origin(kind) is list for kind in kinds)}
 
 
 def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
@@ -169,8 +161,8 @@ def _files_first(arguments: list[str]) -> list[str]:
     return files + options
 
 
-def _check_options(arguments: Sequence[str], parser: ArgumentParser) -> None:
-    valid = _options(parser)
+def _check_options(arguments: Sequence[str]) -> None:
+    valid = _options()
     for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
         option, equals, value = token.partition("=")
         if option.startswith("--") and (value if equals else following).lstrip().startswith("#"):
@@ -191,27 +183,27 @@ def _check_options(arguments: Sequence[str], parser: ArgumentParser) -> None:
 
 def _nearest(wrong: str, valid: Iterable[str]) -> str:
     """The end of a HINT: at most three options, and where the others are explained."""
-    near = near_options(wrong, [option.replace("_", "-") for option in valid if option.startswith("--")])
+    near = near_options(wrong, [option.replace("_", "-") for option in valid])
     return f"{near} {_ALL_OPTIONS}".lstrip()
 
 
-def _check_files(arguments: Sequence[str], parser: ArgumentParser) -> None:
+def _check_files(arguments: Sequence[str]) -> None:
     for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
         option, equals, value = token.partition("=")
         if option == "--config" and (equals or following):
             path = Path(value if equals else following)
-            _check_keys(read_yaml(path), _keys(parser), path)
+            _check_keys(read_yaml(path), path)
 
 
-def _check_keys(content: Mapping[str, Any], valid: set[str], path: Path | str, prefix: str = "") -> None:
+def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") -> None:
     for key, value in content.items():
         name = f"{prefix}{key}"
         if name == _FREE_FORM:
             continue
-        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in valid):
-            _check_keys(value, valid, path, f"{name}.")
-        elif name not in valid:
-            as_options = [f"--{key}" for key in valid]
+        if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in keys()):
+            _check_keys(value, path, f"{name}.")
+        elif name not in keys():
+            as_options = [f"--{key}" for key in keys()]
             raise UsageError(
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
@@ -243,6 +235,6 @@ def _how_written(message: str) -> str:
     if lacking:
         return f"write {lacking[1].replace('_', '-')} VALUE."
     words = message.rpartition("arguments: ")[2].split()
-    known = [f"--{key}" for key in _keys(_train_parser())]
+    known = [f"--{key}" for key in keys()]
     near = near_options(words[0], known) if words and words[0][0] == "-" else ""
     return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

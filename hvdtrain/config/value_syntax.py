@@ -17,8 +17,7 @@ from hvdtrain.errors import UsageError
 WARM_UP: Final = 10
 """Updates after the start that are not recorded, where only a number is given: they compile, connect, fill caches."""
 
-MOST: Final = 1000
-"""Updates of one trace: the events of that many steps fit into memory."""
+MOST: Final = 1000  # Updates of one trace: the events of that many steps fit into memory
 
 _STEPS = re.compile(r"(?:(?P<first>\d{1,15}):)?(?P<last>\d{1,15})")
 
@@ -69,8 +68,7 @@ def _trace_refusal(text: str, conflict: str) -> UsageError:
 
 NODE = "node"
 
-Sets = tuple[tuple[int, ...], ...]
-"""Each set's ranks in rising order; each rank is in exactly one of them."""
+Sets = tuple[tuple[int, ...], ...]  # Each set's ranks in rising order; each rank is in exactly one of them
 
 _RANGE = r"\d{1,7}(?:-\d{1,7})?"
 _SET = rf"{_RANGE}(?:\+{_RANGE})*"

@@ -59,11 +59,9 @@ class CatalogSource:
         return self._reader.raw(record_id)
 
     def describe(self, record_id: int) -> str:
-        """Name a record for people."""
         return self.catalog.describe(record_id)
 
     def reading(self) -> str:
-        """What this rank's threads are doing, for people."""
         if self.config.processes:
             return f"in {self.config.processes} decode processes"
         reads = self._reader.reading()

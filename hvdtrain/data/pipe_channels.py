@@ -70,7 +70,6 @@ class PipeChannels:
 
 
 def pipe_folder(config: DataConfig) -> Path:
-    """Where the FIFOs appear."""
     return Path(config.pipe_dir or "").expanduser()
 
 

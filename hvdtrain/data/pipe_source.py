@@ -47,14 +47,7 @@ class PipeEpoch:
 class _Piped:
     """What is the same however counts are known.
 
-    Args:
-        channel_plan: channels and counts.
-        task: decodes the records.
-        comm: the other ranks.
-        config: where the FIFOs appear and how they are read.
-        global_batch: records a step over all ranks.
-        seed: of the draws for augmentation.
-        refuses_draws: as for `CatalogSource`.
+    `seed` is that of the draws for augmentation, and `refuses_draws` is as for `CatalogSource`.
     """
 
     channel_plan: PipePlan
@@ -189,11 +182,7 @@ def open_pipe_source(
     seed: int,
     refuses_draws: bool | None = None,
 ) -> PipeSource | AgreedPipeSource:
-    """What `--data.mode pipe` trains on. Opens no pipe yet.
-
-    Raises:
-        UsageError, ShardingError: an option is missing, or the plan is not for this job.
-    """
+    """What `--data.mode pipe` trains on. Opens no pipe yet. Raises UsageError or ShardingError."""
     if config.pipe_dir is None or config.pipe_plan is None:
         raise UsageError(
             "--data.mode is pipe, without --data.pipe-dir and --data.pipe-plan.",

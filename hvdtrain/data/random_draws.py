@@ -39,7 +39,6 @@ class _States:
         return [number for number, (before, now) in enumerate(pairs) if not _equal(before, now)]
 
     def restore(self) -> None:
-        """Take them back."""
         random.setstate(self._all[0])
         np.random.set_state(self._all[1])
         if self._torch is not None:
@@ -60,12 +59,8 @@ class ReportingDecode:
     """
 
     def __init__(self, decode: Callable[[RecordBatch], dict[str, NDArray[Any]]]) -> None:
-        self._decode, self._has_reported = decode, False
-
-    @property
-    def __wrapped__(self) -> Callable[[RecordBatch], dict[str, NDArray[Any]]]:
-        """What messages name."""
-        return self._decode
+        self._decode = self.__wrapped__ = decode  # which messages name
+        self._has_reported = False
 
     def __call__(self, records: RecordBatch) -> dict[str, NDArray[Any]]:
         if self._has_reported:

@@ -81,7 +81,7 @@ def warn_of_float64(task: Task, batch: LoadedBatch) -> None:
 
 
 def _has_tensor(array: NDArray[Any]) -> bool:
-    """Whether TensorFlow has tensors of what are no numbers of numpy's own: text, bytes, and bfloat16 and the like."""
+    """Whether TensorFlow has tensors of what are not numbers to numpy: text, bytes, bfloat16 and the like."""
     if array.dtype.kind == "O":
         return all(isinstance(item, str | bytes) for item in array.flat)
     return array.dtype.kind in "SU" or array.dtype.type.__module__ == "ml_dtypes"
@@ -98,6 +98,5 @@ def _no_tensor(decode: Callable[..., Any], name: str, array: NDArray[Any]) -> No
     elif array.dtype.kind in "Mm":
         what = f"an array of {'dates' if array.dtype.kind == 'M' else 'time spans'} ({array.dtype})"
         hint = f"return numbers for {name!r}, such as seconds: (array - start) / np.timedelta64(1, 's')."
-    return NoTensorError(
-        f"The decode function {name_of(decode)} returned {what} for {name!r}.", "There are no such tensors.", hint
-    )
+    fact = f"The decode function {name_of(decode)} returned {what} for {name!r}."
+    return NoTensorError(fact, "There are no such tensors.", hint)

@@ -22,8 +22,7 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_json
 from hvdtrain.version import versions
 
-FORMAT = 1
-"""Version of the JSON that is printed; see docs/doctor.md."""
+FORMAT = 1  # Version of the JSON that is printed; see docs/doctor.md
 
 SIZES = (4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26)
 """Bytes: from one number to what Horovod's fusion buffer holds at least."""

@@ -8,19 +8,15 @@ from typing import Any, Literal, get_args
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.version import __version__
 
-FORMAT = 1
-"""Version of the JSON; docs/doctor.md describes it."""
+FORMAT = 1  # Version of the JSON; docs/doctor.md describes it
 
-Status = Literal["ok", "warn", "fail"]
-"""In the order of severity."""
+Status = Literal["ok", "warn", "fail"]  # In the order of severity
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
-Facts = Mapping[str, Any]
-"""What `hvdtrain.doctor.host_facts` collects on one host."""
+Facts = Mapping[str, Any]  # What `hvdtrain.doctor.host_facts` collects on one host
 
-HostFacts = Mapping[str, Facts]
-"""Host name → its facts, in the order in which the user named the hosts."""
+HostFacts = Mapping[str, Facts]  # Host name → its facts, in the order in which the user named the hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +33,7 @@ class Finding:
 Choice = Mapping[str, Mapping[str, Any]]
 """Host → its interface for the job, as `hvdtrain.doctor.network.interfaces` describes it."""
 
-Link = tuple[str, str]
-"""From, to."""
+Link = tuple[str, str]  # From, to
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,7 @@ from hvdtrain.doctor.network import interfaces, resolved_names
 from hvdtrain.doctor.shared_files import data_facts
 from hvdtrain.doctor.software import framework_facts, software_facts
 
-_PROBE_SECONDS, _DATA_SECONDS = 60.0, 10.0
-"""Deadlines of one framework's import, and of listing the data."""
+_PROBE_SECONDS, _DATA_SECONDS = 60.0, 10.0  # Deadlines of one framework's import, and of listing the data
 
 
 def collect(

@@ -83,8 +83,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
     return min(limits, default=None)
 
 
-DOCKER_SHM = 64 * 2**20
-"""Size of /dev/shm in a container where nothing else was asked for: docker run(1), --shm-size."""
+DOCKER_SHM = 64 * 2**20  # Size of /dev/shm in a container where nothing else was asked for: docker run(1), --shm-size
 
 _FILES_BASE, _FILES_A_WORKER = 512, 64
 _PROCESSES_A_WORKER = 100

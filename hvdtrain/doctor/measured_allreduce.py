@@ -26,8 +26,7 @@ _OTHERS_SECONDS = 3.0  # after the first failure
 _GRADIENTS = 100 * 10**6
 _TELLING_BYTES = 2**20  # of smaller ones, the latency is all that shows
 _HALF = 0.5
-_BAD_FIT = 0.5
-"""Deviation from which on the model's figures say little: a time is twice what the ring's line says."""
+_BAD_FIT = 0.5  # Deviation from which on the model's figures say little: a time is twice what the ring's line says
 
 _LOOPBACK = "127.0.0.1"
 

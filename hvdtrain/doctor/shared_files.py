@@ -11,8 +11,7 @@ from typing import Any
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, each_value
 from hvdtrain.units import in_bytes
 
-MAX_FILES = 200_000
-"""Of one path; of more, the first so many are compared."""
+MAX_FILES = 200_000  # Of one path; of more, the first so many are compared
 
 
 def data_facts(paths: Sequence[str], seconds: float) -> list[dict[str, Any]]:

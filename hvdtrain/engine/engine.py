@@ -42,9 +42,9 @@ class Engine:
     checkpoints: CheckpointWriter
     ledger: Ledger
     callbacks: Sequence[events.Callback]  # receive every event, in this order
-    asked: StopRequest = never_asked  # this rank to stop; then all stop soon, with a checkpoint
+    asked: StopRequest = never_asked  # whether this rank is to stop; then all stop soon, with a checkpoint
     early_stopping: EarlyStopping = EarlyStopping()
-    on_result: Callable[[RunResult], None] | None = None  # before RunEnded, whose callbacks may fail
+    on_result: Callable[[RunResult], None] | None = None  # receives the result before RunEnded: callbacks may fail
     save_policy: SavePolicy = SavePolicy()
     hosts: Sequence[str] = ()  # of each rank, for people; () where they are not known
 

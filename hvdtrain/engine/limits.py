@@ -58,28 +58,18 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run leaves behind.
+    """What a run leaves behind."""
 
-    Attributes:
-        step: updates since the start of training.
-        finished: whether all of it is done, the last validation too, or as much as was worth waiting for.
-        metrics: of the last validation, or without validation data of the last training steps.
-        weights_hash: equal on all ranks.
-        stopped_by: what asked to stop, where that left something undone; else empty.
-        best: the best validation since the start of training.
-        stopped_early: why a finished run has trained less than its epochs.
-        step_times: of each rank, how long the steps of this start and their parts took, by `step_times.NAMES`.
-        stragglers: who has kept the others waiting in this start.
-    """
-
-    step: int
+    step: int  # updates since the start of training
     epochs: int
     samples_seen: int
-    finished: bool
-    metrics: Mapping[str, float]
-    weights_hash: str
-    stopped_by: str = ""
-    best: Best | None = None
-    stopped_early: StoppedEarly | None = None
+    finished: bool  # whether all of it is done, the last validation too, or as much as was worth waiting for
+    metrics: Mapping[str, float]  # of the last validation, or without validation data of the last training steps
+    weights_hash: str  # equal on all ranks
+    stopped_by: str = ""  # what asked to stop, where that left something undone; else empty
+    best: Best | None = None  # the best validation since the start of training
+    stopped_early: StoppedEarly | None = None  # why a finished run has trained less than its epochs
+    # Of each rank, how long the steps of this start and their parts took, by `step_times.NAMES`.
     step_times: Sequence[Mapping[str, Quantiles]] = field(default=(), compare=False)
+    # Who has kept the others waiting in this start.
     stragglers: Sequence[Straggler] = field(default=(), compare=False)

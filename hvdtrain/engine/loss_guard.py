@@ -43,11 +43,8 @@ class LossGuard:
         self._recent.append(batch.ids)  # masked slots too: 0 times NaN is NaN
 
     def check(self, reading: ReducedMetrics, epoch: int, step: int) -> None:
-        """Collective if the reduced loss is not finite, which all ranks see alike.
-
-        Raises:
-            HvdtrainError: it is not; on all ranks.
-        """
+        """Collective if the reduced loss is not finite, which all ranks see alike. Raises HvdtrainError: it is not; on
+        all ranks."""
         recent, self._recent = self._recent, []
         if not math.isfinite(reading.values["loss"]):
             bad_records = gather_json(self.comm, self._bad_records(epoch, recent), f"hvdtrain.not_finite.{self.what}")

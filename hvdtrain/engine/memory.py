@@ -1,7 +1,6 @@
 """How much memory this process takes, as Linux counts it."""
 
 import os
-import time
 from typing import Final
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -24,18 +23,3 @@ def own_bytes() -> int:
         return int(lines["RssAnon"].split()[0]) * 1024
     except (OSError, ValueError, KeyError, IndexError):
         return 0
-
-
-class ResidentMemory:
-    """`resident_bytes`, asked for once in `seconds` at most: small models read their metrics every millisecond."""
-
-    def __init__(self, seconds: float = 1.0) -> None:
-        self._seconds = seconds
-        self._next_at, self._bytes = 0.0, 0
-
-    def read(self) -> int:
-        """Bytes, `seconds` old at most."""
-        now = time.monotonic()
-        if now >= self._next_at:
-            self._next_at, self._bytes = now + self._seconds, resident_bytes()
-        return self._bytes

@@ -14,7 +14,7 @@ from hvdtrain.adapters.measure_names import names_checksum, require_same_names
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.engine.events import ReducedMetrics
-from hvdtrain.engine.memory import ResidentMemory
+from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
 from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
@@ -55,7 +55,6 @@ class Meter:
         """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self.step_times = StepTimes(adapter, comm)
         self._saved = 0.0
-        self._memory = ResidentMemory()
         self.start()
 
     def start(self) -> None:
@@ -132,7 +131,7 @@ class Meter:
 
     def _known(self, sums: Sums) -> dict[str, float | None]:
         """This rank's numbers for the built-in metrics; None where one is not known."""
-        here = {"memory": self._memory.read()}
+        here = {"memory": resident_bytes()}
         return here | {m.name: getattr(sums, m.name) for m in _REDUCED if m.name not in here}
 
     def _row(self, sums: Sums, known: Mapping[str, float | None], names: list[str]) -> list[float]:

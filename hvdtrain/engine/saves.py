@@ -19,6 +19,8 @@ from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.weight_checks import WeightChecks
 from hvdtrain.stopwatch import Stopwatch
 
+_log = logging.getLogger("hvdtrain.run")
+
 
 @dataclass(eq=False)
 class Cadence:
@@ -54,9 +56,6 @@ class Cadence:
         self._cost, self._write_seconds = cost, write_seconds
 
 
-_log = logging.getLogger("hvdtrain.run")
-
-
 @dataclass(frozen=True)
 class SavePolicy:
     """How checkpoints are saved."""
@@ -81,8 +80,7 @@ class Saves:
     _last_failure: Saved | None = None  # of the checkpoint that was collected last
 
     def __post_init__(self) -> None:
-        self.checks = WeightChecks(self.writer.comm, self.adapter, self.finish)
-        """Compares the weights that are saved."""
+        self.checks = WeightChecks(self.writer.comm, self.adapter, self.finish)  # compares the weights that are saved
 
     def report(self) -> tuple[bool, int]:
         """Whether the clock asks for a checkpoint, and how many have ended: what this rank knows, for the vote."""
@@ -133,22 +131,15 @@ class Saves:
             self._collect_one()
 
     def require_last(self) -> None:
-        """As `finish`, after training, when no further checkpoint makes up for one that failed.
-
-        Raises:
-            HvdtrainError: on all ranks; the last one that was begun was not written.
-        """
+        """As `finish`, after training, when no further checkpoint makes up for one that failed. Raises HvdtrainError:
+        on all ranks; the last one that was begun was not written."""
         self.finish()
         if self._last_failure is not None:
             raise failure_of(self._last_failure)
 
     def _collect_one(self) -> None:
-        """Tell what became of the oldest one.
-
-        Raises:
-            HvdtrainError: on all ranks; it was not written, and training must not go on, as always where weights
-                differ.
-        """
+        """Tell what became of the oldest one. Raises HvdtrainError: on all ranks; it was not written, and training must
+        not go on, as always where weights differ."""
         activity.now.begin("checkpoint", activity.now.step)
         with self.watch.span("checkpoint") as span:
             saved = self.writer.collect()
@@ -159,14 +150,12 @@ class Saves:
             self.checks.refuse(saved.step)
         if saved.failure is None:
             self.checks.saved(saved.step)
-            self._tell(saved, waited)
+            if self.policy.cadence is not None:
+                self.policy.cadence.ended(waited, saved.write_seconds)
+            size, seconds = saved.size, saved.write_seconds
+            self.emit(events.CheckpointDurable(saved.step, Path(saved.path), waited, seconds, size))
         elif self.policy.goes_on:
             _log.warning("%s Training goes on without it.", saved.failure[0])
             self.emit(events.CheckpointFailed(saved.step, saved.failure[0]))
         else:
             raise failure_of(saved)
-
-    def _tell(self, saved: Saved, waited: float) -> None:
-        if self.policy.cadence is not None:
-            self.policy.cadence.ended(waited, saved.write_seconds)
-        self.emit(events.CheckpointDurable(saved.step, Path(saved.path), waited, saved.write_seconds, saved.size))

@@ -14,12 +14,10 @@ class Epoch(Protocol):
     """What the loop must know of a plan; the same in all epochs, over all ranks."""
 
     @property
-    def steps(self) -> int:
-        """Of updates."""
+    def steps(self) -> int: ...
 
     @property
-    def num_records(self) -> int:
-        """Of all ranks."""
+    def num_records(self) -> int: ...
 
 
 class Loader(AbstractContextManager["Loader"], Protocol):
@@ -66,7 +64,5 @@ class Ledger(Protocol):
         """This rank was trained on `batch`."""
 
     def end_segment(self, step: int) -> Callable[[], None]:
-        """The segment of steps that ends after update `step` is complete. Collective.
-
-        What it returns writes it on rank 0, before the checkpoint of `step`, and raises OSError.
-        """
+        """The segment of steps that ends after update `step` is complete. Collective. What it returns writes it on rank
+        0, before the checkpoint of `step`, and raises OSError."""

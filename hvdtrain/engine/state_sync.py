@@ -32,6 +32,7 @@ from hvdtrain.named_arrays import (
 )
 
 _log = logging.getLogger("hvdtrain.run")
+_PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
 
 
 def has_mean(array: NDArray[Any]) -> bool:
@@ -105,9 +106,6 @@ def _different_layout(comm: Communicator, stage: int, arrays: State) -> Divergen
     raise ValueError("the layouts are equal")
 
 
-_PIECE_BYTES = 4 * 2**20  # bounds what Horovod copies
-
-
 def broadcast_state(comm: Communicator, state: State | None) -> State:
     """Rank 0's named arrays on every rank, whatever the others hold (they may hold nothing).
 
@@ -156,11 +154,7 @@ def _small_ones_together(parts: list[NDArray[np.uint8]]) -> Iterator[list[NDArra
 
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
     """Replace what each rank made from its own samples by the mean over ranks, in float64, or by the first rank's where
-    there is no mean. Collective.
-
-    Raises:
-        DivergenceError: see `without_means_in_common`.
-    """
+    there is no mean. Collective. Raises DivergenceError: see `without_means_in_common`."""
     if not comm.topology.is_distributed:
         return
     arrays = adapter.rank_local_state()
@@ -211,11 +205,8 @@ def whole_state(comm: Communicator, adapter: Adapter, keeps: bool) -> State:
 def weights_in_common(comm: Communicator, adapter: Adapter, when: str, known: int | None = None) -> str:
     """The hash of the whole model's weights, which are the same on all ranks that have them. Collective.
 
-    Args:
-        known: the last step after which they were known to be equal, if there was one.
-
-    Raises:
-        DivergenceError: see `assert_equal_weights`.
+    `known`: the last step after which they were known to be equal, if there was one. Raises DivergenceError: see
+    `assert_equal_weights`.
     """
     local_hash = assert_equal_weights(comm, adapter.view_weights(), when, adapter.stage or 0, known)
     if adapter.stage is None:
@@ -226,11 +217,8 @@ def weights_in_common(comm: Communicator, adapter: Adapter, when: str, known: in
 
 
 def assert_equal_weights(comm: Communicator, state: State, when: str, stage: int = 0, known: int | None = None) -> str:
-    """The hash that the weights of all ranks with this stage have in common. Collective.
-
-    Raises:
-        DivergenceError: on every rank; see `divergence`.
-    """
+    """The hash that the weights of all ranks with this stage have in common. Collective. Raises DivergenceError: on
+    every rank; see `divergence`."""
     by_rank: list[list[Any]] = gather_json(comm, [stage, weights_hash(state)], "hvdtrain.weights.hash")
     hashes = [(of, value) for of, value in by_rank]
     if ranks_unlike_first(hashes):

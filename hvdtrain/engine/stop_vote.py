@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 
-StopRequest = Callable[[], str | None]
-"""Why this rank should stop, in a word or two; None while it should not."""
+StopRequest = Callable[[], str | None]  # why this rank should stop, in a word or two; None while it should not
 
-VOTE_SECONDS: Final = 0.4
-"""Between two votes. Training stops at most two intervals and a step after a request."""
+VOTE_SECONDS: Final = 0.4  # between two votes. Training stops at most two intervals and a step after a request
 
 LONGEST_INTERVAL: Final = 32
 """Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
@@ -55,12 +53,9 @@ class StopVote:
         self._interval = 1
         self._steps = 0
         self._posted_at = time.perf_counter()
-        self.decided = False
-        """Whether all ranks have agreed to stop. Stays True."""
-        self.save_is_due = False
-        """Whether all ranks are to save after the step that was voted on last."""
-        self.saves_ended = 0
-        """How many checkpoints have ended on all ranks."""
+        self.decided = False  # whether all ranks have agreed to stop. Stays True
+        self.save_is_due = False  # whether all ranks are to save after the step that was voted on last
+        self.saves_ended = 0  # how many checkpoints have ended on all ranks
 
     def open(self) -> bool:
         """Vote now and wait for it: requests may have come while ranks started. Collective."""

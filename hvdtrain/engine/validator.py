@@ -34,10 +34,8 @@ class Validator:
         """Means over all records, after `step` updates; None where a request stopped it. Collective.
 
         A part says nothing: the run that continues validates again. `when_read` is called once the last batch is here,
-        before the model has seen it.
-
-        Raises:
-            HvdtrainError: on all ranks; the loss is not finite, or too many records are damaged.
+        before the model has seen it. Raises HvdtrainError: on all ranks; the loss is not finite, or too many records
+        are damaged.
         """
         plan = self.source.plan(0)
         self._meter.start()
@@ -82,11 +80,8 @@ class Validations:
         return self.validator is not None and at_end and start.history.step != start.step
 
     def note(self, position: Position, epoch: int, values: Mapping[str, float]) -> Position:
-        """`position` after a validation there.
-
-        One that `max_steps` caused inside an epoch may be this run's best, but a run that goes on forgets it: without
-        the interruption there would have been none.
-        """
+        """`position` after a validation there. One that `max_steps` caused inside an epoch may be this run's best, but
+        a run that goes on forgets it: without the interruption there would have been none."""
         history = self.rule.after(position.history, epoch, position.step, values)
         self.best = history.best
         return replace(position, history=history) if position.step % self.steps_per_epoch == 0 else position
@@ -105,11 +100,8 @@ class Validations:
 
 
 def require_measured(adapter: Adapter, comm: Communicator, source: Source, metric: str) -> None:
-    """Measure one batch, before training: only that tells which metrics a task has. Collective.
-
-    Raises:
-        UsageError: on all ranks; `metric` is not among them.
-    """
+    """Measure one batch, before training: only that tells which metrics a task has. Collective. Raises UsageError: on
+    all ranks; `metric` is not among them."""
     with source.loader(0, 0) as loader:
         adapter.eval_step(next(iter(loader)))
     measured = adapter.read_sums().values

@@ -30,11 +30,8 @@ class WeightChecks:
     known_equal: int = 0  # the last step after which all ranks were found to have the same weights
 
     def after_update(self, step: int, limits: RunLimits) -> None:
-        """Compare what no rank changes by itself, where that is due. Collective; no rank's weights are changed.
-
-        Raises:
-            DivergenceError: on all ranks.
-        """
+        """Compare what no rank changes by itself, where that is due. Collective; no rank's weights are changed. Raises
+        DivergenceError: on all ranks."""
         if not self.comm.topology.is_distributed or not limits.compares_after(step):
             return
         drifting = self.adapter.rank_local_state().keys()  # statistics of a rank's own samples, until the next save
@@ -44,11 +41,8 @@ class WeightChecks:
     def at_save(self, step: int, copies: bool) -> int | None:
         """The digest that the weights of a checkpoint must have; None where nothing is to be compared. Collective.
 
-        Args:
-            copies: whether this rank has copied its state for it; such copies are compared later.
-
-        Raises:
-            DivergenceError: on all ranks, where those that do not write the checkpoint have different weights.
+        `copies`: whether this rank has copied its state for it; such copies are compared later. Raises DivergenceError:
+        on all ranks, where those that do not write the checkpoint have different weights.
         """
         if not self.comm.topology.is_distributed:
             return None
@@ -64,11 +58,7 @@ class WeightChecks:
 
     def refuse(self, step: int) -> Never:
         """The copies for the checkpoint of `step` were different: tell what differs now, perhaps some steps later.
-        Collective.
-
-        Raises:
-            DivergenceError: on all ranks.
-        """
+        Collective. Raises DivergenceError: on all ranks."""
         average_rank_local_state(self.comm, self.adapter)
         self._refuse(_at(step))
 

@@ -115,10 +115,8 @@ def _of_same_kind(
 
 
 def _difference(local: NDArray[np.uint8], other: NDArray[np.uint8], dtype: np.dtype[Any]) -> tuple[int, float]:
-    """How many numbers differ in their bytes, and by how much at most.
-
-    NaN where one of them is not a number, or of a type with which numpy cannot compute, such as text or float8.
-    """
+    """How many numbers differ in their bytes, and by how much at most. NaN where one of them is not a number, or of a
+    type with which numpy cannot compute, such as text or float8."""
     unlike = (local.reshape(-1, dtype.itemsize) != other.reshape(-1, dtype.itemsize)).any(axis=1)
     if not unlike.any():
         return 0, 0.0

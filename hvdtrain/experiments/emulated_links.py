@@ -16,8 +16,7 @@ from hvdtrain.errors import UsageError
 _PREFIX: Final = "hvdlink"
 _NETWORK: Final = "10.213.7"
 _SECONDS: Final = 30
-_LEAST_BURST: Final = 3_200
-"""Bytes: two Ethernet frames."""
+_LEAST_BURST: Final = 3_200  # Bytes: two Ethernet frames
 _AGENT: Final = """#!/bin/sh
 # What mpirun starts instead of ssh: the first word is a host's address, the others are the command there.
 host=PREFIX-${1##*.}

@@ -8,8 +8,7 @@ from typing import Final
 from hvdtrain.errors import HvdtrainError
 
 _DEADLINE_S: Final = 3600.0
-_SHOWN: Final = 1000
-"""Last characters of what a failed run printed."""
+_SHOWN: Final = 1000  # Last characters of what a failed run printed
 
 
 def printed_by(argv: Sequence[str]) -> str:

@@ -25,8 +25,7 @@ from hvdtrain.topology import Topology
 from hvdtrain.units import in_bytes, in_seconds
 from hvdtrain.version import versions
 
-NAME: Final = "parameter-server"
-"""Of the files."""
+NAME: Final = "parameter-server"  # Of the files
 
 _STALL_SECONDS: Final = 60.0
 

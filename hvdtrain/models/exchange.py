@@ -43,8 +43,7 @@ LISTED: Final = 20
 def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
     """A state_dict of arrays from Keras variables by path.
 
-    Raises:
-        UsageError: a variable is of a layer that torch has no counterpart of.
+    Raises `UsageError`: a variable is of a layer that torch has no counterpart of.
     """
     converted = {}
     for path, array in keras_weights.items():
@@ -58,8 +57,7 @@ def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
 def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[Any]]:
     """Arrays for the Keras variables `paths` from a state_dict.
 
-    Raises:
-        UsageError: the two models do not name the same weights.
+    Raises `UsageError`: the two models do not name the same weights.
     """
     named = {path: torch_name(path) for path in paths}
     unused = [n for n in torch_weights if n not in set(named.values()) and not n.endswith(f".{COUNTER}")]
@@ -76,8 +74,7 @@ def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[
 def torch_name(path: str) -> str:
     """The name in a state_dict of the weight that is the Keras variable `path`.
 
-    Raises:
-        UsageError: torch has no counterpart.
+    Raises `UsageError`: torch has no counterpart.
     """
     layer, kind = _split(path)
     if kind not in _SUFFIXES:

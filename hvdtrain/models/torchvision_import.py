@@ -58,7 +58,6 @@ class DecodeElsewhere:
 
     @property
     def __wrapped__(self) -> Callable[[Any], dict[str, Any]]:
-        """What messages name."""
         return self.decode
 
     def __call__(self, records: Any) -> dict[str, Any]:
@@ -68,8 +67,7 @@ class DecodeElsewhere:
 def import_torchvision() -> ModuleType:
     """`import torchvision` that also works beside a CPU build of PyTorch. May be called any number of times.
 
-    Raises:
-        ModuleNotFoundError: torchvision is not installed.
+    Raises `ModuleNotFoundError`: torchvision is not installed.
     """
     return importlib.import_module("torchvision")
 
@@ -110,7 +108,6 @@ class _Later(ModuleType):
     """A module that is imported when it is used."""
 
     def is_compile_supported(self, device_type: str) -> bool:
-        """As torch._dynamo.utils has it."""
         return bool(self._imported().is_compile_supported(device_type))
 
     def __getattr__(self, name: str) -> Any:
@@ -128,8 +125,7 @@ class _Later(ModuleType):
 def extension_loads() -> bool:
     """Whether torchvision's compiled operators can be loaded into this process; True once they are.
 
-    Raises:
-        ModuleNotFoundError: torchvision is not installed.
+    Raises `ModuleNotFoundError`: torchvision is not installed.
     """
     import torch
 

@@ -10,8 +10,7 @@ from hvdtrain.plan.cost_model import Cluster, Layout, Prediction, Workload, pred
 from hvdtrain.units import in_bytes
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000)
-NEEDS_LESS = "more workers, a smaller batch and --activation-checkpointing"
-"""What helps where nothing fits."""
+NEEDS_LESS = "more workers, a smaller batch and --activation-checkpointing"  # What helps where nothing fits
 
 _STAGES = (2, 3, 4, 6, 8, 12, 16)
 

@@ -31,8 +31,7 @@ from hvdtrain.units import in_bytes
 _ASSUMED: Final = LinkModel(5e-5, 1.25e9)
 """10 Gbit/s, where there is one worker and nobody says how it would be connected."""
 
-_CHOICE_SECONDS: Final = 2.0
-"""About how long `--parallel auto` measures each thing."""
+_CHOICE_SECONDS: Final = 2.0  # About how long `--parallel auto` measures each thing
 
 
 def timed_parallel(framework: str, workers: int) -> ParallelOptions:

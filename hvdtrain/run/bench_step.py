@@ -27,8 +27,7 @@ from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.run.tuning.choice import tune
 from hvdtrain.version import versions
 
-FORMAT = 1
-"""Version of the report; keys are only ever added."""
+FORMAT = 1  # version of the report; keys are only ever added
 
 _EPOCHS_OF_A_LONG_RUN = 10**6
 
@@ -54,10 +53,7 @@ class _Iteration(NamedTuple):
 
 def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Callable[[str], None]) -> dict[str, Any]:
     """Measure the task's first batch, and return the report, as JSON holds it, the same on all ranks. Collective.
-
-    Args:
-        tell: receives each line of what Horovod's script prints; rank 0's is enough.
-    """
+    `tell`: receives each line of what Horovod's script prints; rank 0's is enough."""
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
     adapter = open_own_adapter(setup, comm)
     restore_and_broadcast(setup, adapter, None, comm)

@@ -34,20 +34,20 @@ class OpenedData:
 class DataOpening:
     """Opens a task's data once; what the task's defaults fill into `config` is not read."""
 
-    def __init__(self, config: TrainConfig, kind: type[Task]) -> None:
-        self._config, self._kind = config, kind
+    def __init__(self, config: TrainConfig, task_class: type[Task]) -> None:
+        self._config, self._task_class = config, task_class
         self._begun: Future[tuple[Task, OpenedData]] | None = None
         self._opened: tuple[Task, OpenedData] | None = None
 
     def begin(self) -> None:
         """Open it in a thread from now on, if that may be. What torch's adapter imports is imported there, too."""
-        if may_begin_early(self._config, self._kind):
+        if may_begin_early(self._config, self._task_class):
             self._begun = in_background(self._import_and_open)
 
     def result(self) -> tuple[Task, OpenedData]:
         """Raises what opening it raises: `UsageError`, `ShardingError`, what the task raises."""
         if self._opened is None:
-            self._opened = _open(self._config, self._kind) if self._begun is None else self._begun.result()
+            self._opened = _open(self._config, self._task_class) if self._begun is None else self._begun.result()
         return self._opened
 
     def settle(self) -> None:
@@ -56,35 +56,35 @@ class DataOpening:
             wait([self._begun], _SETTLE_SECONDS)
 
     def _import_and_open(self) -> tuple[Task, OpenedData]:
-        if self._kind.framework == "torch":  # TensorFlow's own imports may not run beside its first operations
+        if self._task_class.framework == "torch":  # TensorFlow's own imports may not run beside its first operations
             import_adapter("torch")
-        return _open(self._config, self._kind)
+        return _open(self._config, self._task_class)
 
 
-def may_begin_early(config: TrainConfig, kind: type[Task]) -> bool:
+def may_begin_early(config: TrainConfig, task_class: type[Task]) -> bool:
     """Whether the task says so, and nothing is opened that could do harm before all ranks are there.
 
     Storage behind a URL opens connections, which could not be told from Horovod's. A download waits until everything
     else was found to be right.
     """
     url = config.data.dir is not None and is_remote(config.data.dir)
-    return _opens_early(kind) and config.data.mode == "file" and not url and not config.data.download
+    return _opens_early(task_class) and config.data.mode == "file" and not url and not config.data.download
 
 
-def _opens_early(kind: type[Task]) -> bool:
+def _opens_early(task_class: type[Task]) -> bool:
     """What a class says holds for its own methods and those that it inherits, not for a subclass's."""
 
     def definer(name: str) -> type:
-        return next(cls for cls in kind.__mro__ if name in vars(cls))
+        return next(cls for cls in task_class.__mro__ if name in vars(cls))
 
     said = definer("opens_early")
-    return kind.opens_early and all(issubclass(said, definer(name)) for name in ("__init__", "open_data"))
+    return task_class.opens_early and all(issubclass(said, definer(name)) for name in ("__init__", "open_data"))
 
 
-def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, OpenedData]:
-    task = build_task(kind, task_arguments(kind, config.model, config.task_args))
+def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData]:
+    task = build_task(task_class, task_arguments(task_class, config.model, config.task_args))
     by_pipe = config.data.mode == "pipe"
-    if kind.needs_data_dir and config.data.dir is None:
+    if task_class.needs_data_dir and config.data.dir is None:
         raise UsageError(
             f"The task {config.task} reads its records from a folder, and none was given.",
             f"There is nothing to {'validate' if by_pipe else 'train'} on.",
@@ -96,7 +96,7 @@ def _open(config: TrainConfig, kind: type[Task]) -> tuple[Task, OpenedData]:
             "It is the decay of the task's own optimizer, which is not used then.",
             f"give it as --weight-decay {config.task_args['weight_decay']}.",
         )
-    if config.data.download and not kind.can_download:
+    if config.data.download and not task_class.can_download:
         raise UsageError(
             f"The task {config.task} cannot download its data.",
             "--data.download would do nothing.",

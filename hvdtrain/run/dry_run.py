@@ -39,10 +39,7 @@ def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[
     """One update of the weights, exchange of gradients included, then validation forward. Collective.
 
     Returns a line for each batch, with its loss and the time that it took. Pipes are left alone: what is read from them
-    is gone.
-
-    Raises:
-        HvdtrainError: the loss is not finite, or the ranks' weights differ afterwards.
+    is gone. Raises HvdtrainError: the loss is not finite, or the ranks' weights differ afterwards.
     """
     lines = []
     if isinstance(setup.train, CatalogSource):

@@ -25,8 +25,10 @@ from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.terminal import table_columns
 
 _SHORTEST_SECONDS: Final = 10.0
-_MOST_BYTES: Final = 2**28
-"""Of metrics.jsonl: to read it takes seconds, in which the other workers wait."""
+_MOST_BYTES: Final = 2**28  # of metrics.jsonl: to read it takes seconds, in which the other workers wait
+
+_MOST_ROWS: Final = 4  # of stragglers
+_BORDERS: Final = len("│  │  │")
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -108,10 +110,6 @@ def how_to_continue(config: TrainConfig, folder: Path) -> str:
     if config.resume != "auto":  # another value would be refused, as the folder now holds a run
         changed.append("--resume auto")
     return " ".join(["start the same command again", *(["with"] if changed else []), *changed])
-
-
-_MOST_ROWS: Final = 4  # of stragglers
-_BORDERS: Final = len("│  │  │")
 
 
 def print_table(result: dict[str, Any], folder: str, report: str | None = None, columns: int = 100) -> None:

@@ -27,14 +27,8 @@ Choose = Callable[[TrainConfig, type[Task], Communicator], TrainConfig]
 
 
 def load_task_class(config: TrainConfig, task_class: type[Task] | None = None) -> type[Task]:
-    """The task's class, and with it its framework.
-
-    Args:
-        given: a class that `config.task` only names.
-
-    Raises:
-        UsageError: there is no such task, or its framework is not installed.
-    """
+    """The task's class, and with it its framework. `given`: a class that `config.task` only names. Raises UsageError:
+    there is no such task, or its framework is not installed."""
     faulthandler.enable(sys.__stderr__ or sys.stderr)  # a notebook's own sys.stderr is not a file
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -61,14 +55,10 @@ def open_job(
     config: TrainConfig,
     task_class: type[Task],
     topology: Topology,
-    parallel: ParallelOptions | None = None,
-    choose: Choose | None = None,
+    parallel: ParallelOptions | None = None,  # for whose stages process sets are formed; None: those of `config`
+    choose: Choose | None = None,  # replaces `config` by one that says how the model is divided
 ) -> Iterator[tuple[RunSetup, Communicator]]:
     """Connect this rank with the others and prepare the task; at the end of the block all ranks end together.
-
-    Args:
-        parallel: for whose stages process sets are formed; None: those of `config`.
-        choose: replaces `config` by one that says how the model is divided.
 
     Raises:
         SystemExit: all ranks have the same error, which rank 0 has printed; its exit code.

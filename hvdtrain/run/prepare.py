@@ -63,21 +63,17 @@ class RunSetup:
         return WORLD_VARIABLE in os.environ and device_kind(self.task.framework) == "CPU"
 
 
-def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: DataOpening | None = None) -> RunSetup:
-    """Open the task's data and cut it for this rank.
-
-    Args:
-        opening: of this data, which may have begun.
-
-    Raises:
-        UsageError: on every rank, whichever of them could not.
-    """
-    agree(comm, lambda: require_stages(config, kind, comm.topology), "hvdtrain.prepare.stages")
+def prepare(
+    config: TrainConfig, task_class: type[Task], comm: Communicator, opening: DataOpening | None = None
+) -> RunSetup:
+    """Open the task's data and cut it for this rank. `opening`: of this data, which may have begun. Raises UsageError:
+    on every rank, whichever of them could not."""
+    agree(comm, lambda: require_stages(config, task_class, comm.topology), "hvdtrain.prepare.stages")
     grid = Grid(comm.topology, config.parallel.stages_of_workers)
-    config = with_defaults(config, kind.defaults, grid.replicas)
+    config = with_defaults(config, task_class.defaults, grid.replicas)
     if loggers := named_loggers(config):  # of which rank 0 alone makes use
         agree(comm, lambda: require_packages(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
-    opening = opening or DataOpening(config, kind)
+    opening = opening or DataOpening(config, task_class)
     task, data = agree(comm, opening.result, "hvdtrain.prepare.data", (ShardingError,))
     _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
     agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
@@ -88,10 +84,8 @@ def prepare(config: TrainConfig, kind: type[Task], comm: Communicator, opening: 
 
 
 def fixed_batch(setup: RunSetup) -> LoadedBatch:
-    """This rank's slice of the first global batch, for measurements, which train on it again and again.
-
-    Every slot counts, also those that a small data set fills twice.
-    """
+    """This rank's slice of the first global batch, for measurements, which train on it again and again. Every slot
+    counts, also those that a small data set fills twice."""
     with setup.train.loader(0, 0) as loader:
         batch: LoadedBatch = next(iter(loader))
     if setup.config.global_batch_size is None:
@@ -130,7 +124,7 @@ def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
 
 
 def _require_same_data(comm: Communicator, local: list[list[Any]]) -> None:
-    """`own`: records and fingerprint of each part of what this rank sees."""
+    """`local`: records and fingerprint of each part of what this rank sees."""
     everywhere = gather_json(comm, local, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
     if other is not None:

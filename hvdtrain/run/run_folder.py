@@ -48,11 +48,7 @@ class RunFolder:
         self._lock = FileLock(path / LOCK_NAME)
 
     def claim(self) -> None:
-        """Hold the folder until this process ends. Rank 0 only.
-
-        Raises:
-            UsageError: another job is running in it.
-        """
+        """Hold the folder until this process ends. Rank 0 only. Raises UsageError: another job is running in it."""
         try:
             self._lock.acquire(timeout=LOOK_SECONDS)
         except Timeout as error:
@@ -68,11 +64,7 @@ class RunFolder:
 
     def open_log(self, rank: int, level: str = "info") -> None:
         """Append this rank's log records from `level` on to logs/rank_N.log; rank 0's warnings go to standard error,
-        too.
-
-        Raises:
-            UsageError: the folder cannot be written on this rank's host.
-        """
+        too. Raises UsageError: the folder cannot be written on this rank's host."""
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
             handler = _LogFile(self.logs / f"rank_{rank}.log")
@@ -92,11 +84,8 @@ class RunFolder:
 
 
 def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunFolder:
-    """Rank 0 chooses, makes and claims the folder; every rank opens its log in it. Collective.
-
-    Raises:
-        UsageError: on all ranks, as `choose_folder`, `RunFolder.claim` and `RunFolder.open_log`.
-    """
+    """Rank 0 chooses, makes and claims the folder; every rank opens its log in it. Collective. Raises UsageError: on
+    all ranks, as `choose_folder`, `RunFolder.claim` and `RunFolder.open_log`."""
     is_root = comm.topology.is_root
     chosen = agree(comm, lambda: str(choose_folder(config, framework)) if is_root else None, "hvdtrain.folder")
     folder = RunFolder(Path(broadcast_json(comm, chosen, "hvdtrain.folder.path")), config.keep_checkpoints)
@@ -122,11 +111,8 @@ class _LogFile(logging.FileHandler):
 
 
 def choose_folder(config: TrainConfig, framework: str) -> Path:
-    """The run folder, made if it is not there. Rank 0 only.
-
-    Raises:
-        UsageError: it cannot be written, or holds a run that is not the one to resume.
-    """
+    """The run folder, made if it is not there. Rank 0 only. Raises UsageError: it cannot be written, or holds a run
+    that is not the one to resume."""
     path = Path(config.output_dir) if config.output_dir else _new_folder(config.task, framework)
     try:
         path.mkdir(parents=True, exist_ok=True)

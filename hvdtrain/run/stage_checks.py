@@ -8,23 +8,23 @@ from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 
-def require_stages(config: TrainConfig, kind: type[Task], topology: Topology) -> None:
+def require_stages(config: TrainConfig, task_class: type[Task], topology: Topology) -> None:
     """Raise `UsageError` where this job cannot train a model in stages."""
     parallel = config.parallel
     if parallel.stages == 1:
         return
-    given = f"--parallel.stages is {parallel.stages}"
+    option = f"--parallel.stages is {parallel.stages}"
     if parallel.is_pipeline and topology.size % parallel.stages:
-        raise _not_divisible(given, topology.size, parallel.stages)
-    if kind.framework != "torch":
+        raise _not_divisible(option, topology.size, parallel.stages)
+    if task_class.framework != "torch":
         raise UsageError(
-            f"{given}, and the task {config.task} is written for {kind.framework}.",
+            f"{option}, and the task {config.task} is written for {task_class.framework}.",
             "torch models can be divided into stages.",
             "give --framework torch, or leave --parallel.stages out; --shard divides the optimizer's state in both.",
         )
     if config.data.mode == "pipe":
         raise UsageError(
-            f"{given}, and --data.mode pipe is given.",
+            f"{option}, and --data.mode pipe is given.",
             "All stages of a replica read the same records, and a pipe can be read once.",
             "use --data.mode file.",
         )
@@ -36,28 +36,25 @@ def require_stages(config: TrainConfig, kind: type[Task], topology: Topology) ->
         )
 
 
-def _not_divisible(given: str, size: int, stages: int) -> UsageError:
+def _not_divisible(option: str, size: int, stages: int) -> UsageError:
     if size == 1:
         return UsageError(
-            f"{given}, and there is one worker.",
+            f"{option}, and there is one worker.",
             "Each worker trains one stage.",
             f"start {stages} workers (horovodrun -np {stages}), or give this one the devices of all stages, as "
             f"--parallel.devices {','.join(['cpu'] * stages)}.",
         )
     fitting = [count for count in range(2, size + 1) if size % count == 0]
     return UsageError(
-        f"{given}, and there are {size} workers.",
+        f"{option}, and there are {size} workers.",
         f"Replicas of {stages} workers each cannot be formed of them.",
         f"start a multiple of {stages} workers, or give --parallel.stages {' or '.join(map(str, fitting))}.",
     )
 
 
 def micro_batch_count(parallel: ParallelOptions, records: int) -> int:
-    """Parts into which a replica's batch is cut; 1 where the model is not in stages.
-
-    Args:
-        records: of a replica in each full step, or fewer if a model needs several in each part.
-    """
+    """Parts into which a replica's batch is cut; 1 where the model is not in stages. `records`: of a replica in each
+    full step, or fewer if a model needs several in each part."""
     if parallel.stages == 1:
         return 1
     if isinstance(parallel.micro_batches, int):

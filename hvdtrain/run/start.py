@@ -26,19 +26,15 @@ from hvdtrain.weights.initial_weights import initial_state
 
 
 def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
-    """`setup` with rank 0's --resume, on all ranks.
-
-    In an elastic job it follows from whether a checkpoint is there, and another rank that looked a moment later, or at
-    another disk, may have seen something else.
-    """
+    """`setup` with rank 0's --resume, on all ranks. In an elastic job it follows from whether a checkpoint is there,
+    and another rank that looked a moment later, or at another disk, may have seen something else."""
     resume = broadcast_json(comm, setup.config.resume, "hvdtrain.resume.from")
     return replace(setup, config=replace(setup.config, resume=resume))
 
 
 def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
     """On rank 0 the checkpoint that `--resume PATH` names, or a URL. It may be refused, so this comes before the run
-    folder.
-    """
+    folder."""
     if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
         return None
     return require_same_training(_checkpoint_named(setup.config.resume), setup.about)
@@ -53,10 +49,8 @@ def _checkpoint_named(resume: str) -> Checkpoint:
 
 
 def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:
-    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one.
-
-    With `--checkpoint-url` it may come from there.
-    """
+    """On rank 0, with `--resume auto`, the newest sound checkpoint of the run folder, if there is one. With
+    `--checkpoint-url` it may come from there."""
     if not comm.topology.is_root:
         kept_copy.forget()  # this process was rank 0 in an earlier world
         return None
@@ -80,11 +74,8 @@ def _open_mirror(setup: RunSetup, folder: RunFolder, url: str) -> None:
 
 
 def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
-    """This rank's model and optimizer, on its device. Collective.
-
-    Raises:
-        UsageError: on every rank, whichever of them could not build it.
-    """
+    """This rank's model and optimizer, on its device. Collective. Raises UsageError: on every rank, whichever of them
+    could not build it."""
     config, peak = setup.config, setup.schedule.peak
     cuts = _cuts(setup, comm)
     return agree(
@@ -95,25 +86,15 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
 
 
 def open_adapter(
-    task: Task,
-    topology: Topology,
-    seed: int,
-    lr: float,
-    options: TrainingOptions,
-    cuts: Sequence[int] = (),
-    waiting: float = 300.0,
+    task: Task,  # the user's task
+    topology: Topology,  # this process among the others
+    seed: int,  # of initial weights and of all random numbers in the model (dropout)
+    lr: float,  # the schedule's peak, with which the task's optimizer is built
+    options: TrainingOptions,  # how weights are updated
+    cuts: Sequence[int] = (),  # the first link of each stage but the first one, of a model in stages
+    waiting: float = 300.0,  # seconds that one stage waits for another at most
 ) -> TunableAdapter:
-    """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now.
-
-    Args:
-        task: the user's task.
-        topology: this process among the others.
-        seed: of initial weights and of all random numbers in the model (dropout).
-        lr: the schedule's peak, with which the task's optimizer is built.
-        options: how weights are updated.
-        cuts: the first link of each stage but the first one, of a model in stages.
-        waiting: seconds that one stage waits for another at most.
-    """
+    """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now."""
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter
 

@@ -34,8 +34,7 @@ def load_task(name: str, framework: str) -> type[Task]:
         name: a built-in task, or `module:Class` (the module is looked for in the working directory too).
         framework: "torch", "tensorflow", or "auto": what the task says, or else what is installed, torch first.
 
-    Raises:
-        UsageError: no such task, or its framework is not installed.
+    Raises `UsageError`: no such task, or its framework is not installed.
     """
     _require_known(framework)
     if ":" in name:
@@ -76,8 +75,7 @@ def _require_known(framework: str) -> None:
 def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
     """`kind`, which messages call `name`.
 
-    Raises:
-        UsageError: it is not a whole task, or not of `framework`, or that is not installed.
+    Raises `UsageError`: it is not a whole task, or not of `framework`, or that is not installed.
     """
     _require_known(framework)
     if not (inspect.isclass(kind) and issubclass(kind, Task)):

@@ -22,19 +22,12 @@ from hvdtrain.weights.weight_files import Run, kind_of, read_run, read_weights
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        suffix: of the file's name.
-        framework: that writes it; None: the run's own.
-        whole: whether it holds the model itself, and not its weights alone.
-        about: one line of help.
-    """
-
-    suffix: str
-    framework: Framework | None
-    whole: bool
-    about: str
+    suffix: str  # of the file's name
+    framework: Framework | None  # that writes it; None: the run's own
+    whole: bool  # whether it holds the model itself, and not its weights alone
+    about: str  # one line of help
 
 
 FORMATS: Final[Mapping[str, Format]] = {
@@ -83,8 +76,7 @@ def export(
         data_dir: where the run's data are now, for tasks whose model cannot be built or called without.
         overwrite: whether `output` may be there already.
 
-    Raises:
-        UsageError: `source` holds nothing to export, the format cannot hold it, or `output` is taken.
+    Raises `UsageError`: `source` holds nothing to export, the format cannot hold it, or `output` is taken.
     """
     chosen = FORMATS[format_name]
     kind = kind_of(source)
@@ -190,8 +182,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A symlink stays one: what it leads to is replaced.
 
-    Raises:
-        UsageError: it cannot be written.
+    Raises `UsageError`: it cannot be written.
     """
     path = Path(os.path.realpath(path))
     try:

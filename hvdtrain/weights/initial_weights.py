@@ -25,8 +25,7 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
         exclude: patterns of the names of weights that stay fresh.
         model: the adapter's, if it is the whole one. Its values are lost: the result is to be loaded into it.
 
-    Raises:
-        UsageError: `path` holds no weights, or those of another model; names that differ are listed.
+    Raises `UsageError`: `path` holds no weights, or those of another model; names that differ are listed.
     """
     arrays_of_model = {
         n.removeprefix(_MODEL): a for n, a in state.items() if n.startswith(_MODEL) and a.dtype.kind != "S"

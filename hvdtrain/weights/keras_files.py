@@ -37,8 +37,7 @@ _VARIABLES: Final = {
 def opened(path: Path) -> Iterator[Any]:
     """The h5py.File of a .weights.h5, .h5 or .keras file.
 
-    Raises:
-        UsageError: h5py is not installed, or the file is damaged.
+    Raises `UsageError`: h5py is not installed, or the file is damaged.
     """
     try:
         import h5py
@@ -74,15 +73,13 @@ def datasets(file: Any, path: Path) -> dict[str, Any]:
 
 
 def is_of_keras_3(file: Any) -> bool:
-    """Whether `file` has the layout of Keras 3."""
     return "layer_names" not in file.attrs and "model_weights" not in file
 
 
 def read_keras(path: Path) -> Arrays:
     """Arrays by the paths of Keras variables, such as "conv1/kernel".
 
-    Raises:
-        UsageError: the file is damaged, or has layers for which this is unknown without Keras.
+    Raises `UsageError`: the file is damaged, or has layers for which this is unknown without Keras.
     """
     with opened(path) as file:
         return _of_keras_3(file, path) if is_of_keras_3(file) else read_old(file, path)

@@ -25,8 +25,7 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
         names: of the model's weights in their order; a second model in one process has others by itself.
         exclusion: what is not read, by name or by place in the file.
 
-    Raises:
-        UsageError: the file is damaged, or another model's; what differs is listed.
+    Raises `UsageError`: the file is damaged, or another model's; what differs is listed.
     """
     exclusion = exclusion or Exclusion(None)
     with opened(path) as file:
@@ -64,7 +63,6 @@ def weights_of(model: keras.Model) -> dict[str, Any]:
 
 
 def give_weights(model: keras.Model, weights: NamedWeights) -> None:
-    """Put `weights` into `model`. Errors as `fitted`."""
     variables = weights_of(model)
     wanted: Mapping[str, NDArray[Any]] = {path: np.array(v.value.numpy()) for path, v in variables.items()}
     for path, array in fitted(weights, wanted, "tensorflow").items():
@@ -74,8 +72,7 @@ def give_weights(model: keras.Model, weights: NamedWeights) -> None:
 def write_model(model: keras.Model, format_name: str, path: Path) -> str:
     """Write a built model as "keras", "weights-h5", "savedmodel" or "onnx". Returns what it takes, in words.
 
-    Raises:
-        UsageError: a package for ONNX is not installed.
+    Raises `UsageError`: a package for ONNX is not installed.
     """
     with _quiet():
         if format_name == "weights-h5":

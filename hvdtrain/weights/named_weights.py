@@ -25,20 +25,14 @@ _HINT: Final = "build the model with the --model and --task-args that they were 
 
 @dataclass(frozen=True)
 class NamedWeights:
-    """Weights that were read.
+    """Weights that were read."""
 
-    Attributes:
-        arrays: by the names of `framework`: those of a torch state_dict ("conv1.weight"), or paths of Keras variables
-            ("conv1/kernel"), with axes as that framework keeps them.
-        framework: whose names these are.
-        origin: where they came from, for messages.
-        versions: of torch's modules when the weights were saved; None: those of today.
-    """
-
+    # by the names of `framework`: those of a torch state_dict ("conv1.weight"), or paths of Keras variables
+    # ("conv1/kernel"), with axes as that framework keeps them
     arrays: Arrays
-    framework: Framework
-    origin: str
-    versions: Versions | None = None
+    framework: Framework  # whose names these are
+    origin: str  # where they came from, for messages
+    versions: Versions | None = None  # of torch's modules when the weights were saved; None: those of today
 
 
 class Naming(Protocol):
@@ -82,8 +76,7 @@ def _without_prefix(weights: NamedWeights, prefix: str) -> NamedWeights:
 class Exclusion:
     """The weights of a file that a training does not start from, as patterns of names name them.
 
-    Args:
-        text: patterns with commas between; None: nothing is excluded.
+    Args: `text`: patterns with commas between; None: nothing is excluded.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -124,8 +117,7 @@ def fitted(
     BatchNorm's num_batches_tracked, which old state_dicts and Keras lack, stays as it is in `wanted`, and so does what
     `exclusion` names, by its name in either of the two, unless the model has it under another name too.
 
-    Raises:
-        UsageError: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
+    Raises `UsageError`: names are missing or left over, which are listed; shapes or kinds of number differ; NaN.
     """
     excluded = exclusion or Exclusion(None)
     if weights.framework == "torch":

@@ -23,8 +23,7 @@ _SAMPLES: Final = 2  # exporters take an axis of length 1 for one that never gro
 def rebuilt_task(about: Mapping[str, Any], framework: str) -> Task:
     """The task with the arguments that it was trained with, in either framework.
 
-    Raises:
-        UsageError: the task is not there, or not in this framework.
+    Raises `UsageError`: the task is not there, or not in this framework.
     """
     name = str(about["task"])
     if ":" in name and framework != about["framework"]:
@@ -59,8 +58,7 @@ def example_features(task: Task, about: Mapping[str, Any], data_dir: str | None)
         about: the checkpoint's manifest, which says where the data were.
         data_dir: where they are now; None: there still.
 
-    Raises:
-        UsageError: the task has no example, and the data are not there.
+    Raises `UsageError`: the task has no example, and the data are not there.
     """
     features = task.example()
     if features is not None:

@@ -33,8 +33,7 @@ def is_index(path: Path) -> bool:
 def read_shards(index: Path, read: Callable[[Path], NamedWeights]) -> NamedWeights:
     """The weights in all shards that an index names.
 
-    Raises:
-        UsageError: a shard is missing or lies elsewhere, or does not hold what the index says. Errors of `read`.
+    Raises `UsageError`: a shard is missing or lies elsewhere, or does not hold what the index says. Errors of `read`.
     """
     files = _map_in(index.read_bytes())
     if not files:

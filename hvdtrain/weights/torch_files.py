@@ -36,8 +36,7 @@ def read_state_dict(path: Path) -> tuple[Arrays, Versions]:
     Returns:
         The arrays, and what the file states of the modules' versions.
 
-    Raises:
-        UsageError: the file is damaged, or holds anything else; nothing in it is executed.
+    Raises `UsageError`: the file is damaged, or holds anything else; nothing in it is executed.
     """
     _require_stored(path)
     try:
@@ -91,8 +90,7 @@ def write_model(
         task: whose measure() shows how the model is called.
         features: of two samples or more, as the task's decode() gives them.
 
-    Raises:
-        UsageError: the model cannot be written so; the reason is torch's own.
+    Raises `UsageError`: the model cannot be written so; the reason is torch's own.
     """
     model.eval()
     inputs = _inputs(model, task, features)

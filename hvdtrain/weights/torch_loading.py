@@ -50,7 +50,6 @@ def _copy_of(model: nn.Module) -> nn.Module:
 
 
 def give_weights(model: nn.Module, weights: NamedWeights) -> None:
-    """Put `weights` into `model`. Errors as `fitted`."""
     wanted = {name: to_array(tensor) for name, tensor in _tensors_of(model).items()}
     arrays = fitted(weights, wanted, "torch", naming=ModelNaming(model))
     model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, strict=False)
@@ -59,8 +58,7 @@ def give_weights(model: nn.Module, weights: NamedWeights) -> None:
 class ModelNaming:
     """Loads arrays into a model to give them its names. Implements `named_weights.Naming`.
 
-    Args:
-        model: its own weights are lost.
+    Args: `model`: its own weights are lost.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -56,8 +56,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
         kind: what `kind_of` says of it.
         framework: of the job that asks, which the other framework must not be imported into; None: any may be.
 
-    Raises:
-        UsageError: the file is damaged, holds something else than weights, or needs the other framework.
+    Raises `UsageError`: the file is damaged, holds something else than weights, or needs the other framework.
     """
     if kind == "run":
         return read_run(path).weights()
@@ -82,14 +81,10 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
 
 @dataclass(frozen=True)
 class Run:
-    """The checkpoint of a run that is used.
-
-    Attributes:
-        checkpoint: its newest sound one, or the one that was named.
-    """
+    """The checkpoint of a run that is used."""
 
     path: Path
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # its newest sound one, or the one that was named
 
     @property
     def about(self) -> Mapping[str, Any]:
@@ -98,14 +93,12 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Updates that the weights have seen."""
         return self.checkpoint.position.step
 
     def weights(self, averaged: bool = False) -> NamedWeights:
         """The model's weights; with `averaged`, their exponential moving averages where the run kept them.
 
-        Raises:
-            UsageError: the run kept none.
+        Raises `UsageError`: the run kept none.
         """
         arrays = self._part("model/")
         if averaged:
@@ -129,8 +122,7 @@ class Run:
 def read_run(path: Path, given_as: str = "--init-weights") -> Run:
     """The newest sound checkpoint of a run folder, or the checkpoint that `path` is, or a file in one.
 
-    Raises:
-        UsageError: there is none.
+    Raises `UsageError`: there is none.
     """
     return Run(path, checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as))
 

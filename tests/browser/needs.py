@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from support.runs import read_json
 
 _FOLDER = Path(__file__).parent
 sys.path.insert(0, str(_FOLDER.parent / "cluster" / "emulation"))
@@ -55,8 +56,8 @@ def provide() -> str | None:
 def _has_axe() -> bool:
     """Whether the pinned version is there."""
     try:
-        found = json.loads((AXE.parent / "package.json").read_text())["version"]
-        return bool(found == json.loads((_FOLDER / "package.json").read_text())["devDependencies"]["axe-core"])
+        found = read_json(AXE.parent / "package.json")["version"]
+        return bool(found == read_json(_FOLDER / "package.json")["devDependencies"]["axe-core"])
     except (OSError, ValueError, KeyError):
         return False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
 from requirements import obstacle
 from support.processes import Finished, Spawned
+from support.runs import read_json
 from training import ENVIRONMENT, START_SECONDS
 
 WAYS = ("ring of 3", "2 workers, 1 server", "1 worker, 2 servers")
@@ -33,7 +33,7 @@ def test_averages_are_measured_on_links_of_several_rates(tmp_path: Path) -> None
     rates, sizes = ["--emulate", "100,1000", "--machines", "3"], ["--sizes", "16KiB,256KiB", "--repeats", "2"]
     done = bench(tmp_path / "out", "--servers", "1,2", *rates, *sizes)
     assert done.returncode == 0, done.tail()
-    found = json.loads((tmp_path / "out" / "parameter-server.json").read_text())["links"]
+    found = read_json(tmp_path / "out" / "parameter-server.json")["links"]
     assert list(found) == ["100 Mbit/s", "1000 Mbit/s"]
     for averages in found.values():
         assert [(one["servers"], one["nbytes"]) for one in averages] == [
@@ -59,7 +59,7 @@ def test_scaling_is_measured_on_workers_that_slurm_starts(slurm: EmulatedSlurm, 
     task = ["--framework", "torch", "--task", "digits", "--global-batch-size", "32"]
     done = slurm.run(["hvdtrain", "bench", "scaling", *own, *task], 2 * START_SECONDS, ENVIRONMENT, tmp_path)
     assert done.returncode == 0, done.tail()
-    points = json.loads((tmp_path / "scaling.json").read_text())["points"]
+    points = read_json(tmp_path / "scaling.json")["points"]
     assert [point["workers"] for point in points] == [1, 2, 1, 2]
     assert all(point["predicted"] > 0 for point in points if point["workers"] == 2)
 
@@ -72,7 +72,7 @@ def test_a_plan_measures_links_within_hosts_and_between_them(hosts: EmulatedHost
     done = hosts.run("host1", argv, 2 * START_SECONDS, ENVIRONMENT, tmp_path)
     assert done.returncode == 0, done.tail()
     assert "between hosts " in done.stdout, done.tail()
-    cluster = json.loads((tmp_path / "plan" / "plan.json").read_text())["cluster"]
+    cluster = read_json(tmp_path / "plan" / "plan.json")["cluster"]
     assert cluster["outer"]["bandwidth"] == pytest.approx(100e6 / 8, rel=0.35)
     assert cluster["inner"]["bandwidth"] > 3 * cluster["outer"]["bandwidth"], "memory, not a link of 100 Mbit/s"
     assert cluster["workers_per_host"] == 2

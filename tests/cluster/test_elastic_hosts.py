@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from pathlib import Path
@@ -10,7 +9,9 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from launched_training import DEADLINE_S, await_further_lines, await_words, end_cut, one, require_exactly_once
-from support.processes import Spawned, kill, wait_until
+from support.process_table import kill
+from support.processes import Spawned, wait_until
+from support.runs import result_of
 
 LINK_S = 4.0
 LAUNCH = [sys.executable, "-m", "hvdtrain", "launch", "ssh"]
@@ -53,7 +54,7 @@ def test_hosts_come_and_go_as_the_script_says_and_no_step_is_lost(three: Emulate
     names.write_text("-oProxyCommand=reboot\n")
     await_words(job, "is not a host name", "The hosts that it named before stay in use.")
     stop(job, three, tmp_path, resumed=2)
-    goodput = json.loads((tmp_path / "out" / "result.json").read_text())["goodput"]
+    goodput = result_of(tmp_path / "out")["goodput"]
     assert (goodput["restarts"], goodput["lost_steps"]) == ([], 0)
 
 

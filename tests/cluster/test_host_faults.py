@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
-from support.processes import Spawned, kill, wait_until
+from support.process_table import kill
+from support.processes import Spawned, wait_until
 from training import ACROSS, ENVIRONMENT, START_SECONDS, has_trained, read_run
 
 END_SECONDS = 60

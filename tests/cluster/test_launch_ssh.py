@@ -5,7 +5,6 @@ Where no training is needed, workers are a few lines of Python, given by the tes
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import stat
@@ -17,7 +16,9 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from launched_training import DEADLINE_S, await_step, await_words, end_cut, one, require_exactly_once
-from support.processes import Finished, Spawned, kill, wait_until
+from support.process_table import kill
+from support.processes import Finished, Spawned, wait_until
+from support.runs import result_of
 
 from hvdtrain.stop_requests import ECHO_SECONDS
 
@@ -258,7 +259,7 @@ def test_a_link_of_one_megabit_is_slow_and_nobody_is_ended_for_it(hosts: Emulate
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags, "--", "train", *few]
     done = hosts.run("host1", argv, 5 * DEADLINE_S, {"OMP_NUM_THREADS": "1"})
     assert done.returncode in (0, 75), done.tail()
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    result = result_of(tmp_path / "run")
     assert (result["steps"], result["goodput"]["restarts"]) == (3, [])
     assert not (tmp_path / "run" / "stalls").exists()
     assert "lost" not in done.output, done.tail()
@@ -271,7 +272,7 @@ def test_the_report_names_the_host_whose_link_is_slow(hosts: EmulatedHosts, tmp_
     argv = [sys.executable, "-m", "hvdtrain", *launch, *flags]
     done = hosts.run("host1", argv, DEADLINE_S, {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.tail()
-    found = json.loads((tmp_path / "run" / "result.json").read_text())["stragglers"]
+    found = result_of(tmp_path / "run")["stragglers"]
     assert [(each["rank"], each["host"], each["cause"]) for each in found] == [(1, "host2", "slow link")], done.tail()
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert re.search(r"All ranks wait \d+% of their time for the network of rank 1 on host2: slow link", page)
@@ -329,5 +330,5 @@ def test_training_survives_a_killed_worker_and_a_host_that_is_cut_off(hosts: Emu
     assert "hvdtrain launch: 2 workers train on, of which 1 joined." in done.stderr, done.tail()
     assert done.stdout.count("2 workers by hvdtrain launch on ") == 2, done.tail()
     require_exactly_once(hosts, tmp_path, resumed=3)
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert (result["epochs"], result["world_size"], result["metrics"]["accuracy"] >= 0.97) == (12, 1, True)

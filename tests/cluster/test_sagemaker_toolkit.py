@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from emulated_hosts import EmulatedHosts
 from sagemaker_toolkit import installed, missing, search_path
+from support.runs import result_of, topology_of_run
 
 from hvdtrain.launch.sagemaker.source_archive import TASK_PROGRAM_TEXT
 from hvdtrain.task.data_access import DataAccess
@@ -80,7 +81,7 @@ class Container:
             shutil.copy(path, folder)
 
     def result(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.base / "model" / "result.json").read_text())
+        content: dict[str, Any] = result_of(self.base / "model")
         return content
 
     def failure(self) -> str:
@@ -188,7 +189,7 @@ def test_two_hosts_train_without_the_toolkit(hosts: EmulatedHosts, digits: Path,
             assert finished.returncode == 0, finished.tail()
     result = containers["host1"].result()
     assert (result["world_size"], result["samples_seen"]) == (4, 1438)
-    told = json.loads((containers["host1"].base / "output" / "data" / "env.json").read_text())["topology"]
+    told = topology_of_run(containers["host1"].base / "output" / "data")
     assert (told["num_nodes"], told["local_size"]) == (2, 2), told
     assert not any((containers["host2"].base / "model").iterdir())
 

@@ -5,33 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.disturbed_job import INTERVAL, RECORD_VARIABLE, DisturbedJob
-
-ENDLESS = ("--epochs", "5000", "--checkpoint-interval", str(INTERVAL))
+from support.jobs import ENDLESS, RECORD_VARIABLE, Job
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., DisturbedJob]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Start `hvdtrain launch local FLAGS -- train OPTIONS`; by default it trains without an end."""
-    jobs: list[DisturbedJob] = []
+    with ExitStack() as jobs:
 
-    def start_job(*flags: str, options: tuple[str, ...] = ENDLESS, **env: str) -> DisturbedJob:
-        jobs.append(DisturbedJob(tmp_path, list(flags), list(options), env))
-        return jobs[-1]
+        def start_job(*flags: str, options: tuple[str, ...] = ENDLESS, **env: str) -> Job:
+            return jobs.enter_context(Job(tmp_path, flags, options, env))
 
-    yield start_job
-    for job in jobs:
-        job.close()
+        yield start_job
 
 
 @pytest.fixture
-def record() -> Callable[[int, str, DisturbedJob], None]:
+def record() -> Callable[[int, str, Job], None]:
     """Leave what was seen of a row of the table, once all is asserted."""
 
-    def leave(row: int, fault: str, job: DisturbedJob) -> None:
+    def leave(row: int, fault: str, job: Job) -> None:
         folder = os.environ.get(RECORD_VARIABLE)
         if folder is None:
             return

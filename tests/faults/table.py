@@ -7,11 +7,12 @@ python tests/faults/table.py --on-hosts     the same for emulated hosts, as an e
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
+
+from support.runs import read_json
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "faults.md"
@@ -224,7 +225,7 @@ def _short(message: str, most: int = 160) -> str:
 
 def main(folder: Path) -> None:
     """Write the page."""
-    records = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    records = [read_json(file) for file in sorted(folder.glob("*.json"))]
     if not records:
         sys.exit(f"There is no record in {folder}.")
     PAGE.write_text(page(records))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,12 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.disturbed_job import DisturbedJob, environ_of
+from support.jobs import ENDLESS, Job
+from support.process_table import environ_of
+from support.runs import latest_checkpoint, result_of
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[..., DisturbedJob]) -> None:
+def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[..., Job]) -> None:
     """Rank 0 is killed: who is rank 0 then reads the checkpoint."""
     flags = ("-np", "3", "--min-workers", "1", "--max-restarts", "3")
     job = start(*flags)
@@ -33,12 +34,12 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[.
     assert "restart 1 of 3, by the workers that are left" in job.output
     cut = [line for line in job.output.splitlines() if line.startswith("model: ") and "accumulate-steps 2" in line]
     assert len(cut) == 1, "two workers have larger parts of the global batch than three, and no more memory"
-    result = json.loads((job.out / "result.json").read_text())
+    result = result_of(job.out)
     assert [restart["cause"][:8] for restart in result["goodput"]["restarts"]] == ["rank 0 o"], "joining is none"
 
 
 def test_rank_0_goes_on_from_its_memory_where_the_disk_has_lost_the_checkpoint(
-    start: Callable[..., DisturbedJob],
+    start: Callable[..., Job],
 ) -> None:
     job = start("-np", "2", "--min-workers", "1", "--max-restarts", "1", "--grace", "100")
     job.await_lines(4)
@@ -46,7 +47,7 @@ def test_rank_0_goes_on_from_its_memory_where_the_disk_has_lost_the_checkpoint(
     for worker in (second, first):
         os.kill(worker, signal.SIGSTOP)
     job.await_that(lambda: _is_stopped(first), "stop")
-    newest = job.out / "checkpoints" / (job.out / "checkpoints" / "latest").read_text().strip()
+    newest = latest_checkpoint(job.out)
     file = newest / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
     os.kill(second, signal.SIGKILL)
@@ -58,9 +59,7 @@ def test_rank_0_goes_on_from_its_memory_where_the_disk_has_lost_the_checkpoint(
     assert "damaged" not in job.output, job.output
 
 
-def test_workers_come_and_go_as_the_script_says_and_no_step_is_lost(
-    start: Callable[..., DisturbedJob], tmp_path: Path
-) -> None:
+def test_workers_come_and_go_as_the_script_says_and_no_step_is_lost(start: Callable[..., Job], tmp_path: Path) -> None:
     places, script = tmp_path / "places", tmp_path / "discover"
     script.write_text(f"#!/bin/sh\ncat {places}\n")
     script.chmod(0o755)
@@ -77,12 +76,12 @@ def test_workers_come_and_go_as_the_script_says_and_no_step_is_lost(
     job.await_that(lambda: "The hosts that it named before stay in use." in job.output, "complaint")
     job.await_lines()
     job.stop()
-    goodput = json.loads((job.out / "result.json").read_text())["goodput"]
+    goodput = result_of(job.out)["goodput"]
     assert (goodput["restarts"], goodput["lost_steps"]) == ([], 0)
-    assert re.findall(r"digits in torch .*, (\d) workers", job.output) == ["4", "3", "2", "4"]
+    assert re.findall(r"in torch .*, (\d) workers", job.output) == ["4", "3", "2", "4"]
 
 
-def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: Callable[..., DisturbedJob]) -> None:
+def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: Callable[..., Job]) -> None:
     flags = ("-np", "3", "--min-workers", "1", "--max-restarts", "2", "--grace", "5")
     job = start(*flags)
     job.await_lines(4)
@@ -93,15 +92,15 @@ def test_a_frozen_worker_is_gone_without_and_a_stop_leaves_a_checkpoint(start: C
     assert "1 worker trains on." in job.output
     assert first in job.workers()
     job.stop()
-    result = json.loads((job.out / "result.json").read_text())
+    result = result_of(job.out)
     assert result["status"] == "stopped", result
-    assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
+    assert latest_checkpoint(job.out).name == f"step_{result['steps']:08d}"
 
 
-def test_a_frozen_worker_that_the_watchdog_names_is_gone_without(start: Callable[..., DisturbedJob]) -> None:
+def test_a_frozen_worker_that_the_watchdog_names_is_gone_without(start: Callable[..., Job]) -> None:
     """The others end their collectives and keep their processes; the cause is the frozen one."""
     flags = ("-np", "3", "--min-workers", "1", "--max-restarts", "2", "--grace", "5")
-    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--watchdog", "6", "--watchdog-action", "end")
+    options = (*ENDLESS, "--watchdog", "6", "--watchdog-action", "end")
     job = start(*flags, options=options)
     job.await_lines(4)
     first, second, third = job.workers()
@@ -111,11 +110,11 @@ def test_a_frozen_worker_that_the_watchdog_names_is_gone_without(start: Callable
     assert {first, third} <= set(job.workers()), "a third one may have come meanwhile"
     job.await_lines()
     job.stop()
-    (restart,) = json.loads((job.out / "result.json").read_text())["goodput"]["restarts"]
+    (restart,) = result_of(job.out)["goodput"]["restarts"]
     assert restart["cause"].startswith("rank 1 of 3 "), restart
 
 
-def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start: Callable[..., DisturbedJob]) -> None:
+def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start: Callable[..., Job]) -> None:
     job = start("-np", "2", "--min-workers", "2", "--max-restarts", "1", "--grace", "200")
     job.await_lines(4)
     _, second = job.workers()
@@ -124,11 +123,11 @@ def test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving(start:
     job.process.send_signal(signal.SIGTERM)
     job.await_that(lambda: _has_pending(second, signal.SIGTERM), "signal that was passed on")
     os.kill(second, signal.SIGKILL)
-    assert job.wait() == 75, job.output
+    assert job.ended() == 75, job.output
     assert "the last checkpoint is read and saved again for the stop, by the workers that are left." in job.output
-    result = json.loads((job.out / "result.json").read_text())
+    result = result_of(job.out)
     assert (result["status"], result["world_size"]) == ("stopped", 1)
-    assert (job.out / "checkpoints" / "latest").read_text().strip() == f"step_{result['steps']:08d}"
+    assert latest_checkpoint(job.out).name == f"step_{result['steps']:08d}"
 
 
 def _is_stopped(process: int) -> bool:
@@ -143,7 +142,7 @@ def _has_pending(process: int, number: signal.Signals) -> bool:
 
 
 def test_a_new_worker_that_hangs_while_it_imports_is_ended_and_another_one_joins(
-    start: Callable[..., DisturbedJob], tmp_path: Path
+    start: Callable[..., Job], tmp_path: Path
 ) -> None:
     """The task's module hangs once, in the first worker that is started later."""
     (tmp_path / "hangs_once.py").write_text(HANGS_ONCE)

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.disturbed_job import INTERVAL, DisturbedJob, command_of
+from support.jobs import ENDLESS, INTERVAL, Job
+from support.process_table import command_of
+from support.runs import latest_checkpoint
 
-Start = Callable[..., DisturbedJob]
-Record = Callable[[int, str, DisturbedJob], None]
+Start = Callable[..., Job]
+Record = Callable[[int, str, Job], None]
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -52,7 +54,7 @@ def test_a_killed_worker_without_restarts_ends_all(start: Start, record: Record)
     job = start("-np", "2")
     job.await_lines()
     job.strike(kill(job.workers()[1]))
-    assert job.wait(10) == 1, job.output
+    assert job.ended(10) == 1, job.output
     job.await_words(r"rank 1 of 2 was killed by SIGKILL\.")
     record(3, "`kill -9` of one worker, no restarts allowed", job)
 
@@ -78,7 +80,7 @@ def test_a_killed_launcher_takes_its_workers_with_it(start: Start, record: Recor
     job = start("-np", "2")
     job.await_lines()
     job.strike(job.process.kill)
-    assert job.wait(10) == -signal.SIGKILL
+    assert job.ended(10) == -signal.SIGKILL
     record(5, "`kill -9` of the launcher", job)
 
 
@@ -89,12 +91,12 @@ def test_a_launcher_that_is_killed_after_its_reaper_takes_its_workers_with_it(st
     os.kill(reaper, signal.SIGKILL)
     job.await_words(r"the process that ends the workers after the launcher is gone; here is another\.")
     job.process.kill()
-    assert job.wait(20) == -signal.SIGKILL
+    assert job.ended(20) == -signal.SIGKILL
 
 
 def test_a_rank_stopped_for_long_is_named_and_the_job_started_again(start: Start, record: Record) -> None:
     """The watchdog of the other one explains; the launcher kills the frozen one and starts both."""
-    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--watchdog", STOPPED_FOR_S)
+    options = (*ENDLESS, "--watchdog", STOPPED_FOR_S)
     job = start("-np", "2", *RESTARTS, options=(*options, "--watchdog-action", "end"))
     job.await_lines()
     job.strike(kill(job.workers()[1], signal.SIGSTOP))
@@ -107,7 +109,7 @@ def test_a_rank_stopped_for_long_is_named_and_the_job_started_again(start: Start
 
 
 def test_a_rank_stopped_for_a_moment_is_waited_for(start: Start, record: Record) -> None:
-    job = start("-np", "2", *RESTARTS, options=("--epochs", "5000", "--checkpoint-interval", "10", "--watchdog", "60"))
+    job = start("-np", "2", *RESTARTS, options=(*ENDLESS, "--watchdog", "60"))
     job.await_lines()
     worker = job.workers()[1]
     job.strike(kill(worker, signal.SIGSTOP))
@@ -134,7 +136,7 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(start: Start, record: Record)
     workers = job.workers()
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)  # so that no newer one is written, not even by rank 0's thread
-    newest = job.out / "checkpoints" / (job.out / "checkpoints" / "latest").read_text().strip()
+    newest = latest_checkpoint(job.out)
     file = newest / "model.safetensors"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -165,7 +167,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_step(
         for folder in folders:
             job = start("-np", "2", options=("--output-dir", folder))
             job.strike(lambda: None)
-            assert job.wait() == 2, job.output
+            assert job.ended() == 2, job.output
             job.await_words(rf"The run folder \S*{folder} cannot be written: ")
             assert "HINT: " in job.output
     finally:
@@ -178,7 +180,7 @@ def test_an_exception_on_one_rank_is_printed_once_and_ends_all(start: Start, rec
     fault = {"place": "measure", "kind": "raise", "rank": 1, "call": 3, "stamp": str(tmp_path / "stamp")}
     job = start("-np", "2", options=("--task", "train_torch_tasks:Faulty"), TRAIN_FAULT=json.dumps(fault))
     job.strike(lambda: None)
-    assert job.wait() == 1, job.output
+    assert job.ended() == 1, job.output
     job.await_words(r"hvdtrain launch: rank 1 of 2 ")
     assert job.output.count("Traceback (most recent call last)") == 1, job.output
     record(21, "an exception on one rank", job)
@@ -198,7 +200,7 @@ def test_a_crash_loop_stops_at_the_cap(start: Start, record: Record, tmp_path: P
     fault = {"place": "measure", "kind": "raise", "rank": 1, "call": 3, "stamp": str(tmp_path / "stamp")}
     job = start("-np", "2", *RESTARTS, options=("--task", "train_torch_tasks:Faulty"), TRAIN_FAULT=json.dumps(fault))
     job.strike(lambda: None)
-    assert job.wait() == 1, job.output
+    assert job.ended() == 1, job.output
     job.await_words(r"hvdtrain launch: given up after 2 of 2 restarts\.")
     record(28, "a crash loop", job)
 

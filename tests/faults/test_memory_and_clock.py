@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.disturbed_job import DisturbedJob
+from support.jobs import ENDLESS, WORKERS, Job
+from support.processes import python_path
+from support.runs import lines_of
 
-Start = Callable[..., DisturbedJob]
-Record = Callable[[int, str, DisturbedJob], None]
+Start = Callable[..., Job]
+Record = Callable[[int, str, Job], None]
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -71,14 +72,15 @@ def test_a_worker_without_memory_is_killed_and_the_report_says_why(
 
 def test_clocks_that_jump_end_nothing(start: Start, record: Record) -> None:
     """The launcher's and all workers': each look at the clock is days away from the one before."""
-    path = os.pathsep.join([str(JUMPING), *filter(None, [os.environ.get("PYTHONPATH")])])
-    options = ("--epochs", "5000", "--checkpoint-every", "1s", "--watchdog", "60", "--watchdog-action", "end")
-    job = start("-np", "2", "--min-workers", "1", "--max-restarts", "2", options=options, PYTHONPATH=path)
+    options = (*ENDLESS[:-2], "--checkpoint-every", "1s", "--watchdog", "60", "--watchdog-action", "end")
+    job = start(
+        "-np", "2", "--min-workers", "1", "--max-restarts", "2", options=options, **python_path(JUMPING, WORKERS)
+    )
     job.await_lines()
     job.strike(lambda: None)
     job.await_lines(6)
     job.stop()
-    lines = map(json.loads, (job.out / "metrics.jsonl").read_text().splitlines())
+    lines = lines_of(job.out)
     times = [line["time"] for line in lines]
     assert max(times) - min(times) > 86_400, "the clock did not jump"
     assert not job.events("resumed"), job.output

@@ -19,14 +19,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.disturbed_job import RECORD_VARIABLE, DisturbedJob, command_of, undisturbed
+from support.jobs import ENDLESS, RECORD_VARIABLE, Job, undisturbed
+from support.process_table import command_of
+from support.runs import latest_checkpoint, lines_of, result_of
 
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_split
 
-Start = Callable[..., DisturbedJob]
-Record = Callable[[int, str, DisturbedJob], None]
+Start = Callable[..., Job]
+Record = Callable[[int, str, Job], None]
 
 pytestmark = pytest.mark.timeout(900)
 for_the_table = pytest.mark.skipif(RECORD_VARIABLE not in os.environ, reason="other tests show it; `make test-faults`")
@@ -66,12 +68,12 @@ def test_a_rank_with_a_quarter_of_a_processor_is_named_and_changes_nothing(
     with slowed(job.workers()[1]):
         job.strike(lambda: None)
         job.await_words(r"Rank 1 on \S+ is slow by ")
-    assert job.wait() == 0, job.output
-    result = json.loads((job.out / "result.json").read_text())
+    assert job.ended() == 0, job.output
+    result = result_of(job.out)
     assert {found["rank"] for found in result["stragglers"]} == {1}, job.output
     record(13, "a rank with a quarter of a processor", job)
     calm = undisturbed(tmp_path / "calm", 2, *options)
-    weights = json.loads((calm / "result.json").read_text())["weights"]
+    weights = result_of(calm)["weights"]
     assert result["weights"] == weights
 
 
@@ -81,7 +83,7 @@ def test_a_collective_of_one_rank_only_is_named_with_who_is_missing(
     fault = {"place": "collective", "kind": "other", "rank": 1, "call": 40, "stamp": str(tmp_path / "stamp")}
     limits = ("--stall-timeout", "8", "--watchdog", "3")
     job = start("-np", "2", options=("--task", "train_torch_tasks:Mismatched", *limits), TRAIN_FAULT=json.dumps(fault))
-    assert job.wait() == 1, job.output
+    assert job.ended() == 1, job.output
     struck_at = float((tmp_path / "stamp").read_text())
     job.strike(lambda: None)
     job.await_words(r"Training has not gone on for \d+ s\. Rank 1 on \S+ has been in training step \d+ for \d+ s")
@@ -94,14 +96,14 @@ def test_a_collective_of_one_rank_only_is_named_with_who_is_missing(
     record(22, "a collective that one rank alone calls", job)
 
 
-def _last_write(job: DisturbedJob) -> float:
+def _last_write(job: Job) -> float:
     """When the explanation was written, of `time.monotonic`."""
     (explanation,) = (job.out / "stalls").rglob("explanation.txt")
     return explanation.stat().st_mtime - time.time() + time.monotonic()
 
 
 def test_a_decode_process_that_is_killed_fails_its_rank_and_the_job_goes_on(start: Start, record: Record) -> None:
-    options = ("--epochs", "5000", "--checkpoint-interval", "10", "--data.processes", "1")
+    options = (*ENDLESS, "--data.processes", "1")
     job = start("-np", "3", *RESTARTS, "--min-workers", "3", options=options)
     job.await_lines()
     worker = job.workers()[1]
@@ -119,17 +121,17 @@ def test_a_decode_process_that_is_killed_fails_its_rank_and_the_job_goes_on(star
 
 def test_a_pipeline_that_is_killed_goes_on_in_another_division(start: Start, tmp_path: Path) -> None:
     """Two pipelines of two stages lose a worker; one of three stages goes on. The loss is that of the whole model."""
-    parts = ("--checkpoint-interval", "10", "--epochs", "5000", "--parallel.micro-batches", "2")
+    parts = (*ENDLESS[2:], "--parallel.micro-batches", "2")
     job = start("-np", "4", options=(*parts, "--parallel.stages", "2"))
     job.await_lines(2)
     os.kill(job.workers()[3], signal.SIGKILL)
-    assert job.wait() == 1, job.output
-    end = int((job.out / "checkpoints" / "latest").read_text().strip().removeprefix("step_")) + 25
+    assert job.ended() == 1, job.output
+    end = int(latest_checkpoint(job.out).name.removeprefix("step_")) + 25
     again = start("-np", "3", options=(*parts, "--parallel.stages", "3", "--max-steps", str(end)))
-    assert again.wait() == 0, again.output
+    assert again.ended() == 0, again.output
     assert read_coverage(again.out).exact
     calm = undisturbed(tmp_path / "calm", 1, "--epochs", "5000", "--max-steps", str(end))
-    results = [json.loads((out / "result.json").read_text()) for out in (again.out, calm)]
+    results = [result_of(out) for out in (again.out, calm)]
     assert [result["steps"] for result in results] == [end, end]
     assert results[0]["metrics"]["loss"] == pytest.approx(results[1]["metrics"]["loss"], rel=1e-2)
 
@@ -141,8 +143,8 @@ def test_four_then_three_then_eight_then_one_worker_use_every_record_once(
     """Each start is ended in the middle of an epoch. The losses are those of one worker that was never stopped."""
     for workers, end in ((4, 40), (3, 80), (8, 105), (1, 120)):
         job = start("-np", str(workers), options=("--max-steps", str(end)))
-        assert job.wait() == 0, job.output
-        assert json.loads((job.out / "result.json").read_text())["world_size"] == workers
+        assert job.ended() == 0, job.output
+        assert result_of(job.out)["world_size"] == workers
     coverage = read_coverage(job.out)
     assert coverage.exact
     record(27, "resumed by 3, 8 and 1 workers after 4", job)
@@ -153,7 +155,7 @@ def test_four_then_three_then_eight_then_one_worker_use_every_record_once(
 
 def _losses(folder: Path) -> list[float]:
     """Of the validations at the ends of epochs; there are others where a job has stopped."""
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    lines = lines_of(folder)
     found = [line["loss"] for line in lines if line.get("split") == "validation" and line["step"] % 30 == 0]
     assert len(found) == 4
     return found
@@ -169,7 +171,7 @@ def test_a_disk_of_one_megabyte_leaves_the_newest_checkpoint_whole(
     try:
         job = start("-np", "2", options=("--task-args.width", "8", "--checkpoint-interval", "5"))
         job.strike(lambda: None)
-        assert job.wait() == 1, job.output
+        assert job.ended() == 1, job.output
         job.await_words(r"The checkpoint of step 15 could not be written: ")
         assert (out / "checkpoints" / "latest").read_text().strip() == "step_00000010"
         record(17, "a disk of 1 MB, for the third checkpoint", job)
@@ -184,9 +186,9 @@ def test_a_loss_that_is_not_finite_ends_all_with_a_sound_checkpoint(
     fault = {"place": "loss", "kind": "nan", "rank": 1, "call": 40, "stamp": str(tmp_path / "stamp")}
     job = start("-np", "2", options=("--task", "train_torch_tasks:Faulty"), TRAIN_FAULT=json.dumps(fault))
     job.strike(lambda: None)
-    assert job.wait() == 1, job.output
+    assert job.ended() == 1, job.output
     job.await_words(r"The training loss is nan at step ")
-    assert (job.out / "checkpoints" / "latest").read_text().strip() == "step_00000030"
+    assert latest_checkpoint(job.out).name == "step_00000030"
     record(23, "a loss that is not finite, on one rank", job)
 
 
@@ -194,7 +196,7 @@ def test_a_loss_that_is_not_finite_ends_all_with_a_sound_checkpoint(
 def test_a_file_that_changes_while_it_is_used_is_named(start: Start, record: Record, tmp_path: Path) -> None:
     catalog = open_split(DataAccess(None, tmp_path / "cache"), "train")
     data = Path(shutil.copytree(Path(catalog.files[0].path).parent, tmp_path / "data"))
-    job = start("-np", "2", options=("--data.dir", str(data), "--epochs", "5000", "--checkpoint-interval", "10"))
+    job = start("-np", "2", options=(*ENDLESS, "--data.dir", str(data)))
     job.await_lines()
     file = min(data.glob("train-*"))
 
@@ -207,5 +209,5 @@ def test_a_file_that_changes_while_it_is_used_is_named(start: Start, record: Rec
 
     job.strike(damage)
     job.await_words(r"train-0\S+ was modified after it was indexed\.")
-    assert job.wait() == 1, job.output
+    assert job.ended() == 1, job.output
     record(31, "a byte of a data file changed while it is used", job)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
 
 DEADLINE_S = 240
 ARGV = ["--task", "synthetic", "--model", "cnn", "--task-args.side", "16", "--batch-size", "4", "--json"]
@@ -16,11 +15,7 @@ COUNTS = ["--num-warmup-batches", "2", "--num-batches-per-iter", "2", "--num-ite
 
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "torch"), ("horovodrun-gloo", "tensorflow")])
 def test_two_workers_measure(
-    launcher: str,
-    framework: str,
-    run_ranks: Callable[..., Any],
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    launcher: str, framework: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     calls = ["--steps-per-call", "2"] if framework == "tensorflow" else []
     command = ["python", "-m", "hvdtrain", "bench", "step", "--framework", framework, *ARGV, *COUNTS, *calls]
@@ -42,7 +37,7 @@ def test_two_workers_measure(
 
 
 def test_buckets_are_chosen_first_where_that_is_asked_for(
-    run_ranks: Callable[..., Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A small model, whose gradients of less than 1 MiB make several MiB, so that they can be cut in different ways."""
     own = ["--task", "digits", "--task-args.width", "60", "--batch-size", "4", "--tune", "auto", "--json"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.processes import run_command
+from support.runs import read_json
 
 
-def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
     """The schedule is that of the seed, but where a fault strikes depends on the machine: any place must do. The job
     may end before the last one."""
     train = ["train", "--epochs", "12", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
@@ -26,7 +25,7 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run
         if len(row) == 2
     }
     assert (rows["ended"], rows["coverage"]) == ("well", "exact")
-    record = json.loads((tmp_path / "drill.json").read_text())
+    record = read_json(tmp_path / "drill.json")
     disturbed, calm = record["disturbed"], record["undisturbed"]
     assert len(disturbed["done"]) == int(rows["faults"])
     assert disturbed["exact"]
@@ -40,9 +39,7 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path, run
     [("torch", "--data.processes 2"), ("torch", "--shard gradients --accumulate-steps 2"), ("tensorflow", "")],
     ids=["torch-processes", "torch-shards", "tensorflow"],
 )
-def test_the_same_number_of_workers_ends_with_the_same_weights(
-    framework: str, options: str, tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
+def test_the_same_number_of_workers_ends_with_the_same_weights(framework: str, options: str, tmp_path: Path) -> None:
     """With --min-workers as many as all, survivors wait for the new worker: no sum has other terms."""
     train = ["train", "--framework", framework, *options.split(), "--epochs", "5", "--checkpoint-interval", "5"]
     train += ["--output-dir", "out"]
@@ -57,9 +54,7 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(
 
 
 @pytest.mark.timeout(600)
-def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(
-    tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
+def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
     """Two pipelines of two workers lose one, and all four start again."""
     train = ["train", "--framework", "torch", "--parallel.stages", "2", "--parallel.micro-batches", "2"]
     train += ["--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none", "--epochs", "6"]
@@ -70,7 +65,7 @@ def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(
     assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
 
 
-def test_a_full_disk_is_survived(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_a_full_disk_is_survived(tmp_path: Path) -> None:
     """A limit of rank 0's files stands for it: metrics and checkpoints fail, the job starts again and goes on."""
     train = ["train", "--epochs", "8", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
     faults = ["--faults", "full", "--every", "0.8s", "--seed", "3", "--count", "1", "--compare"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from support.ranks import run_ranks
+from support.runs import lines_of, result_of
 
 STEPS_OF_AN_EPOCH = 30
 
 
-def test_a_job_that_often_fails_saves_within_epochs(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_a_job_that_often_fails_saves_within_epochs(tmp_path: Path) -> None:
     """Every epoch ends with a checkpoint in any case. A job that fails once a day needs no others within seconds."""
     within = {}
     for mtbf in ("0.1s", "24h"):
@@ -26,8 +27,8 @@ def test_a_job_that_often_fails_saves_within_epochs(tmp_path: Path, run_ranks: C
 
 def _saves(folder: Path) -> list[dict[str, Any]]:
     """Events of checkpoints; each says how large it is, how long training has waited, and how long writing took."""
-    parameters = json.loads((folder / "result.json").read_text())["parameters"]
-    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    parameters = result_of(folder)["parameters"]
+    events = lines_of(folder)
     saves = [event for event in events if event.get("event") == "checkpoint"]
     for save in saves:
         assert save["bytes"] >= 3 * 4 * parameters, "Adam has two numbers for each weight"

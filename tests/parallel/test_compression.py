@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import reports_of_ranks, result_of
 
 from hvdtrain.algorithms import powersgd_rule
 
@@ -98,7 +101,7 @@ class Run:
         return load_file(self._latest(training) / "extra.safetensors")
 
     def loss(self, training: str) -> float:
-        return float(json.loads((self.folder / training / "result.json").read_text())["metrics"]["loss"])
+        return float(result_of(self.folder / training)["metrics"]["loss"])
 
     def _checkpoints(self, training: str) -> Path:
         return self.folder / training / "checkpoints"
@@ -111,9 +114,7 @@ Runs = Callable[[str, int], Run]
 
 
 @pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> Runs:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     base = tmp_path_factory.mktemp("compression")
 
     @functools.cache
@@ -133,7 +134,7 @@ def runs(
             finished = run_ranks(command, size, "mpirun", DEADLINE_S, env=ENVIRONMENT)
         assert finished.returncode == 0, finished.tail()
         ranks = [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)]
-        return Run(folder, ranks, [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)])
+        return Run(folder, ranks, reports_of_ranks(folder, size))
 
     return start
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
+from support.runs import read_json, result_of
 
 TASK = """
 import json, os, threading, time
@@ -34,12 +33,10 @@ class Late(TorchDigits):
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_data_is_opened_while_others_are_waited_for(
-    launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_data_is_opened_while_others_are_waited_for(launcher: str, tmp_path: Path) -> None:
     (tmp_path / "late_task.py").write_text(TASK)
     train = ["python", "-m", "hvdtrain", "--task", "late_task:Late", "--epochs", "1", "--output-dir", "out"]
     finished = run_ranks(train, 2, launcher, 120, {"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
-    assert json.loads((tmp_path / "opened_0.json").read_text()) == {"initialized": False}
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["status"] == "finished"
+    assert read_json(tmp_path / "opened_0.json") == {"initialized": False}
+    assert result_of(tmp_path / "out")["status"] == "finished"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
 
 import data_sharding as ds
 
@@ -14,7 +13,7 @@ WORKER = Path(__file__).parent / "workers" / "decode_processes_beside_horovod.py
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_ranks_decode_in_processes(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_ranks_decode_in_processes(launcher: str, tmp_path: Path) -> None:
     ds.write_shards(tmp_path, "numbers", [bytes([number]) for number in range(20)], 2)
     interpreter = "fresh" if launcher == "mpirun" else "warm"  # MPI is what a helper must not inherit a place in
     finished = run_ranks(["python", str(WORKER), str(tmp_path)], 2, launcher, 120, interpreter=interpreter)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
-import time
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.process_table import variables_of
+from support.processes import Spawned, run_command
+from support.ranks import run_ranks
 
 DEADLINE = 240
 HVDTRAIN = [sys.executable, "-m", "hvdtrain"]
@@ -29,9 +27,7 @@ def report_in(text: str) -> Any:
     ("launcher", "framework", "transport"),
     [("horovodrun-gloo", "torch", "gloo"), ("mpirun", "tensorflow", "mpi")],
 )
-def test_bench_allreduce(
-    launcher: str, framework: str, transport: str, run_ranks: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_bench_allreduce(launcher: str, framework: str, transport: str, tmp_path: Path) -> None:
     argv = ["bench", "allreduce", "--json", "--framework", framework, "--sizes", "4B,64KiB,1MiB", "--seconds", "1"]
     finished = run_ranks(["python", "-m", "hvdtrain", *argv], 2, launcher, DEADLINE, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
@@ -44,7 +40,7 @@ def test_bench_allreduce(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_on_this_machine(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_doctor_on_this_machine(tmp_path: Path) -> None:
     argv = [*HVDTRAIN, "doctor", "--json", "--framework", "torch", "--seconds", "1"]
     finished = run_command(argv, DEADLINE, cwd=tmp_path)
     report = json.loads(finished.stdout)
@@ -56,7 +52,7 @@ def test_doctor_on_this_machine(run_command: Callable[..., Any], tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_measurement_that_fails_is_a_finding(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_measurement_that_fails_is_a_finding(tmp_path: Path) -> None:
     argv = [*HVDTRAIN, "doctor", "--framework", "torch"]
     finished = run_command(argv, DEADLINE, env={"HOROVOD_GLOO_IFACE": "none0", "COLUMNS": "300"}, cwd=tmp_path)
     assert finished.returncode == 1, finished.tail()
@@ -68,41 +64,12 @@ def test_a_measurement_that_fails_is_a_finding(run_command: Callable[..., Any], 
 
 
 def test_nothing_outlives_a_killed_doctor(tmp_path: Path) -> None:
-    mark = f"HVDTRAIN_TEST_DOCTOR={uuid.uuid4().hex}"
-    name, _, value = mark.partition("=")
     argv = [*HVDTRAIN, "doctor", "--framework", "torch", "--seconds", "60"]
-    with (tmp_path / "out").open("wb") as out:
-        doctor = subprocess.Popen(argv, stdout=out, stderr=out, cwd=tmp_path, env={**os.environ, name: value})
-    try:
-        wait_for(lambda: len(ranks(mark)) == 2, 120.0, "two workers measure")
-        doctor.send_signal(signal.SIGKILL)
-        wait_for(lambda: not processes(mark), 20.0, "all have ended")
-    finally:
-        doctor.kill()
-        doctor.wait(timeout=10)
-        for pid in processes(mark):
-            os.kill(pid, signal.SIGKILL)
+    with Spawned(argv, os.environ, tmp_path) as doctor:
 
+        def ranks() -> list[int]:
+            return [process for process in doctor.processes() if variables_of(process).get("WORLD_SIZE") == "2"]
 
-def processes(mark: str) -> dict[int, bytes]:
-    """Process id → variables, of all that carry the mark."""
-    found = {}
-    for folder in Path("/proc").iterdir():
-        try:
-            variables = (folder / "environ").read_bytes() if folder.name.isdigit() else b""
-        except OSError:
-            continue  # ended meanwhile
-        if mark.encode() in variables:
-            found[int(folder.name)] = variables
-    return found
-
-
-def ranks(mark: str) -> list[int]:
-    return [pid for pid, variables in processes(mark).items() if b"\0WORLD_SIZE=2\0" in variables]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
+        doctor.await_that(lambda: len(ranks()) == 2, "two workers that measure", 120)
+        doctor.process.kill()
+        doctor.require_gone(20)

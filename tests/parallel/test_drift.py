@@ -9,7 +9,6 @@ of a framework at a number of ranks are trained in one start, by `workers/drift_
 from __future__ import annotations
 
 import functools
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ranks import run_ranks
+from support.runs import reports_of_ranks
 
 pytestmark = pytest.mark.timeout(900)  # the start that several tests share counts for the first of them
 WORKERS = Path(__file__).parent / "workers"
@@ -50,7 +51,7 @@ def disturbed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any]) -> Callable[[str, int], Ranks]:
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Ranks]:
     """ranks(framework, size) → of each rank, of each case: the hashes of its arrays, and the sums of its graph."""
 
     @functools.cache
@@ -60,7 +61,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any
         with disturbed():
             finished = run_ranks(command, size, "horovodrun-gloo", DEADLINE_S)
         assert finished.returncode == 0, finished.tail()
-        return [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)]
+        return reports_of_ranks(folder, size)
 
     return start
 

@@ -7,7 +7,6 @@ compare what its ranks wrote.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import reports_of_ranks
 
 pytestmark = pytest.mark.timeout(900)  # the job that many tests share counts for the first of them
 ROOT = Path(__file__).parents[2]
@@ -47,13 +49,13 @@ class Run:
 
 
 def read_run(folder: Path, size: int) -> Run:
-    results = [json.loads((folder / f"rank_{rank}.json").read_text()) for rank in range(size)]
+    results = reports_of_ranks(folder, size)
     assert [(r["rank"], r["size"]) for r in results] == [(rank, size) for rank in range(size)]
     return Run(results, [dict(np.load(folder / f"rank_{rank}.npz")) for rank in range(size)])
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., Any]) -> Run:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("alone")
     finished = run_command(["python", str(WORKERS / "keras_fit_all.py"), str(folder)], 300, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
@@ -71,7 +73,7 @@ at_two_and_three = pytest.mark.parametrize("ranks", [TWO, THREE], indirect=True)
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any]) -> Callable[[str, int], Run]:
+def started(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Run]:
     """One start for each launcher and size, in whichever order tests ask for them."""
 
     @functools.cache
@@ -275,13 +277,13 @@ def test_a_declared_metric_class_is_accepted(ranks: Run) -> None:
         ("init", {}, "ACCEPTED"),
     ],
 )
-def test_start(case: str, env: dict[str, str], expected: str, run_command: Callable[..., Any]) -> None:
+def test_start(case: str, env: dict[str, str], expected: str) -> None:
     finished = run_command(["python", str(WORKERS / "keras_fit_init.py"), case], 300, {**ENVIRONMENT, **env})
     assert finished.returncode == 0, finished.tail()
     assert expected in finished.stdout
 
 
-def test_another_backend_is_refused(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_another_backend_is_refused(tmp_path: Path) -> None:
     """By a name that gets an interpreter which has imported torch, and not Keras."""
     script = tmp_path / "other_backend.py"
     script.write_text("import hvdtrain.keras as hvd\nhvd.init()\n")
@@ -291,7 +293,7 @@ def test_another_backend_is_refused(run_command: Callable[..., Any], tmp_path: P
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_a_rank_that_dies_ends_the_job(run_ranks: Callable[..., Any], launcher: str) -> None:
+def test_a_rank_that_dies_ends_the_job(launcher: str) -> None:
     finished = run_ranks(["python", str(WORKERS / "keras_fit_death.py")], 2, launcher, deadline_s=250, env=ENVIRONMENT)
     assert finished.returncode != 0
     assert "rank 1 gives up" in finished.stdout + finished.stderr
@@ -299,7 +301,7 @@ def test_a_rank_that_dies_ends_the_job(run_ranks: Callable[..., Any], launcher: 
 
 
 @pytest.mark.parametrize(("launcher", "size"), [("mpirun", 2), ("horovodrun-gloo", 3)])
-def test_the_example_reaches_its_accuracy(run_ranks: Callable[..., Any], launcher: str, size: int) -> None:
+def test_the_example_reaches_its_accuracy(launcher: str, size: int) -> None:
     finished = run_ranks(["python", str(ROOT / "examples/keras_fit.py")], size, launcher, 250, env=ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     line = next(line for line in finished.stdout.splitlines() if "test accuracy" in line)

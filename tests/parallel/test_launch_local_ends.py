@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, kill_job, processes_of
+from support.process_table import variables_of
+from support.processes import Spawned
 
 DEADLINE_S = 60.0
 GONE_S = 10.0
@@ -47,56 +45,26 @@ WAIT = "ready()\n"
 CRASH = "faulthandler.enable()\ndef measure(): os.kill(os.getpid(), signal.SIGSEGV)\nif rank: measure()\n"
 
 
-class Job:
+class Job(Spawned):
     """A running launcher of two workers."""
 
     def __init__(self, folder: Path, lines: str, fields: dict[str, Any]) -> None:
-        self._mark = secrets.token_hex(8)
         self._folder = folder
-        self._paths = [folder / "stdout", folder / "stderr"]
-        files = [path.open("wb") for path in self._paths]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCH, json.dumps({"lines": PROLOGUE + lines, **fields})],
-            stdin=subprocess.DEVNULL,
-            stdout=files[0],
-            stderr=files[1],
-            cwd=folder,
-            env={**os.environ, JOB_TOKEN_VARIABLE: self._mark},
-            start_new_session=True,
-        )
-        for file in files:
-            file.close()
-
-    @property
-    def said(self) -> str:
-        return "".join(path.read_text(errors="replace") for path in self._paths)
-
-    @property
-    def running(self) -> list[int]:
-        return list(processes_of(self._mark))
+        argv = [sys.executable, "-c", LAUNCH, json.dumps({"lines": PROLOGUE + lines, **fields})]
+        super().__init__(argv, os.environ, folder)
 
     def workers(self) -> list[int]:
         """Their processes, once both are ready."""
         paths = [self._folder / f"ready_{rank}" for rank in (0, 1)]
-        self.await_that(lambda: all(path.exists() for path in paths))
+        self.await_that(lambda: all(path.exists() for path in paths), "two workers", DEADLINE_S)
         return [int(path.read_text()) for path in paths]
-
-    def await_that(self, condition: Callable[[], bool], seconds: float = DEADLINE_S) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"{self.running} still run\n{self.said}"
-            time.sleep(0.02)
 
     def ended(self, code: int, seconds: float = GONE_S) -> str:
         """Its output, when it has ended with that code and nothing of it runs."""
-        assert self.process.wait(seconds) == code, self.said
-        self.await_that(lambda: not self.running, 1)
-        return self.said
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
-        assert kill_job(self._mark) == []
+        finished = self.wait(seconds)
+        assert finished.returncode == code, finished.tail()
+        self.require_gone(1)
+        return finished.output
 
 
 Start = Callable[..., Job]
@@ -104,15 +72,8 @@ Start = Callable[..., Job]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    jobs: list[Job] = []
-
-    def start_job(lines: str, **fields: Any) -> Job:
-        jobs.append(Job(tmp_path, lines, fields))
-        return jobs[-1]
-
-    yield start_job
-    for job in jobs:
-        job.close()
+    with ExitStack() as jobs:
+        yield lambda lines, **fields: jobs.enter_context(Job(tmp_path, lines, fields))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -128,10 +89,9 @@ def test_a_killed_worker_ends_all_and_is_named(rank: int, start: Start) -> None:
 def test_a_killed_launcher_leaves_nothing_behind(start: Start) -> None:
     job = start(CHILD + WAIT)
     job.workers()
-    assert len(job.running) == 6  # launcher, its guard, two workers with a child each
+    assert len(job.processes()) == 6  # launcher, its guard, two workers with a child each
     job.process.kill()
-    job.process.wait(GONE_S)
-    job.await_that(lambda: not job.running, GONE_S)
+    job.require_gone(GONE_S)
 
 
 def test_a_crash_loop_stops_at_the_cap(start: Start) -> None:
@@ -186,7 +146,7 @@ def test_a_terminal_that_closes_lets_workers_save(start: Start) -> None:
 
 def test_a_signal_ends_the_wait_for_a_restart(start: Start) -> None:
     job = start(CRASH, max_restarts=1, backoff=60.0)
-    job.await_that(lambda: "restart 1 of 1 in 60 s" in job.said)
+    job.await_that(lambda: "restart 1 of 1 in 60 s" in job.output, "restart", DEADLINE_S)
     job.process.send_signal(signal.SIGTERM)
     job.ended(143)
 
@@ -208,7 +168,7 @@ def test_ranks_that_meet_late_but_in_time_are_left_alone(start: Start, tmp_path:
     job = start(f"BEGAN = {began}\n" + SLOW_START, program=[str(program), "train"], start_timeout=25.0)
     workers = job.workers()
     time.sleep(max(0.0, began + 25 + 3 - time.clock_gettime(time.CLOCK_BOOTTIME)))  # nothing may happen meanwhile
-    assert set(workers) <= set(job.running), job.said
+    assert set(workers) <= set(job.processes()), job.output
     job.process.send_signal(signal.SIGTERM)
     job.ended(143)
 
@@ -225,8 +185,7 @@ def answers(port: int, request: bytes) -> bytes:
 
 def test_strangers_at_the_rendezvous_are_refused_while_the_job_runs(start: Start) -> None:
     job = start(WAIT)
-    words = Path(f"/proc/{job.workers()[1]}/environ").read_text().split("\0")
-    variables = dict(word.partition("=")[::2] for word in words)
+    variables = variables_of(job.workers()[1])
     address, _, token = variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"].partition("/")
     port = int(address.partition(":")[2])
     path = f"/{token}:{port}/global/0".encode()
@@ -241,5 +200,5 @@ def test_strangers_at_the_rendezvous_are_refused_while_the_job_runs(start: Start
     assert answers(port, b"x" * 2**20) == b""
     listening = re.findall(rf": ([0-9A-F]{{8}}):{port:04X} 00000000:0000 0A", Path("/proc/net/tcp").read_text())
     assert listening == ["0100007F"]
-    for process in job.running:
+    for process in job.processes():
         assert token not in Path(f"/proc/{process}/cmdline").read_text(errors="replace")

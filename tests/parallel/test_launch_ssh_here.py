@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+
+from support.processes import python_path, run_command
+from support.runs import topology_of_run
 
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, processes_of
 
@@ -17,13 +18,13 @@ DEADLINE_S = 120.0
 LINK_S = 2.0
 
 
-def test_workers_of_an_agent_train(run_command: Any, tmp_path: Path) -> None:
+def test_workers_of_an_agent_train(tmp_path: Path) -> None:
     command = ["--", "train", "--max-steps", "2", "--output-dir", "out"]
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "localhost:2", *command]
     finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
     assert finished.returncode in (0, 75), finished.tail()
     assert ", 2 workers by hvdtrain launch on 1 node" in finished.stdout, finished.tail()
-    topology = json.loads((tmp_path / "out" / "env.json").read_text())["topology"]
+    topology = topology_of_run(tmp_path / "out")
     assert (topology["size"], topology["local_size"], topology["num_nodes"]) == (2, 2, 1)
 
 
@@ -54,7 +55,7 @@ def test_a_terminal_that_stands_still_stops_workers_and_does_not_end_them(tmp_pa
     assert said.decode().splitlines() == [f"{i} {'x' * 100}" for i in range(30_000)]
 
 
-def test_a_restart_continues_from_the_checkpoint_that_the_hosts_have(run_command: Any, tmp_path: Path) -> None:
+def test_a_restart_continues_from_the_checkpoint_that_the_hosts_have(tmp_path: Path) -> None:
     lines = "import os, sys; print(sys.argv[1:]); os.makedirs('out/checkpoints', exist_ok=True)"
     lines += "; open('out/checkpoints/latest', 'w').close(); sys.exit(os.environ['HVDTRAIN_RESTART'] == '0')"
     interpreter = write_interpreter(tmp_path / "python", lines)
@@ -80,9 +81,7 @@ time.sleep(300)
 """
 
 
-def test_an_error_of_the_launcher_itself_ends_the_workers_of_all_hosts_and_says_so(
-    run_command: Any, tmp_path: Path
-) -> None:
+def test_an_error_of_the_launcher_itself_ends_the_workers_of_all_hosts_and_says_so(tmp_path: Path) -> None:
     """One host's agent talks the protocol, and says what none should; the other host's worker runs meanwhile."""
     (tmp_path / "strange.py").write_text(STRANGE_AGENT)
     interpreter = tmp_path / "python"
@@ -94,8 +93,7 @@ def test_an_error_of_the_launcher_itself_ends_the_workers_of_all_hosts_and_says_
     interpreter.chmod(0o755)
     flags = ["-H", "localhost:1,127.0.0.1:1", "--python", str(interpreter), "--max-restarts", "3"]
     mark = secrets.token_hex(8)
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {JOB_TOKEN_VARIABLE: mark, "PYTHONPATH": path}
+    env = {JOB_TOKEN_VARIABLE: mark, **python_path(Path(__file__).parents[2])}
     finished = run_command([sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags], DEADLINE_S, env, tmp_path)
     assert (finished.returncode, list(processes_of(mark))) == (1, []), finished.tail()
     assert finished.stderr.count("The launcher itself failed") == 1, finished.tail()

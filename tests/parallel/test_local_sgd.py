@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import result_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,29 +26,29 @@ def require_checked(finished: Any, np: int) -> None:
 @pytest.mark.parametrize(
     ("np", "launcher", "sets"), [(4, "mpirun", "0+2,1+3"), (3, "horovodrun-gloo", "0,1-2")], ids=["mpi", "gloo"]
 )
-def test_torch(run_ranks: Callable[..., Any], np: int, launcher: str, sets: str) -> None:
+def test_torch(np: int, launcher: str, sets: str) -> None:
     command = ["python", "-W", "error", str(WORKERS / "local_sgd_torch.py"), sets]
     require_checked(run_ranks(command, np, launcher, 120, ONE_THREAD), np)
 
 
-def test_keras(run_ranks: Callable[..., Any]) -> None:
+def test_keras() -> None:
     command = ["python", str(WORKERS / "local_sgd_keras.py"), "0,1-2"]
     require_checked(run_ranks(command, 3, "mpirun", 240, ONE_THREAD), 3)
 
 
-def test_a_whole_job_by_our_own_launcher(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_whole_job_by_our_own_launcher(tmp_path: Path) -> None:
     """Stopped between two averages; Gloo's ranks meet again for each set."""
     flags = ["--sync-every", "4", "--process-sets", "0,1-2", "--ema-decay", "0.9", "--max-steps", "6"]
     flags += ["--optimizer", "sgd", "--checkpoint-interval", "3", "--output-dir", str(tmp_path / "out")]
     argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "3", "--", "train", *flags]
     finished = run_command(argv, 120, ONE_THREAD)
     assert finished.returncode == 0, finished.tail()
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert result["steps"] == 6
     assert result["world_size"] == 3
 
 
-def test_sets_of_another_job_are_refused(run_ranks: Callable[..., Any], tmp_path: Path) -> None:
+def test_sets_of_another_job_are_refused(tmp_path: Path) -> None:
     flags = ["--sync-every", "4", "--process-sets", "0-3,4-7", "--output-dir", str(tmp_path / "out")]
     finished = run_ranks(["python", "-m", "hvdtrain", *flags], 2, "mpirun", 60, ONE_THREAD)
     assert finished.returncode == 2, finished.tail()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import run_command
+from support.runs import lines_of, read_json
 
 PAGE = (Path(__file__).parents[2] / "docs" / "loggers.md").read_text()
 (BLOCK,) = re.findall(r"<!-- tested by tests/parallel/test_loggers.py -->\n```bash\n(.*?)```", PAGE, re.DOTALL)
@@ -19,7 +19,7 @@ AS_ROOT = [f"{program}_ALLOW_RUN_AS_ROOT{end}" for program in ("OMPI", "PRTE") f
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., Any]) -> tuple[Path, Any]:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """The folder in which the command of docs/loggers.md was run, and how it ended."""
     folder = tmp_path_factory.mktemp("logged")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -35,12 +35,12 @@ def test_each_logger_has_the_run_once(finished: tuple[Path, Any]) -> None:
     assert events.read_bytes().count(b"pictures/image/3") == 3  # the last one in each epoch
     assert len(list(folder.glob("LOGGED/wandb/offline-run-*/*.wandb"))) == 1
     runs = [path.parent.name for path in folder.glob("mlruns/*/*/meta.yaml")]
-    assert runs == [json.loads((folder / "LOGGED" / "mlflow.json").read_text())["id"]]
+    assert runs == [read_json(folder / "LOGGED" / "mlflow.json")["id"]]
 
 
 def test_the_metrics_are_those_of_both_ranks(finished: tuple[Path, Any]) -> None:
     folder, _ = finished
-    lines = [json.loads(line) for line in (folder / "LOGGED" / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(folder / "LOGGED")
     measured = [line for line in lines if "split" in line]
     with (folder / "LOGGED" / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -5,14 +5,15 @@ The limit is a control group's, as Slurm, Kubernetes and Docker set it.
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import run_command
+from support.runs import read_json
 
 OLD, NEW = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 NAMES = {OLD: ("memory.limit_in_bytes", "memory.max_usage_in_bytes"), NEW: ("memory.max", "memory.peak")}
@@ -69,7 +70,7 @@ def write_task(folder: Path) -> None:
     np.save(folder / "wide.npy", np.random.default_rng(0).normal(size=(32, 16)).astype(np.float32))
 
 
-def inside(group: Path, run_command: Callable[..., Any], folder: Path, workers: str, *command: str) -> Any:
+def inside(group: Path, folder: Path, workers: str, *command: str) -> Any:
     """Start workers of the task in the control group."""
     launch = [
         "python",
@@ -90,38 +91,34 @@ def inside(group: Path, run_command: Callable[..., Any], folder: Path, workers: 
 
 
 @pytest.mark.timeout(600)
-def test_what_does_not_fit_as_a_whole_is_planned_in_parts(
-    group: tuple[Path, str, str], tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
+def test_what_does_not_fit_as_a_whole_is_planned_in_parts(group: tuple[Path, str, str], tmp_path: Path) -> None:
     """Each of two workers has some 550 MB left beside its libraries: for the weights three times, or for a stage."""
     folder, limit, _ = group
     write_task(tmp_path)
     (folder / limit).write_text("1700000000")
-    planned = inside(folder, run_command, tmp_path, "2", "plan", "--workers", "2", "--seconds", "1")
+    planned = inside(folder, tmp_path, "2", "plan", "--workers", "2", "--seconds", "1")
     assert planned.returncode == 0, planned.tail()
     assert "its parts were measured one after the other" in " ".join(planned.stdout.split()), planned.tail()
-    plan = json.loads((tmp_path / "plan" / "plan.json").read_text())
+    plan = read_json(tmp_path / "plan" / "plan.json")
     assert plan["measured_in_parts"]
     assert plan["workload"]["slots"] == pytest.approx(2, rel=0.01)  # Adam
     ways = {way["name"]: way for way in plan["ways"]["2"]}
     assert not ways["ring"]["fits"]
     assert ways["pipeline 2"]["fits"]
     assert plan["recommended"]["2"] in ("pipeline 2", "naive split 2")
-    chosen = inside(folder, run_command, tmp_path, "2", "train", "--parallel", "auto", "--dry-run")
+    chosen = inside(folder, tmp_path, "2", "train", "--parallel", "auto", "--dry-run")
     assert "hvdtrain: --parallel auto: " in chosen.stdout, chosen.tail()
     assert " 2 (2 workers)" in chosen.stdout, chosen.tail()
 
 
 @pytest.mark.timeout(600)
-def test_shards_fit_where_whole_state_does_not(
-    group: tuple[Path, str, str], tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
+def test_shards_fit_where_whole_state_does_not(group: tuple[Path, str, str], tmp_path: Path) -> None:
     folder, limit, peak = group
     write_task(tmp_path)
 
     def train(shard: str, out: str) -> Any:
         options = ["--shard", shard, "--output-dir", out, "--log-interval", "1", "--checkpoint-mode", "sync"]
-        return inside(folder, run_command, tmp_path, "4", "train", *options)
+        return inside(folder, tmp_path, "4", "train", *options)
 
     finished = train("gradients", "first")
     assert finished.returncode == 0, finished.tail()

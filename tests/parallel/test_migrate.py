@@ -7,7 +7,6 @@ more, where the command says the global size) and photos, and a ResNet-18 in all
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 import shlex
 import sys
@@ -17,6 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import result_of
 
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.schedule_options import schedule_of
@@ -77,7 +79,7 @@ def test_the_table_of_all_has_these_commands() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if "launch" in COMMANDS[name]])
-def test_launchers_take_the_command_as_it_stands(name: str, run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_launchers_take_the_command_as_it_stands(name: str, tmp_path: Path) -> None:
     argv = words(name)
     place = argv.index("--")
     rendered = run_command(
@@ -89,9 +91,7 @@ def test_launchers_take_the_command_as_it_stands(name: str, run_command: Callabl
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_command_trains(
-    name: str, data: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_command_trains(name: str, data: Path, tmp_path: Path) -> None:
     flags = [
         word.replace("DIR", str(data / ("imagenet" if name == "imagenet" else "cifar10"))) for word in train_flags(name)
     ]
@@ -106,7 +106,7 @@ def test_the_command_trains(
     else:
         finished = run_ranks(["python", *command], 2, LAUNCHER.get(name, "horovodrun-gloo"), DEADLINE_S, None, tmp_path)
     assert finished.returncode == 0, finished.tail()
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert (result["world_size"], result["steps"]) == (1 if name == "accumulation" else 2, 1)
     assert result["weights"]["equal_on_all_ranks"]  # BatchNorm's statistics too
     assert set(result["metrics"]) == {"loss", "accuracy", "top5"}

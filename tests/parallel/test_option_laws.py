@@ -16,6 +16,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import result_of
 
 WORKER = Path(__file__).parent / "workers" / "option_runs.py"
 DEADLINE_S = 700
@@ -112,9 +115,7 @@ Runs = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> Runs:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """runs(framework, size) → the folder of all its runs.
 
     NAME-stopped ended on the way, and NAME-resumed goes on from there; alone, from a checkpoint that NAME left there.
@@ -171,7 +172,7 @@ def arrays_of(checkpoint: Path) -> State:
 
 
 def metrics_of(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "result.json").read_text())["metrics"]
+    content: dict[str, Any] = result_of(run)["metrics"]
     return content
 
 
@@ -243,7 +244,7 @@ def test_every_option_changes_the_training(framework: str, case: str, runs: Runs
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_the_memory_of_each_rank_is_in_the_result(framework: str, runs: Runs) -> None:
-    result = json.loads((runs(framework, 2) / "shard-optimizer" / "result.json").read_text())
+    result = result_of(runs(framework, 2) / "shard-optimizer")
     assert len(result["memory_bytes"]["resident"]) == 2
     assert min(result["memory_bytes"]["resident"]) > 2**27  # a framework alone takes more
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.processes import Spawned, free_port, run_command
+from support.runs import result_of
+from support.warm.interpreters import with_interpreter
 
 from hvdtrain.horovod_wheel.environment import write_start_up
 
@@ -21,79 +20,47 @@ DEADLINE_S = 180.0
 SHORT = ["--max-steps", "3", "--warmup-epochs", "0"]
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+Started = list[Spawned]
 
 
-Started = list[tuple[subprocess.Popen[bytes], Path]]
-RunByHand = Callable[..., Started]
-
-
-@pytest.fixture
-def run_by_hand(with_interpreter: Callable[..., list[str]]) -> RunByHand:
-    """run_by_hand(folder, variables, *options) starts one process for each set of variables."""
-    return functools.partial(start, with_interpreter)
-
-
-def start(
-    with_interpreter: Callable[..., list[str]], folder: Path, variables: Sequence[Mapping[str, str]], *flags: str
-) -> Started:
+def start(folder: Path, variables: Sequence[Mapping[str, str]], *flags: str) -> Started:
+    """One process for each set of variables."""
     argv = with_interpreter(["python", "-m", "hvdtrain", *flags, "--output-dir", "out"])
-    return [launched(argv, folder, own, number) for number, own in enumerate(variables)]
-
-
-def launched(
-    argv: Sequence[str], folder: Path, variables: Mapping[str, str], number: int
-) -> tuple[subprocess.Popen[bytes], Path]:
-    """The output goes to a file."""
-    path = folder / f"output_{number}"
-    with path.open("wb") as file:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=folder, env={**os.environ, **variables}
-        )
-    return process, path
+    return [Spawned(argv, {**os.environ, **own}, folder) for own in variables]
 
 
 def ends(started: Started, seconds: float = DEADLINE_S) -> list[tuple[int, str]]:
     """Exit code and output of each; none outlives the deadline."""
     deadline = time.monotonic() + seconds
     try:
-        for process, path in started:
-            try:
-                process.wait(max(0.1, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                raise AssertionError(f"no end within {seconds} s\n{path.read_text(errors='replace')}") from None
+        finished = [each.wait(max(0.1, deadline - time.monotonic())) for each in started]
     finally:
-        for process, _ in started:
-            process.kill()
-            process.wait(10)
-    return [(process.returncode, path.read_text(errors="replace")) for process, path in started]
+        for each in started:
+            each.close()
+    return [(each.returncode, each.output) for each in finished]
 
 
 def by_hand(rank: int, size: int, port: int, **more: str) -> dict[str, str]:
     return {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), **more}
 
 
-def test_torchrun_trains(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_torchrun_trains(tmp_path: Path) -> None:
     torchrun = Path(sys.executable).parent / "torchrun"
     flags = ["--nproc-per-node", "2", f"--master-port={free_port()}"]
     argv = [str(torchrun), *flags, "-m", "hvdtrain", *SHORT, "--output-dir", "out"]
     finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
     assert (tmp_path / "out" / "result.json").exists(), finished.tail()
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert (result["world_size"], result["steps"]) == (2, 3)
     assert "2 workers by torchrun" in finished.stdout, finished.tail()
 
 
-def test_four_variables_are_enough(tmp_path: Path, run_by_hand: RunByHand) -> None:
+def test_four_variables_are_enough(tmp_path: Path) -> None:
     port = free_port()
     secret = {"HVDTRAIN_SECRET": "correct horse"}
-    outputs = ends(run_by_hand(tmp_path, [by_hand(rank, 3, port, **secret) for rank in range(3)], *SHORT))
+    outputs = ends(start(tmp_path, [by_hand(rank, 3, port, **secret) for rank in range(3)], *SHORT))
     assert [code for code, _ in outputs] == [outputs[0][0]] * 3, outputs
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert (result["world_size"], result["steps"]) == (3, 3)
     assert all("correct horse" not in path.read_text(errors="replace") for path in (tmp_path / "out").glob("*.*"))
 
@@ -113,38 +80,38 @@ def test_plain_horovod_in_a_slurm_step_is_connected_by_script_start(tmp_path: Pa
     script = f"import site; site.addsitedir({str(tmp_path)!r}){PLAIN}"
     argv = [sys.executable, "-P", "-m", "hvdtrain.comm.script_start", sys.executable, "-c", script]
     started = [
-        launched(argv, tmp_path, {**step, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}, int(rank)) for rank in "01"
+        Spawned(argv, {**os.environ, **step, "SLURM_PROCID": rank, "SLURM_LOCALID": rank}, tmp_path) for rank in "01"
     ]
     assert ends(started) == [(0, f"rank {rank} of 2 None\n") for rank in (0, 1)]
 
 
-def test_a_taken_port_is_passed_over(tmp_path: Path, run_by_hand: RunByHand) -> None:
+def test_a_taken_port_is_passed_over(tmp_path: Path) -> None:
     """In TensorFlow. Whoever listens there takes every connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1]
         variables = [by_hand(rank, 2, port) for rank in (1, 0)]
-        outputs = ends(run_by_hand(tmp_path, variables, "--framework", "tensorflow", *SHORT))
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+        outputs = ends(start(tmp_path, variables, "--framework", "tensorflow", *SHORT))
+    result = result_of(tmp_path / "out")
     assert (result["framework"], result["world_size"], result["steps"]) == ("tensorflow", 2, 3), outputs
 
 
-def test_missing_ranks_are_named_on_every_rank(tmp_path: Path, run_by_hand: RunByHand) -> None:
+def test_missing_ranks_are_named_on_every_rank(tmp_path: Path) -> None:
     port = free_port()
     variables = [by_hand(rank, 4, port, HVDTRAIN_START_TIMEOUT="12") for rank in (0, 2)]
-    for code, output in ends(run_by_hand(tmp_path, variables, *SHORT), 60):
+    for code, output in ends(start(tmp_path, variables, *SHORT), 60):
         assert code == 1, output
         assert "Ranks 1, 3 did not come in time." in output, output
         assert "HINT: " in output
     assert not (tmp_path / "out").exists()
 
 
-def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path, run_by_hand: RunByHand) -> None:
+def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path) -> None:
     port = free_port()
     variables = [
         by_hand(rank, 2, port, HVDTRAIN_START_TIMEOUT="12", HVDTRAIN_SECRET=secret)
         for rank, secret in enumerate(["right", "wrong"])
     ]
-    (code_0, output_0), (code_1, output_1) = ends(run_by_hand(tmp_path, variables, *SHORT), 60)
+    (code_0, output_0), (code_1, output_1) = ends(start(tmp_path, variables, *SHORT), 60)
     assert (code_0, code_1) == (1, 1)
     assert "Rank 1 did not come in time." in output_0, output_0
     assert "found no rank 0 at 127.0.0.1" in output_1, output_1
@@ -152,18 +119,18 @@ def test_a_rank_with_another_secret_is_not_let_in(tmp_path: Path, run_by_hand: R
 
 
 @pytest.mark.parametrize("lacking", ["MASTER_ADDR", "MASTER_PORT"])
-def test_what_is_not_said_is_asked_for(lacking: str, tmp_path: Path, run_by_hand: RunByHand) -> None:
+def test_what_is_not_said_is_asked_for(lacking: str, tmp_path: Path) -> None:
     variables = by_hand(0, 2, free_port())
     del variables[lacking]
-    ((code, output),) = ends(run_by_hand(tmp_path, [variables], *SHORT), 60)
+    ((code, output),) = ends(start(tmp_path, [variables], *SHORT), 60)
     assert code == 2, output
     assert f"{lacking} is missing or wrong" in output, output
     assert output.count("HINT: ") == 1, output
 
 
-def test_a_host_name_that_does_not_resolve(tmp_path: Path, run_by_hand: RunByHand) -> None:
+def test_a_host_name_that_does_not_resolve(tmp_path: Path) -> None:
     variables = {**by_hand(1, 2, 29_500), "MASTER_ADDR": "no-such-host.invalid"}
-    ((code, output),) = ends(run_by_hand(tmp_path, [variables], *SHORT), 60)
+    ((code, output),) = ends(start(tmp_path, [variables], *SHORT), 60)
     assert code == 1, output
     assert "The host name no-such-host.invalid does not resolve here" in output, output
     assert "HINT: " in output

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.pipe_feeding import await_fed
+from support.ranks import run_ranks
+from support.runs import lines_of, read_json, result_of
 
 from data_sharding import Catalog
 from data_sharding.pipe.fifo import PassName, await_fifo
@@ -51,27 +53,20 @@ def fed(base: Path, plan: PipePlan, epochs: int, **options: Any) -> Iterator[Pip
 class Job:
     """Starts `hvdtrain` on pipes."""
 
-    def __init__(self, run_ranks: Callable[..., Any], digits: Path, folder: Path) -> None:
-        self._run_ranks, self._digits = run_ranks, digits
+    def __init__(self, digits: Path, folder: Path) -> None:
+        self._digits = digits
         self.base, self.plan, self.out = folder / "fifos", folder / "plan", folder / "out"
 
     def __call__(self, size: int, *flags: str, launcher: str = "horovodrun") -> Any:
         pipes = ["--data.mode", "pipe", "--data.pipe-dir", str(self.base), "--data.pipe-plan", str(self.plan)]
         command = ["python", "-m", "hvdtrain", *pipes, "--data.timeout", "60", "--output-dir", str(self.out), *flags]
         env = {"HVDTRAIN_CACHE_DIR": str(self._digits.parent.parent)}
-        return self._run_ranks([*command, "--progress", "none"], size, launcher, DEADLINE_S, env=env)
-
-    def metrics(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.out / "metrics.jsonl").read_text().splitlines()]
-
-    def result(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.out / "result.json").read_text())
-        return content
+        return run_ranks([*command, "--progress", "none"], size, launcher, DEADLINE_S, env=env)
 
 
 @pytest.fixture
-def job(run_ranks: Callable[..., Any], digits: Path, tmp_path: Path) -> Job:
-    return Job(run_ranks, digits, tmp_path)
+def job(digits: Path, tmp_path: Path) -> Job:
+    return Job(digits, tmp_path)
 
 
 @pytest.mark.parametrize(("framework", "size", "epochs"), [("torch", 4, 3), ("tensorflow", 2, 2)])
@@ -86,7 +81,7 @@ def test_digits_for_some_epochs_from_one_fifo_a_worker(
         await_fed(simulator, 10)
         for name, deliveries in simulator.deliveries().items():
             assert [each.closed_early for each in deliveries] == [False] * epochs, name
-    result = job.result()
+    result = result_of(job.out)
     assert (result["status"], result["world_size"], result["epochs"]) == ("finished", size, epochs)
     assert result["samples_seen"] == epochs * records
     assert result["metrics"]["accuracy"] > 0.9, finished.tail()
@@ -106,7 +101,7 @@ def test_unequal_channels_and_a_resume(job: Job, digits: Path) -> None:
     with fed(job.base, plan, 2, shuffle=5):
         whole = job(3, *flags)
         assert whole.returncode == 0, whole.tail()
-    expected = job.result()
+    expected = result_of(job.out)
     job.out = job.base.parent / "parts"
     with fed(job.base, plan, 2, shuffle=5):
         first = job(3, *flags, "--max-steps", str(steps + 7))
@@ -117,14 +112,14 @@ def test_unequal_channels_and_a_resume(job: Job, digits: Path) -> None:
         await_fed(simulator, 10)
         assert all(len(deliveries) == 2 for deliveries in simulator.deliveries().values())
     assert "passing over 1 epochs, then reading and discarding 7 steps" in second.stdout, second.tail()
-    assert job.result()["samples_seen"] == expected["samples_seen"] == 2 * sum(records)
-    assert job.result()["weights"] == expected["weights"]
+    assert result_of(job.out)["samples_seen"] == expected["samples_seen"] == 2 * sum(records)
+    assert result_of(job.out)["weights"] == expected["weights"]
 
 
 def test_steps_agreed_where_nobody_knows_the_counts(job: Job, digits: Path) -> None:
     """Three workers with unequal streams; passes follow each other inside epochs of a length that the user gives."""
     plan = plan_for(digits, job.plan, workers_per_host=3)
-    uncounted = json.loads((job.plan / "plan.json").read_text())
+    uncounted = read_json(job.plan / "plan.json")
     for channel in uncounted["channels"]:
         channel["records"] = None
         channel["files"] = [[name, size, None] for name, size, _ in channel["files"]]
@@ -137,7 +132,7 @@ def test_steps_agreed_where_nobody_knows_the_counts(job: Job, digits: Path) -> N
     with fed(job.base, plan, 2) as simulator:
         finished = job(3, "--epochs", "2", "--data.pipe-steps", str(steps), launcher="mpirun")
         assert finished.returncode == 0, finished.tail()
-        result = job.result()
+        result = result_of(job.out)
         assert result["steps"] == 2 * steps
         assert result["samples_seen"] == 2 * sum(plan.rank_records() or ())
         assert result["metrics"]["accuracy"] > 0.9, finished.tail()
@@ -193,8 +188,8 @@ def test_no_training_file_is_needed_on_the_host(job: Job, digits: Path, tmp_path
     with fed(job.base, plan, 1):
         finished = job(2, "--epochs", "1", "--warmup-epochs", "0", "--data.dir", str(folder), launcher="mpirun")
     assert finished.returncode == 0, finished.tail()
-    assert job.result()["samples_seen"] == sum(plan.rank_records() or ())
-    (validated,) = [line for line in job.metrics() if line.get("split") == "validation"]
+    assert result_of(job.out)["samples_seen"] == sum(plan.rank_records() or ())
+    (validated,) = [line for line in lines_of(job.out) if line.get("split") == "validation"]
     assert validated["samples"] == len(Catalog.index(folder / "validation-*.tfrecord"))
     assert "trained from pipes" in (job.out / "audit" / PIPE_NOTE).read_text()
 

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import result_of
 
 WORKER = Path(__file__).parent / "workers" / "option_runs.py"
 DEADLINE_S = 400
@@ -74,9 +77,7 @@ COARSE = 1e-2
 
 
 @pytest.fixture(scope="module")
-def runs(
-    tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> Callable[[int], Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """runs(size) → the folder of all runs with so many ranks; a first time for those that others go on from."""
     base = tmp_path_factory.mktemp("pipelines")
     text = tmp_path_factory.mktemp("text")
@@ -145,7 +146,7 @@ def test_stages_train_as_the_whole_model(size: int, name: str, runs: Callable[..
     whole, staged = runs(1) / kind, runs(size) / name
     tolerance = COARSE if kind == "fp16" else EXACT
     assert furthest(state_of(staged), state_of(whole)) < tolerance
-    results = [json.loads((run / "result.json").read_text()) for run in (whole, staged)]
+    results = [result_of(run) for run in (whole, staged)]
     assert results[1]["metrics"]["loss"] == pytest.approx(results[0]["metrics"]["loss"], abs=tolerance)
     assert results[1]["parameters"] == results[0]["parameters"]
 
@@ -159,7 +160,7 @@ def test_a_checkpoint_of_one_division_is_one_of_every_other(name: str, runs: Cal
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("size", [2, 4])
-def test_each_record_is_used_once(size: int, runs: Callable[..., Path], run_command: Callable[..., Any]) -> None:
+def test_each_record_is_used_once(size: int, runs: Callable[..., Path]) -> None:
     """Although all stages of a replica are given it."""
     for name in CASES[size]:
         checked = run_command(["python", "-m", "hvdtrain", "shard", "verify", str(runs(size) / name)], 60)
@@ -167,16 +168,16 @@ def test_each_record_is_used_once(size: int, runs: Callable[..., Path], run_comm
 
 
 @pytest.mark.timeout(400)
-def test_the_way_is_chosen_at_the_start(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_the_way_is_chosen_at_the_start(tmp_path: Path) -> None:
     train = ["python", "-m", "hvdtrain", "--framework", "torch", "--parallel", "auto", "--epochs", "1"]
     finished = run_ranks([*train, "--output-dir", "out"], 2, "mpirun", 300, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     assert "hvdtrain: --parallel auto: " in finished.stdout, finished.tail()
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["epochs"] == 1
+    assert result_of(tmp_path / "out")["epochs"] == 1
 
 
 @pytest.mark.timeout(400)
-def test_layers_that_share_weights_train_in_stages(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_layers_that_share_weights_train_in_stages(tmp_path: Path) -> None:
     """Their weights have two names in a checkpoint. A layer without weights follows evaluation, wherever it is."""
     (tmp_path / "tied_task.py").write_text(TIED)
     train = ["python", "-m", "hvdtrain", "--task", "tied_task:Tied", "--epochs", "1"]
@@ -185,7 +186,7 @@ def test_layers_that_share_weights_train_in_stages(tmp_path: Path, run_ranks: Ca
     assert finished.returncode == 0, finished.tail()
     saved = state_of(tmp_path / "out")
     np.testing.assert_array_equal(saved["model/second.weight"], saved["model/first.weight"])
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["metrics"]["loss"] < 1e6
+    assert result_of(tmp_path / "out")["metrics"]["loss"] < 1e6
 
 
 TIED = """

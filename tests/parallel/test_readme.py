@@ -7,18 +7,17 @@ in an interpreter that has imported the framework.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.processes import run_command
+from support.runs import read_json
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -46,7 +45,7 @@ def test_shown_files_are_the_examples() -> None:
 
 @pytest.mark.parametrize("name", sorted(BLOCKS))
 @pytest.mark.timeout(900)
-def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_block_runs(name: str, tmp_path: Path) -> None:
     for example in (ROOT / "examples").glob("*.py"):
         shutil.copy(example, tmp_path)
 
@@ -64,7 +63,7 @@ def test_block_runs(name: str, tmp_path: Path, run_command: Callable[..., Any]) 
                 run([*argv, last])
         for command in behind:
             command.result()
-    results = [json.loads(path.read_text()) for path in tmp_path.rglob("result.json")]
+    results = [read_json(path) for path in tmp_path.rglob("result.json")]
     assert results or name in ("keras", "plain horovod")
     for result in results:
         assert name == "synthetic" or result["metrics"]["accuracy"] >= 0.9  # noise teaches nothing

@@ -6,58 +6,38 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.jobs import Job
+from support.processes import Spawned, run_command
+from support.runs import read_json
 
 DEADLINE_S = 150.0
-TRAIN = ["train", "--epochs", "2000", "--output-dir", "runs/long", "--log-level", "debug", "--progress", "none"]
+TRAIN = ["--epochs", "2000", "--output-dir", "runs/long", "--log-level", "debug", "--progress", "none"]
 _CHANGING = shutil.ignore_patterns("*.tmp", "checkpoints")  # old checkpoints may vanish while they are copied
 
 
-@contextmanager
-def training(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Two workers that would train for hours; none is left in the end."""
-    argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "2", "--", *TRAIN]
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=output, cwd=folder)
-        try:
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(DEADLINE_S)
-            finally:
-                process.kill()
-
-
 def view(folder: Path, *argv: str) -> str:
-    command = [sys.executable, "-m", "hvdtrain", *argv]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=DEADLINE_S, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_command(["python", "-m", "hvdtrain", *argv], DEADLINE_S, cwd=folder, interpreter="fresh")
+    assert done.returncode == 0, done.tail()
     return done.stdout
 
 
-def await_look(folder: Path, process: subprocess.Popen[bytes]) -> str:
+def await_look(folder: Path, job: Job) -> str:
     """What `top` shows once both ranks have told that they train."""
-    end = time.monotonic() + DEADLINE_S
     beats = [folder / "runs" / "long" / "heartbeats" / f"rank_{rank}.json" for rank in range(2)]
-    while not all(beat.exists() and json.loads(beat.read_text())["step"] > 0 for beat in beats):
-        assert process.poll() is None, (folder / "output").read_text()
-        assert time.monotonic() < end, (folder / "output").read_text()
-        time.sleep(0.05)
+    job.await_that(
+        lambda: all(beat.exists() and read_json(beat)["step"] > 0 for beat in beats), "heartbeats", DEADLINE_S
+    )
     return view(folder, "top", "--once", "runs/long")
 
 
 @pytest.mark.timeout(600)
 def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
-    with training(tmp_path) as process:
-        look = await_look(tmp_path, process)
+    with Job(tmp_path, ["-np", "2"], TRAIN) as job:
+        look = await_look(tmp_path, job)
         assert re.match(r"long +running +torch, 2 ranks on \S+\n", look), look
         assert re.search(r"step [\d,]+/60,000", look), look
         states = r"(?:starting|data|step|waiting in \S+|validation: data|validation|checkpoint)(?:, last \S+ \S+)?"
@@ -65,16 +45,12 @@ def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
         assert ranks == ["0", "1"], look
         assert re.search(r"^long +running +torch +digits +2 ", view(tmp_path, "ls"), re.MULTILINE)
         shutil.copytree(tmp_path / "runs" / "long", tmp_path / "runs" / "copy", ignore=_CHANGING)
-        followed = subprocess.Popen(
-            [sys.executable, "-m", "hvdtrain", "logs", "runs/long", "--follow"],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-        )
-        process.send_signal(signal.SIGTERM)
-        out, _ = followed.communicate(timeout=DEADLINE_S)  # it ends as the run does
-        assert process.wait(DEADLINE_S) == 75, (tmp_path / "output").read_text()
-    assert followed.returncode == 0
+        followed = Spawned([sys.executable, "-m", "hvdtrain", "logs", "runs/long", "--follow"], cwd=tmp_path)
+        job.process.send_signal(signal.SIGTERM)
+        shown = followed.wait(DEADLINE_S)  # it ends as the run does
+        assert job.ended(DEADLINE_S) == 75, job.output
+    assert shown.returncode == 0, shown.tail()
+    out = shown.stdout
     whole = view(tmp_path, "logs", "runs/long").splitlines()
     for rank in (0, 1):
         own = (tmp_path / "runs" / "long" / "logs" / f"rank_{rank}.log").read_text().splitlines()

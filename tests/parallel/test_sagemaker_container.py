@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from safetensors.numpy import load_file
+from support.processes import Spawned, environment, run_command
+from support.runs import result_of
 
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_digits
@@ -35,8 +33,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Container:
     """A base folder as SageMaker fills it, and the process that an image's `train` becomes."""
 
-    def __init__(self, base: Path, run_command: Callable[..., Any]) -> None:
-        self.base, self._run_command = base, run_command
+    def __init__(self, base: Path) -> None:
+        self.base = base
         for name in ("input/config", "input/data", "output", "model"):
             (base / name).mkdir(parents=True)
 
@@ -59,31 +57,15 @@ class Container:
         return {"SAGEMAKER_BASE_DIR": str(self.base), "PYTHON": sys.executable, "TRAINING_JOB_NAME": "j", **more}
 
     def train(self, **environment: str) -> Any:
-        return self._run_command([str(TRAIN), "train"], DEADLINE_S, env=self.environment(**environment))
-
-    @contextmanager
-    def training(self) -> Iterator[subprocess.Popen[bytes]]:
-        with (self.base / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(
-                [str(TRAIN)], env={**os.environ, **self.environment()}, stdout=stderr, stderr=stderr
-            )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait(10)
+        return run_command([str(TRAIN), "train"], DEADLINE_S, env=self.environment(**environment))
 
     def failure(self) -> str:
         return (self.base / "output" / "failure").read_text()
 
-    def result(self, folder: str = "model") -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.base / folder / "result.json").read_text())
-        return content
-
 
 @pytest.fixture
-def container(tmp_path: Path, run_command: Callable[..., Any]) -> Container:
-    return Container(tmp_path / "ml", run_command)
+def container(tmp_path: Path) -> Container:
+    return Container(tmp_path / "ml")
 
 
 def test_two_workers_train_from_a_channel_and_leave_the_model(container: Container, digits: Path) -> None:
@@ -93,7 +75,7 @@ def test_two_workers_train_from_a_channel_and_leave_the_model(container: Contain
     assert finished.returncode == 0, finished.tail()
     model, run = container.base / "model", container.base / "output" / "data"
     assert sorted(path.name for path in model.iterdir()) == ["config.yaml", "model.safetensors", "result.json"]
-    result = container.result()
+    result = result_of(container.base / "model")
     assert (result["status"], result["world_size"]) == ("finished", 2)
     assert result["metrics"]["accuracy"] > 0.9, finished.tail()
     newest = run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip()
@@ -158,14 +140,11 @@ def test_a_stopped_spot_instance_goes_on_from_its_checkpoints(container: Contain
     small = {"epochs": 200, "task-args.width": 2}
     container.write({**small, "checkpoint-interval": 5})
     latest = container.base / "checkpoints" / "checkpoints" / "latest"
-    with container.training() as process:
-        deadline = time.monotonic() + DEADLINE_S
-        while not latest.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        said = (container.base / "stderr").read_text
-        assert latest.exists(), said()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(DEADLINE_S) in (75, 143), said()
+    with Spawned([str(TRAIN)], environment(container.environment())) as training:
+        training.await_that(latest.exists, "checkpoint", DEADLINE_S)
+        training.process.send_signal(signal.SIGTERM)
+        finished = training.wait(DEADLINE_S)
+    assert finished.returncode in (75, 143), finished.tail()
     assert not any((container.base / "model").iterdir())
     assert container.failure().strip()
     (container.base / "output" / "failure").unlink()  # the next instance has an output folder of its own

@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.process_table import command_of
+from support.processes import Spawned
+from support.runs import read_json
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.launch.processes.orphan_reaper import kill_job, processes_of
 from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -33,31 +31,10 @@ time.sleep(600)
 """
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
-@contextmanager
-def launched(folder: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`hvdtrain launch sagemaker --instance-type local` with its output in `folder`/said; nothing of it stays."""
-    mark = f"test-{os.getpid()}-{folder.name}"
+def launched(folder: Path, *flags: str) -> Spawned:
+    """`hvdtrain launch sagemaker --instance-type local`."""
     command = [sys.executable, "-m", "hvdtrain", "launch", "sagemaker", "--instance-type", "local", "--job-name", "j"]
-    with (folder / "said").open("wb") as said:
-        process = subprocess.Popen(
-            [*command, "--output-path", str(folder / "runs"), *flags],
-            stdout=said,
-            stderr=said,
-            env={**os.environ, "HVDTRAIN_JOB": mark},
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(10)
-        kill_job(mark)
+    return Spawned([*command, "--output-path", str(folder / "runs"), *flags], os.environ)
 
 
 def test_a_plain_horovod_script_on_two_machines_is_one_job(tmp_path: Path) -> None:
@@ -97,12 +74,13 @@ def test_how_a_script_on_two_machines_ends_is_seen_through_its_start(tmp_path: P
 def test_a_signal_gives_workers_time_to_save(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(WAITS_FOR_A_SIGNAL)
     data = tmp_path / "runs" / "j" / "algo-1" / "output" / "data"
-    with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), "--", "train") as process:
-        until((data / "ready").exists, (tmp_path / "said").read_text())
-        process.send_signal(number)
-        assert process.wait(DEADLINE_S) == 75, (tmp_path / "said").read_text()
+    with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), "--", "train") as job:
+        job.await_that((data / "ready").exists, "worker", DEADLINE_S)
+        job.process.send_signal(number)
+        finished = job.wait(DEADLINE_S)
+    assert finished.returncode == 75, finished.tail()
     assert (data / "saved").exists()
-    assert f"The training job was stopped by {number.name}." in (tmp_path / "said").read_text()
+    assert f"The training job was stopped by {number.name}." in finished.output
 
 
 def test_a_killed_launcher_leaves_no_simulator_of_pipes(tmp_path: Path) -> None:
@@ -110,24 +88,12 @@ def test_a_killed_launcher_leaves_no_simulator_of_pipes(tmp_path: Path) -> None:
     (tmp_path / "records").write_bytes(b"x")
     ready = tmp_path / "runs" / "j" / "algo-1" / "output" / "data" / "ready"
     flags = ["--input-mode", "Pipe", "--channel", f"train-0={tmp_path / 'records'}"]
-    with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), *flags, "--", "train") as process:
-        mark = f"test-{os.getpid()}-{tmp_path.name}"
-        until(ready.exists, "no worker started")
-
-        def simulators() -> list[int]:
-            return [pid for pid in processes_of(mark) if b"pipe-sim" in _command_line(pid)]
-
-        until(lambda: bool(simulators()), "no simulator started")
-        process.kill()
-        process.wait(10)
-        until(lambda: not list(processes_of(mark)), f"left behind: {list(map(_command_line, processes_of(mark)))}")
-
-
-def _command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # ended meanwhile
-        return b""
+    with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), *flags, "--", "train") as job:
+        job.await_that(ready.exists, "worker", DEADLINE_S)
+        simulators = [process for process in job.processes() if b"pipe-sim" in command_of(process)]
+        assert simulators
+        job.process.kill()
+        job.require_gone(DEADLINE_S)
 
 
 def test_jobs_with_one_checkpoint_location_share_its_folder(tmp_path: Path) -> None:
@@ -187,7 +153,7 @@ def test_a_script_finds_the_variables_of_the_toolkit(tmp_path: Path) -> None:
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), hyperparameters={"lr": 0.1, "amp": True})
     (tmp_path / "data").mkdir()
     folder = run_local(spec, {"train": str(tmp_path / "data")}, tmp_path / "jobs" / "1")
-    told = json.loads((folder / "output" / "data" / "told").read_text())
+    told = read_json(folder / "output" / "data" / "told")
     assert json.loads(told["SM_USER_ARGS"]) == ["--amp", "True", "--lr", "0.1"]
     assert (told["SM_USER_ENTRY_POINT"], told["SM_MODULE_NAME"]) == ("own.py", "own")
     assert int(told["SM_NUM_CPUS"]) == len(os.sched_getaffinity(0))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.runs import read_json, result_of
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.local.mode import run_local
@@ -24,11 +23,6 @@ RECORDS = 1438
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train = open_digits(DataAccess(None, tmp_path_factory.mktemp("cache") / "data")).train
     return Path(train.files[0].path).parent
-
-
-def result_of(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "model" / "result.json").read_text())
-    return content
 
 
 def pipe_plan(
@@ -55,10 +49,10 @@ def test_every_record_comes_once_an_epoch_through_the_pipes_of_two_local_ranks(d
     )
     channels = {**pipe_plan(digits, tmp_path / "plan", 2), "validation": str(validation)}
     folder = run_local(spec, channels, tmp_path / "jobs")
-    result = result_of(folder)
+    result = result_of(folder / "model")
     assert (result["world_size"], result["epochs"]) == (2, 2)
     assert result["samples_seen"] == 2 * RECORDS
-    inputs = json.loads((folder / "input" / "config" / "inputdataconfig.json").read_text())
+    inputs = read_json(folder / "input" / "config" / "inputdataconfig.json")
     assert {name: each["TrainingInputMode"] for name, each in inputs.items()} == {
         "train-0": "Pipe",
         "train-1": "Pipe",
@@ -81,11 +75,11 @@ def test_two_hosts_read_each_record_once_from_their_pipes(distribution: str, dig
         hyperparameters={"epochs": 1, "warmup-epochs": 0, "global-batch-size": 48, "task-args.width": 4, **steps},
     )
     folder = run_local(spec, channels, tmp_path / "jobs")
-    assert result_of(folder)["world_size"] == 2
-    assert result_of(folder)["samples_seen"] == RECORDS
-    inputs = json.loads((folder / "input" / "config" / "inputdataconfig.json").read_text())
+    assert result_of(folder / "model")["world_size"] == 2
+    assert result_of(folder / "model")["samples_seen"] == RECORDS
+    inputs = read_json(folder / "input" / "config" / "inputdataconfig.json")
     assert (inputs["train-0"]["S3DistributionType"] == "ShardedByS3Key") == bool(steps)
-    environment = json.loads((folder / "output" / "data" / "env.json").read_text())
+    environment = read_json(folder / "output" / "data" / "env.json")
     assert (environment["topology"]["num_nodes"], environment["topology"]["local_size"]) == (2, 1), environment
     assert folder.name == "algo-1"
     assert not any((tmp_path / "jobs" / "algo-2" / "model").iterdir())
@@ -109,7 +103,7 @@ def test_a_script_of_ones_own_gets_flags_and_variables(tmp_path: Path) -> None:
         hyperparameters={"amp": True, "width": 16},
     )
     folder = run_local(spec, {"train": str(tmp_path / "data")}, tmp_path / "jobs")
-    told = [json.loads((folder / "model" / f"rank_{rank}.json").read_text()) for rank in range(2)]
+    told = [read_json(folder / "model" / f"rank_{rank}.json") for rank in range(2)]
     assert [each["argv"] for each in told] == [["--amp", "True", "--width", "16"]] * 2
     assert Path(told[1]["train"]).samefile(tmp_path / "data")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+
+from support.ranks import run_ranks
+from support.runs import read_json
 
 WORKER = """
 import numpy as np
@@ -25,26 +25,26 @@ print("averaged", world.Get_rank())
 """
 
 
-def test_all_workers_get_the_mean(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_all_workers_get_the_mean(tmp_path: Path) -> None:
     (tmp_path / "averages.py").write_text(WORKER)
     finished = run_ranks(["python", str(tmp_path / "averages.py")], 4, "mpirun", 120, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     assert finished.stdout.count("averaged ") == 4, finished.tail()
 
 
-def test_servers_are_told_beside_the_ring(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_servers_are_told_beside_the_ring(tmp_path: Path) -> None:
     own = ["--servers", "1,2", "--sizes", "16KiB,256KiB", "--repeats", "2", "--out", "out"]
     command = ["python", "-m", "hvdtrain", "bench", "parameter-server", *own]
     finished = run_ranks(command, 3, "mpirun", 120, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
-    found = json.loads((tmp_path / "out" / "parameter-server.json").read_text())
+    found = read_json(tmp_path / "out" / "parameter-server.json")
     assert [(one["servers"], one["nbytes"]) for one in found["links"][""]] == [
         (servers, nbytes) for servers in (0, 1, 2) for nbytes in (16384, 262144)
     ]
     assert (tmp_path / "out" / "parameter-server.svg").read_text().startswith("<?xml")
 
 
-def test_without_a_worker_it_is_refused(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_without_a_worker_it_is_refused(tmp_path: Path) -> None:
     command = ["python", "-m", "hvdtrain", "bench", "parameter-server", "--servers", "2"]
     finished = run_ranks(command, 2, "mpirun", 120, cwd=tmp_path)
     assert finished.returncode == 2, finished.tail()

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
 
 WORKER = Path(__file__).parent / "workers" / "sharded_gradients.py"
 RANKS = 3
 
 
-def test_each_rank_keeps_its_part_only(run_ranks: Callable[..., Any]) -> None:
+def test_each_rank_keeps_its_part_only() -> None:
     finished = run_ranks(["python", str(WORKER)], RANKS, "horovodrun-gloo", 180)
     assert finished.returncode == 0, finished.tail()
     ranks = [json.loads(line) for line in re.findall(r"\{\"rank\".*\}", finished.stdout)]
@@ -32,9 +31,7 @@ def test_each_rank_keeps_its_part_only(run_ranks: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(("framework", "name"), [("torch", "Adafactor"), ("tensorflow", "Lamb")])
-def test_an_optimizer_that_needs_whole_weights_is_refused(
-    framework: str, name: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_an_optimizer_that_needs_whole_weights_is_refused(framework: str, name: str, tmp_path: Path) -> None:
     """As a task may choose it."""
     base = {"torch": "torch.optim.Adafactor(model.parameters(), lr=lr)", "tensorflow": "keras.optimizers.Lamb(lr)"}
     library = {"torch": "torch", "tensorflow": "keras"}[framework]

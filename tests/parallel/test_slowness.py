@@ -7,12 +7,15 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import python_path
+from support.ranks import run_ranks
+from support.runs import lines_of, read_json, result_of
 
 WORKERS = Path(__file__).parent / "workers"
 _CLOCK_US = 10_000  # by which aligned clocks may differ on a machine that has more to do; a step takes 300,000
@@ -26,19 +29,15 @@ def command(task: str, *options: str) -> list[str]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    return {"PYTHONPATH": os.pathsep.join([str(WORKERS), os.environ.get("PYTHONPATH", "")]), **more}
+    return {**python_path(WORKERS), **more}
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path) -> None:
     argv = command("SlowInput", "--max-steps", "45", "--trace", "20:25", "--report", "always")
     finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(), cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     _check_result(tmp_path / "out", "slow input", finished)
-    seconds = json.loads((tmp_path / "out" / "result.json").read_text())["seconds"]["ranks"]
+    seconds = result_of(tmp_path / "out")["seconds"]["ranks"]
     assert seconds[1]["data"] > 2 * seconds[0]["data"]
     assert seconds[0]["allreduce"] > 2 * seconds[1]["allreduce"]
     assert all(rank["forward"] + rank["backward"] + rank["optimizer"] <= rank["compute"] for rank in seconds)
@@ -46,15 +45,15 @@ def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path, run_ranks: Cal
 
 
 def _check_result(folder: Path, cause: str, finished: Any) -> None:
-    result = json.loads((folder / "result.json").read_text())
+    result = result_of(folder)
     named = [(found["rank"], found["cause"]) for found in result["stragglers"]]
     assert named == [(1, cause)], (result["stragglers"], finished.tail())
     (found,) = result["stragglers"]
-    assert found["host"] == json.loads((folder / "env.json").read_text())["hosts"][1]
+    assert found["host"] == read_json(folder / "env.json")["hosts"][1]
     assert found["slower_by"] >= 0.5
     assert found["share_of_time_others_waited"] > 0.2
     assert 1 <= found["since_step"] < found["until_step"] <= result["steps"]
-    events = [line for line in lines(folder) if line.get("event") == "straggler"]
+    events = lines_of(folder, event="straggler")
     assert [(event["rank"], event["cause"]) for event in events] == named
     assert finished.stderr.count(f"Rank 1 on {found['host']} is slow by ") == 1, finished.tail()
     assert f"{cause}, slower by " in finished.stdout, finished.tail()
@@ -129,7 +128,7 @@ def disk_of(path: Path) -> str:
     return (folder.resolve().parent / "dev").read_text().strip() if (folder / "partition").exists() else device
 
 
-def test_a_rank_with_a_tenth_of_a_processor_is_named(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_a_rank_with_a_tenth_of_a_processor_is_named(tmp_path: Path) -> None:
     quota = f"{int(_SHARE * _PERIOD_US)}"
     first = {"cpu.cfs_period_us": f"{_PERIOD_US}", "cpu.cfs_quota_us": quota}
     with limited_group("cpu", first, {"cpu.max": f"{quota} {_PERIOD_US}"}) as group:
@@ -137,11 +136,11 @@ def test_a_rank_with_a_tenth_of_a_processor_is_named(tmp_path: Path, run_ranks: 
         finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(LIMITED_GROUP=str(group)), cwd=tmp_path)
     assert (tmp_path / "out" / "result.json").exists(), finished.tail()
     _check_result(tmp_path / "out", "cpu throttled", finished)
-    (found,) = json.loads((tmp_path / "out" / "result.json").read_text())["stragglers"]
+    (found,) = result_of(tmp_path / "out")["stragglers"]
     assert found["facts"]["throttled"] > 0.3
 
 
-def test_a_rank_with_a_slow_disk_is_named(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_a_rank_with_a_slow_disk_is_named(tmp_path: Path) -> None:
     """Linux must count what waits for disks (PSI), and the limit must hold for reads that find nothing in memory."""
     if not Path("/proc/pressure/io").exists():
         pytest.skip("this kernel does not count what waits for disks")

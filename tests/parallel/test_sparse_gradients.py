@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -19,9 +18,7 @@ WORKERS = Path(__file__).parent / "workers"
     [("sparse_torch.py", 3, "horovodrun-gloo", ["-W", "error"]), ("sparse_keras.py", 2, "mpirun", [])],
     ids=["torch", "keras"],
 )
-def test_many_ranks_train_as_one(
-    run_ranks: Callable[..., Any], worker: str, np: int, launcher: str, options: list[str]
-) -> None:
+def test_many_ranks_train_as_one(worker: str, np: int, launcher: str, options: list[str]) -> None:
     finished = run_ranks(["python", *options, str(WORKERS / worker)], np, launcher, 240, {"OMP_NUM_THREADS": "1"})
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == [str(rank) for rank in range(np)]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from support.numpy_training import write_data
+from support.ranks import run_ranks
 from support.state_rows import ROWS_OF_RANKS
 from support.torch_training import open_torch
 
@@ -19,7 +18,7 @@ from hvdtrain.topology import Topology
 WORKER = Path(__file__).parent / "workers" / "state_rows_torch.py"
 
 
-def test_two_ranks_agree_on_all_of_it_and_one_goes_on(run_ranks: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_ranks_agree_on_all_of_it_and_one_goes_on(tmp_path: Path) -> None:
     write_data(tmp_path / "data", 20, 4)
     command = ["python", str(WORKER), str(tmp_path / "data"), str(tmp_path / "out")]
     finished = run_ranks(command, 2, "mpirun", 200, {"OMP_NUM_THREADS": "1"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import os
 import re
 import shutil
 import threading
@@ -11,6 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from support.processes import python_path
+from support.ranks import run_ranks
 
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.tasks.digits import open_split
@@ -68,9 +70,7 @@ def served(folder: Path, hangs: Callable[[str], bool]) -> Iterator[str]:
             thread.join(60)
 
 
-def test_a_file_that_is_not_read_any_further_is_named_with_its_place(
-    tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_a_file_that_is_not_read_any_further_is_named_with_its_place(tmp_path: Path) -> None:
     """Each rank has a folder of its own there. All is read once before training, for the catalog."""
     catalog = open_split(DataAccess(None, tmp_path / "cache"), "train")
     for rank in range(2):
@@ -82,7 +82,7 @@ def test_a_file_that_is_not_read_any_further_is_named_with_its_place(
     with served(tmp_path / "web", hangs) as url:
         argv = ["python", "-m", "hvdtrain", "--task", "train_torch_tasks:OwnFolder", "--data.dir", url]
         argv += ["--output-dir", "out", "--watchdog", "3", "--data.timeout", "12"]
-        env = {"PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        env = python_path(WORKERS)
         finished = run_ranks(argv, 2, "horovodrun-gloo", 240, env, tmp_path)
     assert finished.returncode != 0, finished.tail()
     (stall,) = (tmp_path / "out" / "stalls").iterdir()

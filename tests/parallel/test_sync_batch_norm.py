@@ -6,12 +6,11 @@ batch; float32 to 1e-5, a small ResNet in float64 to 1e-9.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from support.ranks import run_ranks
 
 ROOT = Path(__file__).parents[2]
 WORKERS = Path(__file__).parent / "workers"
@@ -37,9 +36,7 @@ TOLERANCES = {"layers": 1e-5, "layers_eagerly": 1e-5, "residual": 1e-9}
         ("keras", 3, ["layers", "layers_eagerly"]),
     ],
 )
-def test_parts_on_ranks_are_the_whole_on_one(
-    framework: str, size: int, cases: list[str], run_ranks: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_parts_on_ranks_are_the_whole_on_one(framework: str, size: int, cases: list[str], tmp_path: Path) -> None:
     command = ["python", str(WORKERS / f"sync_batch_norm_{framework}.py"), str(tmp_path), *cases]
     finished = run_ranks(command, size, "mpirun", deadline_s=240, env=ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()

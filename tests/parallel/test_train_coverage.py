@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.processes import Spawned, environment, run_command
+from support.ranks import launcher_argv, run_ranks
+from support.runs import ledger_of, result_of
+from support.warm.interpreters import with_interpreter
 
 from data_sharding.formats.writers import TarWriter
 
@@ -51,39 +50,17 @@ def write_photos(folder: Path) -> Path:
     return folder
 
 
-def start(hvdtrain: list[str], argv: list[str], size: int, folder: Path) -> subprocess.Popen[bytes]:
-    binaries = Path(sys.executable).parent
-    env = {**os.environ, "PYTHONPATH": str(EXAMPLES), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
-    launcher = [str(binaries / "horovodrun"), "--gloo", "-np", str(size)]
-    return subprocess.Popen(
-        [*launcher, *hvdtrain, *argv],
-        cwd=folder,
-        env=env,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def kill_after(command: list[str], folder: Path, step: int) -> None:
+    """Kill one of three workers with SIGKILL once the ledger tells of `step`, which is seen late; all end then."""
+    argv = with_interpreter([*launcher_argv("horovodrun-gloo", 3), *command])
+    with Spawned(argv, environment({"PYTHONPATH": str(EXAMPLES)}), folder) as job:
 
+        def committed() -> int:
+            return max((line.get("end", 0) for line in ledger_of(folder / "out")), default=0)
 
-def kill_after(process: subprocess.Popen[bytes], ledger: Path, step: int) -> None:
-    """Kill one worker with SIGKILL once the ledger tells of `step`, which is seen late, and wait for all to end."""
-    deadline = time.monotonic() + DEADLINE_S
-    while committed(ledger) < step:
-        assert time.monotonic() < deadline, "the run did not come so far"
-        assert process.poll() is None, "the run ended before it was to be killed"
-        time.sleep(0.02)
-    os.kill(worker_of(process.pid), signal.SIGKILL)
-    assert process.wait(timeout=DEADLINE_S) != 0
-
-
-def committed(ledger: Path) -> int:
-    if not ledger.exists():
-        return 0
-    return max((line.get("end", 0) for line in whole_lines(ledger)), default=0)
-
-
-def whole_lines(ledger: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ledger.read_text().rpartition("\n")[0].splitlines()]
+        job.await_that(lambda: committed() >= step, f"step {step} in the ledger", DEADLINE_S)
+        os.kill(worker_of(job.process.pid), signal.SIGKILL)
+        assert job.wait(DEADLINE_S).returncode != 0
 
 
 def worker_of(launcher: int) -> int:
@@ -100,30 +77,22 @@ def worker_of(launcher: int) -> int:
 @pytest.mark.parametrize(
     ("task", "write"), [("cifar10_torch:Cifar10", write_cifar10), ("photos_torch:Photos", write_photos)]
 )
-def test_killed_on_three_workers_and_resumed_on_two(
-    run_ranks: Callable[..., Any],
-    run_command: Callable[..., Any],
-    tmp_path: Path,
-    task: str,
-    write: Callable[[Path], Path],
-    with_interpreter: Callable[..., list[str]],
-) -> None:
+def test_killed_on_three_workers_and_resumed_on_two(tmp_path: Path, task: str, write: Callable[[Path], Path]) -> None:
     out, data = tmp_path / "out", write(tmp_path / "data")
     sizes = ["--global-batch-size", str(BATCH), "--epochs", "3", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
     argv = ["--task", task, "--data.dir", str(data), "--output-dir", str(out), "--progress", "none", *sizes]
-    hvdtrain = with_interpreter(["python", "-m", "hvdtrain"])
-    kill_after(start(hvdtrain, argv, 3, tmp_path), out / "audit" / "ledger.jsonl", step=4)
+    kill_after(["python", "-m", "hvdtrain", *argv], tmp_path, step=4)
     assert not (out / "result.json").exists()
     finished = run_ranks(
         ["python", "-m", "hvdtrain", *argv], 2, "mpirun", DEADLINE_S, {"PYTHONPATH": str(EXAMPLES)}, tmp_path
     )
     assert finished.returncode == 0, finished.tail()
-    result = json.loads((out / "result.json").read_text())
+    result = result_of(out)
     assert (result["samples_seen"], result["world_size"]) == (3 * RECORDS, 2)
     verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", str(out)], DEADLINE_S)
     assert verified.returncode == 0, verified.tail()
     assert f"exact: each of 3 finished epochs used every one of {RECORDS} records once" in verified.stdout
-    starts = [line for line in whole_lines(out / "audit" / "ledger.jsonl") if line["event"] == "started"]
+    starts = ledger_of(out, event="started")
     assert [line["world_size"] for line in starts] == [3, 2]
     in_the_middle = starts[1]["step"] % starts[1]["steps_per_epoch"] != 0  # of an epoch; seldom, it is at its end
     assert ("3 → 2" in verified.stdout) == in_the_middle

@@ -7,11 +7,14 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import python_path, run_command
+from support.ranks import run_ranks
+from support.runs import lines_of
 
 WORKERS = Path(__file__).parent / "workers"
 
@@ -44,9 +47,7 @@ def failed_together(finished: Any) -> None:
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_disk_that_fills_up(
-    launcher: str, small_disk: Path, tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> None:
+def test_disk_that_fills_up(launcher: str, small_disk: Path, tmp_path: Path) -> None:
     """A checkpoint of this narrow network takes 425 kB, so that two fit."""
     task = ["--task-args.width", "8", "--checkpoint-interval", "5"]
     out = small_disk / "out"
@@ -62,17 +63,17 @@ def test_disk_that_fills_up(
     resume = ["--resume", str(out), "--output-dir", str(elsewhere), "--max-steps", "20"]
     resumed = run_command(["python", "-m", "hvdtrain", *task, *resume], 180, cwd=tmp_path)
     assert resumed.returncode == 0, resumed.tail()
-    first = json.loads((elsewhere / "metrics.jsonl").read_text().splitlines()[0])
+    first = lines_of(elsewhere)[0]
     assert (first["event"], first["step"]) == ("resumed", 10)
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_disk_without_room_for_one_more_line(launcher: str, small_disk: Path, run_ranks: Callable[..., Any]) -> None:
+def test_disk_without_room_for_one_more_line(launcher: str, small_disk: Path) -> None:
     """Something else fills the disk in the second step, so that neither logs nor metrics can be written."""
     out, stamp = small_disk / "out", small_disk / "stamp"
     fault = {"place": "measure", "kind": "fill", "rank": 0, "call": 2, "stamp": str(stamp)}
     env = {
-        "PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        **python_path(WORKERS),
         "TRAIN_FAULT": json.dumps(fault),
         "FILL_FOLDER": str(small_disk),
     }
@@ -89,7 +90,7 @@ def test_disk_without_room_for_one_more_line(launcher: str, small_disk: Path, ru
     assert json.loads(lines[0])["event"] == "started"
 
 
-def test_something_in_the_way_of_the_checkpoints(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_something_in_the_way_of_the_checkpoints(tmp_path: Path) -> None:
     """Root may write everywhere, but not below a file."""
     out = tmp_path / "out"
     out.mkdir()
@@ -101,7 +102,7 @@ def test_something_in_the_way_of_the_checkpoints(tmp_path: Path, run_ranks: Call
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_run_folder_that_cannot_be_made(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_run_folder_that_cannot_be_made(launcher: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "out"
     finished = run_ranks(["python", "-m", "hvdtrain", "--output-dir", str(out)], 2, launcher, 180, cwd=tmp_path)

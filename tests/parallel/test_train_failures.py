@@ -6,14 +6,15 @@ Every task here is a user's own (workers/train_*_tasks.py), found through the mo
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import python_path
+from support.ranks import run_ranks
+from support.runs import result_of
 
 import hvdtrain
 
@@ -25,7 +26,6 @@ OTHERS = re.compile(r"stopped: A collective|HorovodInternalError|horovod/common/
 
 
 def run_faulty(
-    run_ranks: Callable[..., Any],
     folder: Path,
     launcher: str,
     *flags: str,
@@ -37,7 +37,7 @@ def run_faulty(
     """The finished run, and the seconds from the fault to the end of the last process."""
     stamp = folder / "stamp"
     env = {
-        "PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        **python_path(WORKERS),
         "TRAIN_FAULT": json.dumps({"rank": 1, "call": 1, "stamp": str(stamp), **fault}),
     }
     module = {"torch": "train_torch_tasks", "tensorflow": "train_keras_tasks"}[framework]
@@ -80,12 +80,10 @@ RAISES = [
 
 
 @pytest.mark.parametrize(("launcher", "framework", "place", "call", "rank"), RAISES)
-def test_exception_on_one_rank(
-    launcher: str, framework: str, place: str, call: int, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_exception_on_one_rank(launcher: str, framework: str, place: str, call: int, rank: int, tmp_path: Path) -> None:
     fault: dict[str, Any] = {"place": place, "kind": "raise", "call": call, "rank": rank}
     interpreter = "fresh" if (launcher, place) == ("mpirun", "import") else "warm"
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, framework=framework, interpreter=interpreter, **fault)
+    finished, elapsed = run_faulty(tmp_path, launcher, framework=framework, interpreter=interpreter, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     first = finished.stderr.find("Traceback (most recent call last)")
@@ -100,10 +98,8 @@ def test_exception_on_one_rank(
 @pytest.mark.parametrize(
     ("launcher", "place"), [("mpirun", "measure"), ("horovodrun-gloo", "measure"), ("horovodrun-gloo", "build_model")]
 )
-def test_exception_on_all_ranks_is_told_once(
-    launcher: str, place: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
-    finished, _ = run_faulty(run_ranks, tmp_path, launcher, place=place, kind="raise", rank="all")
+def test_exception_on_all_ranks_is_told_once(launcher: str, place: str, tmp_path: Path) -> None:
+    finished, _ = run_faulty(tmp_path, launcher, place=place, kind="raise", rank="all")
     assert finished.returncode != 0, finished.tail()
     # Where the launcher is slow to end the others (a loaded machine), they tell theirs in the end; none is ever lost.
     told = re.findall(r"rank (\d) on \S+ failed.*\n.*Traceback", finished.stderr)
@@ -123,13 +119,9 @@ def test_exception_on_all_ranks_is_told_once(
         ("horovodrun-gloo", "torch", "decode", 3),
     ],
 )
-def test_exit_with_code_0_on_one_rank(
-    launcher: str, framework: str, place: str, call: int, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_exit_with_code_0_on_one_rank(launcher: str, framework: str, place: str, call: int, tmp_path: Path) -> None:
     """The launcher would take it for success."""
-    finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, framework=framework, place=place, kind="exit", call=call
-    )
+    finished, elapsed = run_faulty(tmp_path, launcher, framework=framework, place=place, kind="exit", call=call)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     assert_heard_first(finished, "RuntimeError: the task called sys.exit(0) before training was done")
@@ -146,18 +138,12 @@ def test_exit_with_code_0_on_one_rank(
     ],
 )
 def test_signal_that_ends_one_rank(
-    launcher: str,
-    framework: str,
-    place: str,
-    kind: str,
-    interpreter: str,
-    tmp_path: Path,
-    run_ranks: Callable[..., Any],
+    launcher: str, framework: str, place: str, kind: str, interpreter: str, tmp_path: Path
 ) -> None:
     """Nobody is left to explain it, so the launcher's words must name rank and signal."""
     call = 1 if place == "build_model" else 3
     finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, framework=framework, interpreter=interpreter, place=place, kind=kind, call=call
+        tmp_path, launcher, framework=framework, interpreter=interpreter, place=place, kind=kind, call=call
     )
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
@@ -168,9 +154,9 @@ def test_signal_that_ends_one_rank(
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path) -> None:
     fault: dict[str, Any] = {"place": "decode", "kind": "hang", "call": 3}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, "--data.timeout", "8", "--watchdog", "3", **fault)
+    finished, elapsed = run_faulty(tmp_path, launcher, "--data.timeout", "8", "--watchdog", "3", **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 8 + END_S, finished.tail()
     assert_heard_first(finished, "Batch 2 was not ready after 8 seconds.")
@@ -193,21 +179,21 @@ BLOCKED = (
 )
 
 
-def test_a_stall_may_end_the_job_at_once(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_a_stall_may_end_the_job_at_once(tmp_path: Path) -> None:
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
     flags = ["--watchdog", "3", "--watchdog-action", "end"]
-    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, **fault)
+    finished, elapsed = run_faulty(tmp_path, "horovodrun-gloo", *flags, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     assert_explained(finished, tmp_path, *BLOCKED)
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path) -> None:
     """Horovod looks for stalls every half of the limit, and again before it acts."""
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
     flags = ["--stall-timeout", "8", "--watchdog", "3"]
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, *flags, **fault)
+    finished, elapsed = run_faulty(tmp_path, launcher, *flags, **fault)
     assert_explained(finished, tmp_path, *BLOCKED)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 2 * 8 + END_S, finished.tail()
@@ -217,16 +203,12 @@ def test_rank_that_never_joins_a_collective(launcher: str, tmp_path: Path, run_r
 
 
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "torch"), ("horovodrun-gloo", "tensorflow")])
-def test_rank_that_is_frozen_as_a_whole(
-    launcher: str, framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_rank_that_is_frozen_as_a_whole(launcher: str, framework: str, tmp_path: Path) -> None:
     """Horovod's own check hangs with it. Half a minute more than --stall-timeout is granted, or thrice that."""
     fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
     interpreter = "fresh" if framework == "torch" else "warm"
     flags = ["--stall-timeout", "8", "--watchdog", "6"]  # longer than TensorFlow traces on a machine with much to do
-    finished, elapsed = run_faulty(
-        run_ranks, tmp_path, launcher, *flags, framework=framework, interpreter=interpreter, **fault
-    )
+    finished, elapsed = run_faulty(tmp_path, launcher, *flags, framework=framework, interpreter=interpreter, **fault)
     assert_explained(finished, tmp_path, r"Rank 1 has reported nothing: it is frozen or gone")
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 38 + END_S, finished.tail()
@@ -235,11 +217,11 @@ def test_rank_that_is_frozen_as_a_whole(
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_a_stage_that_is_frozen(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_a_stage_that_is_frozen(launcher: str, tmp_path: Path) -> None:
     """The stage before it waits for its gradients: the message has a limit, and the watchdog names the rank."""
     fault: dict[str, Any] = {"place": "decode", "kind": "freeze", "call": 3}
     flags = ["--parallel.stages", "2", "--stall-timeout", "8", "--watchdog", "3"]
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, *flags, interpreter="fresh", **fault)
+    finished, elapsed = run_faulty(tmp_path, launcher, *flags, interpreter="fresh", **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < 38 + END_S, finished.tail()
     assert_explained(finished, tmp_path, r"Rank 1 has reported nothing: it is frozen or gone")
@@ -248,16 +230,14 @@ def test_a_stage_that_is_frozen(launcher: str, tmp_path: Path, run_ranks: Callab
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(
-    framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(framework: str, tmp_path: Path) -> None:
     """Local SGD, where no step has made them equal before. The other rank says why it ends, and nothing else.
 
     Not under mpirun, which may kill it before it has said anything.
     """
     flags = ["--sync-every", "100", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
     fault: dict[str, Any] = {"place": "average", "kind": "kill"}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, "horovodrun-gloo", *flags, framework=framework, **fault)
+    finished, elapsed = run_faulty(tmp_path, "horovodrun-gloo", *flags, framework=framework, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
     assert "Traceback" not in finished.stderr.partition("Another rank has ended or stalled")[0], finished.tail()
@@ -265,12 +245,10 @@ def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(
 
 
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
-def test_slow_data_and_a_slow_disk_are_no_stall(
-    launcher: str, framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_slow_data_and_a_slow_disk_are_no_stall(launcher: str, framework: str, tmp_path: Path) -> None:
     """One rank is late with its data, and rank 0 with its checkpoint, each far beyond --stall-timeout."""
     env = {
-        "PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        **python_path(WORKERS),
         "TRAIN_SLOW": json.dumps({"open_data": [1, SLOW_S], "disk": [0, SLOW_S]}),
     }
     task = {"torch": "train_torch_tasks:Faulty", "tensorflow": "train_keras_tasks:Faulty"}[framework]
@@ -279,17 +257,15 @@ def test_slow_data_and_a_slow_disk_are_no_stall(
     command = ["python", "-m", "hvdtrain", "--task", task, *flags]
     finished = run_ranks(command, 2, launcher, 240, env=env, cwd=tmp_path)
     assert finished.returncode in (0, 75), finished.tail()
-    assert json.loads((tmp_path / "out" / "result.json").read_text())["steps"] == 2
+    assert result_of(tmp_path / "out")["steps"] == 2
     assert re.search(r"Rank 0 on \S+ has been saving the checkpoint of step 2 for", finished.stderr), finished.tail()
 
 
 @pytest.mark.parametrize(("launcher", "rank"), [("mpirun", 1), ("horovodrun-gloo", 0)])
-def test_loss_that_is_not_a_number_on_one_rank(
-    launcher: str, rank: int, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_loss_that_is_not_a_number_on_one_rank(launcher: str, rank: int, tmp_path: Path) -> None:
     """All ranks see the reduced loss and leave together, with one message. The 40th batch is training step 32."""
     fault: dict[str, Any] = {"place": "loss", "kind": "nan", "call": 40, "rank": rank}
-    finished, elapsed = run_faulty(run_ranks, tmp_path, launcher, **fault)
+    finished, elapsed = run_faulty(tmp_path, launcher, **fault)
     assert finished.returncode == 1, finished.tail()
     assert elapsed < END_S, finished.tail()
     assert finished.stderr.count("The training loss is nan at step ") == 1, finished.tail()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from support.processes import python_path, run_command
+from support.ranks import run_ranks
+from support.runs import lines_of, result_of
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 240
@@ -46,8 +48,7 @@ class Run:
 
     @property
     def result(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
-        return content
+        return result_of(self.folder)
 
     def state(self) -> dict[str, Any]:
         """All arrays of the newest checkpoint."""
@@ -60,9 +61,7 @@ Start = Callable[..., Run]
 
 
 @pytest.fixture(scope="module")
-def train(
-    tmp_path_factory: pytest.TempPathFactory, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> Start:
+def train(tmp_path_factory: pytest.TempPathFactory) -> Start:
     """train(framework, launcher, size, *options) → Run; launcher None is one process without any."""
     base = tmp_path_factory.mktemp("runs")
     env = {"HVDTRAIN_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
@@ -130,8 +129,7 @@ def test_interrupted_by_3_ranks_and_resumed_by_2_equals_2_uninterrupted(
     resumed = train(framework, *second, *SHORT, folder=folder)
     assert_equal_runs(resumed, uninterrupted)
     assert resumed.result["world_size"] == second[1]
-    events = [json.loads(line).get("event") for line in (resumed.folder / "metrics.jsonl").read_text().splitlines()]
-    assert "resumed" in events
+    assert lines_of(resumed.folder, event="resumed")
 
 
 def assert_equal_runs(one: Run, other: Run) -> None:
@@ -148,7 +146,7 @@ def assert_equal_runs(one: Run, other: Run) -> None:
             np.testing.assert_allclose(ours[name], array, rtol=1e-4, atol=ONE_STEP, err_msg=name)
 
 
-def test_every_rank_s_own_weights_are_bit_equal_at_the_end(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_every_rank_s_own_weights_are_bit_equal_at_the_end(tmp_path: Path) -> None:
     """Read from the ranks' memories, not from result.json."""
     env = {**worker_path(), "DUMP_FOLDER": str(tmp_path)}
     command = ["python", "-m", "hvdtrain", "--task", "train_torch_tasks:Dumping", "--max-steps", "10"]
@@ -168,7 +166,7 @@ def test_every_rank_s_own_weights_are_bit_equal_at_the_end(tmp_path: Path, run_r
     ],
 )
 def test_a_rank_whose_weights_drift_apart_ends_the_run(
-    module: str, size: int, option: str, when: str, tmp_path: Path, run_ranks: Callable[..., Any]
+    module: str, size: int, option: str, when: str, tmp_path: Path
 ) -> None:
     """In its third update; the comparison after the second one is the last that has found them equal."""
     fault = {"place": "weights", "kind": "change", "rank": 1, "call": 3, "stamp": str(tmp_path / "stamp")}
@@ -187,4 +185,4 @@ def test_a_rank_whose_weights_drift_apart_ends_the_run(
 
 
 def worker_path() -> dict[str, str]:
-    return {"PYTHONPATH": os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    return python_path(WORKERS)

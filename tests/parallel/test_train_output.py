@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.processes import python_path
+from support.ranks import run_ranks
+from support.runs import read_json
 
 WORKERS = Path(__file__).parent / "workers"
 
@@ -20,9 +19,7 @@ def lines_of_ranks(output: str) -> set[str]:
 
 
 @pytest.mark.parametrize("launcher", ["horovodrun", "horovodrun-gloo"])
-def test_bar_passes_the_launcher_and_only_rank_0_is_seen(
-    launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_bar_passes_the_launcher_and_only_rank_0_is_seen(launcher: str, tmp_path: Path) -> None:
     command = ["python", "-m", "hvdtrain", "--progress", "bar", "--max-steps", "35", "--output-dir", "out"]
     finished = run_ranks(command, 3, launcher, 180, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
@@ -32,9 +29,7 @@ def test_bar_passes_the_launcher_and_only_rank_0_is_seen(
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_lines_where_nobody_watches_and_a_log_for_every_rank(
-    launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_lines_where_nobody_watches_and_a_log_for_every_rank(launcher: str, tmp_path: Path) -> None:
     command = ["python", "-m", "hvdtrain", "--max-steps", "35", "--output-dir", "out"]
     finished = run_ranks(command, 3, launcher, 180, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
@@ -50,20 +45,19 @@ def test_lines_where_nobody_watches_and_a_log_for_every_rank(
 
 
 @pytest.mark.timeout(600)
-def test_eight_workers_on_any_number_of_cores(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_eight_workers_on_any_number_of_cores(tmp_path: Path) -> None:
     """They start on an empty cache, all at once: one of them writes the data, the others wait and read."""
     cache, writers = tmp_path / "cache", tmp_path / "writers"
     writers.mkdir()
-    python_path = [str(WORKERS / "train_audit"), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {
         "HVDTRAIN_CACHE_DIR": str(cache),
         "AUDIT_FOLDER": str(writers),
-        "PYTHONPATH": os.pathsep.join(python_path),
+        **python_path(WORKERS / "train_audit"),
     }
     finished = run_ranks(["python", "-m", "hvdtrain"], 8, "horovodrun", 400, env=env, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     assert finished.stdout.count("Next: `hvdtrain --task ") == 1, finished.tail()
-    (result,) = (json.loads(path.read_text()) for path in tmp_path.glob("runs/*/result.json"))
+    (result,) = (read_json(path) for path in tmp_path.glob("runs/*/result.json"))
     assert result["world_size"] == 8
     assert result["metrics"]["accuracy"] >= 0.97
     assert result["samples_seen"] == 12 * 1438

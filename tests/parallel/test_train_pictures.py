@@ -5,13 +5,15 @@ test_migrate.py trains ResNets.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import lines_of, read_json
 
 DEADLINE_S = 240
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # for whoever would take all cores: other tests run beside these
@@ -30,7 +32,7 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any]) -> Train:
+def train(tmp_path: Path) -> Train:
     """Trains at a number of ranks; returns the result, with each line of training metrics as "training"."""
 
     def run(size: int, *argv: str) -> dict[str, Any]:
@@ -42,8 +44,8 @@ def train(tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[.
             finished = run_ranks(["python", *command], size, "horovodrun-gloo", DEADLINE_S, None, tmp_path)
         result = out / "result.json"
         assert result.exists(), finished.tail()
-        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-        return {**json.loads(result.read_text()), "training": [line for line in lines if line.get("split") == "train"]}
+        lines = lines_of(out)
+        return {**read_json(result), "training": [line for line in lines if line.get("split") == "train"]}
 
     return run
 

@@ -6,11 +6,13 @@ import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import python_path, run_command
+from support.ranks import run_ranks
 
 WORKERS = Path(__file__).parent / "workers"
 ROOT = Path(__file__).parents[2]
@@ -18,8 +20,7 @@ TASK = ["--task", "train_torch_tasks:OwnFolder", "--data.dir"]
 
 
 def module_path(*first: Path) -> dict[str, str]:
-    folders = [*map(str, first), str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {"PYTHONPATH": os.pathsep.join(folders)}
+    return python_path(*first, WORKERS)
 
 
 def refused(finished: Any, launcher: str, fact: str, folder: Path) -> None:
@@ -35,7 +36,7 @@ def refused(finished: Any, launcher: str, fact: str, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., Any]) -> Path:
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the digits' records, made as every user's are."""
     cache = tmp_path_factory.mktemp("cache")
     argv = ["python", "-m", "hvdtrain", "--dry-run"]
@@ -47,7 +48,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory, run_command: Callable[..., 
 
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
 def test_a_dry_run_tries_a_batch_on_all_ranks_and_writes_nothing(
-    launcher: str, framework: str, digits: Path, tmp_path: Path, run_ranks: Callable[..., Any]
+    launcher: str, framework: str, digits: Path, tmp_path: Path
 ) -> None:
     command = ["python", "-m", "hvdtrain", "--dry-run", "--framework", framework, "--data.dir", str(digits)]
     env = {"HVDTRAIN_CACHE_DIR": str(tmp_path.with_name("dry-cache"))}
@@ -59,25 +60,21 @@ def test_a_dry_run_tries_a_batch_on_all_ranks_and_writes_nothing(
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun", "horovodrun-gloo"])
-def test_global_batch_smaller_than_the_world(launcher: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_global_batch_smaller_than_the_world(launcher: str, tmp_path: Path) -> None:
     command = ["python", "-m", "hvdtrain", "--global-batch-size", "2"]
     finished = run_ranks(command, 3, launcher, 180, cwd=tmp_path)
     refused(finished, launcher, "The global batch holds 2 records for 3 workers.", tmp_path)
 
 
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
-def test_data_missing_on_all_ranks(
-    launcher: str, framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_data_missing_on_all_ranks(launcher: str, framework: str, tmp_path: Path) -> None:
     command = ["python", "-m", "hvdtrain", "--framework", framework, "--data.dir", str(tmp_path / "none")]
     finished = run_ranks(command, 2, launcher, 180, cwd=tmp_path)
     refused(finished, launcher, f"hvdtrain: There is no folder {tmp_path / 'none'}.", tmp_path)
 
 
 @pytest.mark.parametrize(("launcher", "lacking"), [("mpirun", 1), ("horovodrun-gloo", 0)])
-def test_data_missing_on_one_rank(
-    launcher: str, lacking: int, digits: Path, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_data_missing_on_one_rank(launcher: str, lacking: int, digits: Path, tmp_path: Path) -> None:
     shutil.copytree(digits, tmp_path / f"rank_{1 - lacking}")
     command = ["python", "-m", "hvdtrain", *TASK, str(tmp_path)]
     finished = run_ranks(command, 2, launcher, 180, env=module_path(), cwd=tmp_path)
@@ -86,9 +83,7 @@ def test_data_missing_on_one_rank(
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
-def test_ranks_that_see_different_data(
-    launcher: str, digits: Path, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_ranks_that_see_different_data(launcher: str, digits: Path, tmp_path: Path) -> None:
     for rank in range(3):
         shutil.copytree(digits, tmp_path / f"rank_{rank}")
     sorted((tmp_path / "rank_2").glob("train-*"))[0].unlink()
@@ -98,9 +93,7 @@ def test_ranks_that_see_different_data(
 
 
 @pytest.mark.parametrize(("launcher", "place"), [("mpirun", "open_data"), ("horovodrun-gloo", "open_data")])
-def test_refusal_by_the_task_on_one_rank(
-    launcher: str, place: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_refusal_by_the_task_on_one_rank(launcher: str, place: str, tmp_path: Path) -> None:
     fault = {"place": place, "kind": "refuse", "rank": 1, "call": 1, "stamp": str(tmp_path / "stamp")}
     env = {**module_path(), "TRAIN_FAULT": json.dumps(fault)}
     command = ["python", "-m", "hvdtrain", "--task", "train_torch_tasks:Faulty"]
@@ -122,9 +115,7 @@ HOROVOD_BY_HAND = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK
     ],
     ids=["mpi", "horovod", "mpi-rank-only", "horovod-size-only"],
 )
-def test_launcher_s_variables_without_a_launcher(
-    variables: Mapping[str, str], fact: str, tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
+def test_launcher_s_variables_without_a_launcher(variables: Mapping[str, str], fact: str, tmp_path: Path) -> None:
     """Never "rank 0 of 1" by guess: the process would train alone on all of the data."""
     finished = run_command(["python", "-m", "hvdtrain"], 180, env=variables, cwd=tmp_path)
     assert finished.returncode == 2, finished.tail()
@@ -143,9 +134,7 @@ def said_by_each(finished: Any, fact: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_horovod_that_was_not_built_for_the_framework(
-    framework: str, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_horovod_that_was_not_built_for_the_framework(framework: str, tmp_path: Path) -> None:
     """A copy of the installed package by links, without one extension: what a build without that framework leaves."""
     spec = importlib.util.find_spec("horovod")
     assert spec is not None
@@ -160,7 +149,7 @@ def test_horovod_that_was_not_built_for_the_framework(
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
-def test_framework_that_is_not_installed(framework: str, tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
+def test_framework_that_is_not_installed(framework: str, tmp_path: Path) -> None:
     """Python without its site-packages (-S), and links to all of them but one framework's."""
     packages = tmp_path / "packages"
     packages.mkdir()

@@ -6,15 +6,17 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.process_table import command_of, variables_of
+from support.processes import Spawned, environment, python_path, run_command
+from support.ranks import launcher_argv, run_ranks
+from support.runs import lines_of, result_of
+from support.warm.interpreters import with_interpreter
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 150.0
@@ -24,19 +26,13 @@ ENDLESS = ["--epochs", "2000", "--log-interval", "20"]
 
 
 def variables(**stop: Any) -> dict[str, str]:
-    path = os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **({"TRAIN_STOP": json.dumps(stop)} if stop else {})}
+    return {**python_path(WORKERS), "OMP_NUM_THREADS": "1", **({"TRAIN_STOP": json.dumps(stop)} if stop else {})}
 
 
 def command(framework: str, out: Path, *flags: str) -> list[str]:
     module = "train_stop_keras" if framework == "tensorflow" else "train_stop_torch"
     task = ["--task", f"{module}:Stopped", "--output-dir", str(out), "--progress", "none"]
     return ["python", "-m", "hvdtrain", *task, *EPOCHS, *flags]
-
-
-def result(out: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((out / "result.json").read_text())
-    return content
 
 
 def last_steps(out: Path) -> list[int]:
@@ -53,13 +49,13 @@ def require_stopped(finished: Any, out: Path, size: int, launcher: str, reason: 
     assert finished.stdout.count(LINE) == 1, finished.tail()
     assert "failed:" not in finished.stderr, finished.tail()
     assert "stopped: A collective" not in finished.stderr, finished.tail()
-    step = result(out)["steps"]
-    assert result(out)["status"] == "stopped"
+    step = result_of(out)["steps"]
+    assert result_of(out)["status"] == "stopped"
     assert last_steps(out) == [step] * size
     assert (out / "checkpoints" / "latest").read_text() == f"step_{step:08d}\n"
 
 
-def require_exact(run_command: Callable[..., Any], out: Path) -> None:
+def require_exact(out: Path) -> None:
     verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", str(out)], DEADLINE_S)
     assert verified.returncode == 0, verified.tail()
     assert "exact: each of 2 finished epochs" in verified.stdout, verified.tail()
@@ -75,15 +71,7 @@ def require_exact(run_command: Callable[..., Any], out: Path) -> None:
     ],
 )
 def test_stopped_and_started_again_it_is_the_run_that_was_never_stopped(
-    launcher: str,
-    framework: str,
-    size: int,
-    ranks: list[int],
-    signal_name: str,
-    reason: str,
-    tmp_path: Path,
-    run_ranks: Callable[..., Any],
-    run_command: Callable[..., Any],
+    launcher: str, framework: str, size: int, ranks: list[int], signal_name: str, reason: str, tmp_path: Path
 ) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
     alone = {"place": "decode", "call": 10}  # at any moment; those of several ranks come between the same two votes
@@ -91,14 +79,14 @@ def test_stopped_and_started_again_it_is_the_run_that_was_never_stopped(
     calls = {"tensorflow": ["--steps-per-call", "4"], "stages": ["--parallel.stages", "2"]}.get(framework, [])
     first = run_ranks(command(framework, out, *calls), size, launcher, DEADLINE_S, variables(**request), tmp_path)
     require_stopped(first, out, size, launcher, reason)
-    assert 1 < result(out)["steps"] < 60
+    assert 1 < result_of(out)["steps"] < 60
     for folder, flags in ((out, calls), (whole, calls if framework == "stages" else [])):  # stages sum in another order
         finished = run_ranks(command(framework, folder, *flags), size, launcher, DEADLINE_S, variables(), tmp_path)
         assert finished.returncode == 0, finished.tail()
-    assert result(out)["weights"] == result(whole)["weights"]
-    assert result(out)["metrics"] == result(whole)["metrics"]
-    assert result(out)["samples_seen"] == result(whole)["samples_seen"]
-    require_exact(run_command, out)
+    assert result_of(out)["weights"] == result_of(whole)["weights"]
+    assert result_of(out)["metrics"] == result_of(whole)["metrics"]
+    assert result_of(out)["samples_seen"] == result_of(whole)["samples_seen"]
+    require_exact(out)
 
 
 @pytest.mark.parametrize(
@@ -110,73 +98,31 @@ def test_stopped_and_started_again_it_is_the_run_that_was_never_stopped(
     ],
 )
 def test_a_request_may_come_at_any_time(
-    launcher: str, framework: str, size: int, place: str, call: int, tmp_path: Path, run_ranks: Callable[..., Any]
+    launcher: str, framework: str, size: int, place: str, call: int, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     request = {"signal": "SIGTERM", "ranks": [size - 1], "place": place, "call": call}
     finished = run_ranks(command(framework, out), size, launcher, DEADLINE_S, variables(**request), tmp_path)
     require_stopped(finished, out, size, launcher, f"SIGTERM (rank {size - 1})")
-    assert (result(out)["steps"] == 0) is (place != "decode")
+    assert (result_of(out)["steps"] == 0) is (place != "decode")
 
 
-@contextmanager
-def running(argv: list[str], folder: Path, added: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A launcher, or hvdtrain itself, whose output goes to folder/output; ended by force if need be."""
-    binaries = Path(sys.executable).parent
-    env = {**os.environ, **variables(), **(added or {}), "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-            env=env,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            for each in workers(process.pid).values():
-                os.kill(each, signal.SIGKILL)
-            if process.poll() is None:
-                process.kill()
-            process.wait(10)
+def start(argv: list[str], folder: Path, added: Mapping[str, str] | None = None) -> Spawned:
+    """A launcher, or hvdtrain itself, in new processes."""
+    return Spawned(with_interpreter(argv, "fresh"), environment({**variables(), **(added or {})}), folder)
 
 
-def workers(launcher: int) -> dict[int, int]:
-    """Rank → process, of those below the launcher that run hvdtrain itself."""
-    import psutil
-
+def worker(job: Spawned, rank: int) -> int:
+    """The process of a rank, which runs hvdtrain itself."""
     from hvdtrain.topology import detect_topology
 
-    try:
-        below = psutil.Process(launcher).children(recursive=True)
-        found = [process for process in below if process.cmdline()[1:3] == ["-m", "hvdtrain"]]
-        return {detect_topology(process.environ()).rank: process.pid for process in found}
-    except psutil.NoSuchProcess:
-        return {}
+    running = [process for process in job.processes() if command_of(process).split(b"\0")[1:3] == [b"-m", b"hvdtrain"]]
+    (found,) = (process for process in running if detect_topology(variables_of(process)).rank == rank)
+    return found
 
 
-def await_steps(out: Path, process: subprocess.Popen[bytes]) -> None:
-    metrics = out / "metrics.jsonl"
-    await_that(lambda: metrics.exists() and '"step": 20' in metrics.read_text(), process)
-
-
-def await_that(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "training did not come so far"
-        assert process.poll() is None, "the run ended too soon"
-        time.sleep(0.02)
-
-
-def launcher_argv(name: str) -> list[str]:
-    binaries = Path(sys.executable).parent
-    if name == "mpirun":
-        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-        return [str(binaries / "mpirun"), *root, "--oversubscribe", "--bind-to", "none", "-np", "2", sys.executable]
-    return [str(binaries / "horovodrun"), "--gloo", "-np", "2", sys.executable]
+def await_steps(out: Path, job: Spawned) -> None:
+    job.await_that(lambda: bool(lines_of(out, step=20)), "step 20", DEADLINE_S)
 
 
 @pytest.mark.parametrize(
@@ -185,12 +131,13 @@ def launcher_argv(name: str) -> list[str]:
 def test_launchers_pass_it_on(launcher: str, number: signal.Signals, code: int, tmp_path: Path) -> None:
     """mpirun of Open MPI 5 kills its workers half a second after SIGTERM; SIGUSR1 it passes on."""
     out = tmp_path / "out"
-    argv = [*launcher_argv(launcher), *command("torch", out, *ENDLESS)[1:]]
-    with running(argv, tmp_path) as process:
-        await_steps(out, process)
-        process.send_signal(number)
-        assert process.wait(DEADLINE_S) == code, (tmp_path / "output").read_text()
-    step = result(out)["steps"]
+    argv = [*launcher_argv(launcher, 2), *command("torch", out, *ENDLESS)]
+    with start(argv, tmp_path) as job:
+        await_steps(out, job)
+        job.process.send_signal(number)
+        finished = job.wait(DEADLINE_S)
+    assert finished.returncode == code, finished.tail()
+    step = result_of(out)["steps"]
     assert last_steps(out) == [step, step]
     assert (out / "checkpoints" / "latest").read_text() == f"step_{step:08d}\n"
 
@@ -198,22 +145,23 @@ def test_launchers_pass_it_on(launcher: str, number: signal.Signals, code: int, 
 def test_a_second_sigterm_ends_a_rank_that_waits_for_another(tmp_path: Path) -> None:
     """The other is stopped by SIGSTOP: a graceful end would wait for it until --stall-timeout."""
     out = tmp_path / "out"
-    argv = [*launcher_argv("mpirun"), *command("torch", out, *ENDLESS)[1:]]
-    with running(argv, tmp_path) as process:
-        await_steps(out, process)
-        ranks = workers(process.pid)
-        os.kill(ranks[1], signal.SIGSTOP)
-        os.kill(ranks[0], signal.SIGTERM)
+    argv = [*launcher_argv("mpirun", 2), *command("torch", out, *ENDLESS)]
+    with start(argv, tmp_path) as job:
+        await_steps(out, job)
+        os.kill(worker(job, 1), signal.SIGSTOP)
+        first = worker(job, 0)
+        os.kill(first, signal.SIGTERM)
         time.sleep(1.5)  # longer than what counts as an echo of the same request
-        os.kill(ranks[0], signal.SIGTERM)
-        assert process.wait(DEADLINE_S) == 143, (tmp_path / "output").read_text()
-    assert "SIGTERM came again; leaving at once" in (tmp_path / "output").read_text()
+        os.kill(first, signal.SIGTERM)
+        finished = job.wait(DEADLINE_S)
+    assert finished.returncode == 143, finished.tail()
+    assert "SIGTERM came again; leaving at once" in finished.output
     assert not (out / "result.json").exists()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_who_is_ended_during_the_save_leaves_the_checkpoint_before(
-    number: signal.Signals, code: int, tmp_path: Path, run_command: Callable[..., Any]
+    number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
     """The disk is slow; the second SIGTERM, or the SIGKILL of a scheduler whose patience is over, comes meanwhile."""
     out, stamp = tmp_path / "out", tmp_path / "stamp"
@@ -221,13 +169,14 @@ def test_who_is_ended_during_the_save_leaves_the_checkpoint_before(
     before = run_command([*train, "--max-steps", "20"], DEADLINE_S, variables(), tmp_path)
     assert before.returncode == 0, before.tail()
     slow = {"SLOW_RENAME": r"checkpoints/step_\d+$", "SLOW_STAMP": str(stamp)}
-    with running([sys.executable, *train[1:]], tmp_path, slow) as process:
-        await_that(stamp.exists, process)  # the save at the end of the first epoch has begun
-        process.send_signal(signal.SIGTERM)
+    with start(train, tmp_path, slow) as job:
+        job.await_that(stamp.exists, "save at the end of the first epoch", DEADLINE_S)
+        job.process.send_signal(signal.SIGTERM)
         time.sleep(1.5)
-        assert process.poll() is None, (tmp_path / "output").read_text()
-        process.send_signal(number)
-        assert process.wait(20) == code, (tmp_path / "output").read_text()
+        assert job.running, job.output
+        job.process.send_signal(number)
+        finished = job.wait(20)
+    assert finished.returncode == code, finished.tail()
     assert (out / "checkpoints" / "latest").read_text() == "step_00000020\n"
     assert [path.name for path in (out / "checkpoints").glob("step_*")] == ["step_00000020"]
     after = run_command([*train, "--max-steps", "22"], DEADLINE_S, variables(), tmp_path)

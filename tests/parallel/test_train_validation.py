@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.ranks import run_ranks
+from support.runs import lines_of, result_of
 
 DEADLINE_S = 180
 QUICK = ["--global-batch-size", "256", "--task-args.width", "8", "--epochs", "9", "--keep-checkpoints", "1"]  # 6 steps
 EARLY = ["--early-stopping-patience", "2", "--early-stopping-min-delta", "1"]  # no accuracy improves by so much
 
 
-def train(run_ranks: Callable[..., Any], size: int, launcher: str, cwd: Path, *flags: str) -> Any:
+def train(size: int, launcher: str, cwd: Path, *flags: str) -> Any:
     return run_ranks(["python", "-m", "hvdtrain", *QUICK, *flags], size, launcher, DEADLINE_S, cwd=cwd)
 
 
 @pytest.mark.parametrize(
     ("framework", "launcher", "size"), [("torch", "mpirun", 3), ("tensorflow", "horovodrun-gloo", 2)]
 )
-def test_ranks_stop_early_together(
-    framework: str, launcher: str, size: int, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_ranks_stop_early_together(framework: str, launcher: str, size: int, tmp_path: Path) -> None:
     flags = ["--framework", framework, "--best-metric", "accuracy", *EARLY, "--output-dir", "out"]
-    finished = train(run_ranks, size, launcher, tmp_path, *flags)
+    finished = train(size, launcher, tmp_path, *flags)
     assert finished.returncode == 0, finished.tail()
     out = tmp_path / "out"
-    result = json.loads((out / "result.json").read_text())
+    result = result_of(out)
     assert (result["status"], result["epochs"], result["steps"]) == ("finished", 3, 18)
     assert result["stopped_early"]["epoch"] == 2
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(out)
     accuracy = {line["step"]: line["accuracy"] for line in lines if line.get("split") == "validation"}
     best = result["best"]
     assert best["value"] == max(accuracy.values())
@@ -44,8 +42,8 @@ def test_ranks_stop_early_together(
     assert "stopped early after epoch 3: no better accuracy in 2 validations (by more than 1)" in finished.stderr
 
 
-def test_a_metric_that_is_not_measured_is_refused_once(tmp_path: Path, run_ranks: Callable[..., Any]) -> None:
-    finished = train(run_ranks, 2, "mpirun", tmp_path, "--best-metric", "top5", "--output-dir", "out")
+def test_a_metric_that_is_not_measured_is_refused_once(tmp_path: Path) -> None:
+    finished = train(2, "mpirun", tmp_path, "--best-metric", "top5", "--output-dir", "out")
     assert finished.returncode == 2, finished.tail()
     assert finished.stderr.count("The task does not measure 'top5'.") == 1, finished.tail()
     assert "Valid: accuracy, loss." in finished.stderr, finished.tail()

@@ -6,11 +6,10 @@ Without Horovod's fusion: it depends on timing, and decides in which order three
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
 
 WORKER = Path(__file__).parent / "workers" / "tuning_runs.py"
 
@@ -19,7 +18,7 @@ WORKER = Path(__file__).parent / "workers" / "tuning_runs.py"
     ("framework", "np", "launcher"), [("torch", 3, "mpirun"), ("tensorflow", 2, "horovodrun-gloo")]
 )
 @pytest.mark.timeout(400)
-def test_laws(run_ranks: Callable[..., Any], tmp_path: Path, framework: str, np: int, launcher: str) -> None:
+def test_laws(tmp_path: Path, framework: str, np: int, launcher: str) -> None:
     env = {"HVDTRAIN_CACHE_DIR": str(tmp_path / "cache"), "HOROVOD_FUSION_THRESHOLD": "0", "OMP_NUM_THREADS": "1"}
     (tmp_path / "runs").mkdir()
     finished = run_ranks(["python", str(WORKER), framework, str(tmp_path / "runs")], np, launcher, 300, env)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import lines_of
 
 DEADLINE_S = 240
 STEPS = 20
 
 
 @pytest.mark.timeout(900)
-def test_from_the_same_weights_the_loss_curves_are_the_same(
-    tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> None:
+def test_from_the_same_weights_the_loss_curves_are_the_same(tmp_path: Path) -> None:
     """One process in torch, two ranks in TensorFlow, from weights that torch has trained for one step."""
 
     def flags(name: str, *more: str) -> list[str]:
@@ -24,7 +22,7 @@ def test_from_the_same_weights_the_loss_curves_are_the_same(
         return ["-m", "hvdtrain", *steps, *more]
 
     def losses(name: str) -> list[float]:
-        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        lines = lines_of(tmp_path / name)
         return [line["loss"] for line in lines if line.get("split") == "train"]
 
     start = ["--init-weights", str(tmp_path / "start"), "--max-steps", str(STEPS)]

@@ -5,18 +5,17 @@ One start for each framework checks all rows, with `workers/user_code_FRAMEWORK.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.ranks import run_ranks
 
 WORKERS = Path(__file__).parent / "workers"
 RANKS = 2
 
 
 @pytest.mark.parametrize("framework", ["torch", "keras"])
-def test_ranks_remain_one_training(run_ranks: Callable[..., Any], framework: str, tmp_path: Path) -> None:
+def test_ranks_remain_one_training(framework: str, tmp_path: Path) -> None:
     command = ["python", str(WORKERS / f"user_code_{framework}.py")]
     finished = run_ranks(command, RANKS, "mpirun", 240, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()

@@ -6,14 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.process_table import is_alive
+from support.processes import run_command, wait_until
+from support.warm.interpreters import with_interpreter
 
 DEADLINE_S = 60.0
 TELL = """
@@ -31,7 +32,7 @@ print("and this to stderr", file=sys.stderr)
 
 @pytest.mark.parametrize("interpreter", ["fresh", "warm"])
 @pytest.mark.parametrize("way", ["script", "module"])
-def test_what_a_program_finds(interpreter: str, way: str, tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_what_a_program_finds(interpreter: str, way: str, tmp_path: Path) -> None:
     code, elsewhere = tmp_path / "code", tmp_path / "elsewhere"
     code.mkdir()
     elsewhere.mkdir()
@@ -67,15 +68,13 @@ def test_what_a_program_finds(interpreter: str, way: str, tmp_path: Path, run_co
     ],
 )
 @pytest.mark.parametrize("interpreter", ["fresh", "warm"])
-def test_how_it_ends(
-    interpreter: str, lines: str, code: int, said: str, tmp_path: Path, run_command: Callable[..., Any]
-) -> None:
+def test_how_it_ends(interpreter: str, lines: str, code: int, said: str, tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text(lines)
     finished = run_command(["python", str(tmp_path / "end.py")], DEADLINE_S, interpreter=interpreter)
     assert (finished.returncode, finished.stderr) == (code, said)
 
 
-def test_an_exception_has_its_traceback(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_an_exception_has_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "end.py").write_text("def inside():\n    raise KeyError('what')\n\ninside()\n")
     finished = run_command(["python", str(tmp_path / "end.py")], DEADLINE_S)
     assert finished.returncode == 1
@@ -101,38 +100,28 @@ def waiting(command: list[str], tmp_path: Path) -> Iterator[tuple[subprocess.Pop
     (tmp_path / "wait.py").write_text(WAIT)
     client = subprocess.Popen([*command, str(tmp_path / "wait.py"), str(tmp_path / "ready")])
     try:
-        await_that(lambda: (tmp_path / "ready").exists() and bool((tmp_path / "ready").read_text()))
+        wait_until(
+            "a program that waits",
+            lambda: (tmp_path / "ready").exists() and bool((tmp_path / "ready").read_text()),
+            DEADLINE_S,
+        )
         yield client, int((tmp_path / "ready").read_text())
     finally:
         client.kill()
         client.wait(10)
 
 
-def await_that(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def runs(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def test_signals_reach_it(tmp_path: Path, with_interpreter: Callable[..., list[str]]) -> None:
+def test_signals_reach_it(tmp_path: Path) -> None:
     with waiting(with_interpreter(["python"]), tmp_path) as (client, child):
         client.send_signal(signal.SIGTERM)
         assert client.wait(DEADLINE_S) == 7
-        await_that(lambda: not runs(child))
+        wait_until("its end", lambda: not is_alive(child), DEADLINE_S)
 
 
-def test_a_killed_client_leaves_nothing_behind(tmp_path: Path, with_interpreter: Callable[..., list[str]]) -> None:
+def test_a_killed_client_leaves_nothing_behind(tmp_path: Path) -> None:
     with waiting(with_interpreter(["python"]), tmp_path) as (client, child):
         client.kill()
-        await_that(lambda: not runs(child))
+        wait_until("its end", lambda: not is_alive(child), DEADLINE_S)
 
 
 OPENS = """
@@ -145,7 +134,7 @@ for number in opened:
 """
 
 
-def test_what_it_opens_stays_open(tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_what_it_opens_stays_open(tmp_path: Path) -> None:
     """Nothing of the server's is left that would close a number which is the child's by then; beside other clients."""
     (tmp_path / "opens.py").write_text(OPENS)
     command = ["python", "-W", "error", str(tmp_path / "opens.py")]

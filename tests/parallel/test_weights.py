@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,9 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import result_of
 
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.tasks.torch import TorchDigits
@@ -32,9 +33,7 @@ def old_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_weights_go_through_both_frameworks_unchanged(
-    old_script: Path, tmp_path: Path, run_ranks: Callable[..., Any], run_command: Callable[..., Any]
-) -> None:
+def test_weights_go_through_both_frameworks_unchanged(old_script: Path, tmp_path: Path) -> None:
     """Old script → torch on two ranks → TensorFlow on two ranks → state_dict: the same tensors."""
 
     def run(finished: Any) -> Any:
@@ -46,7 +45,7 @@ def test_weights_go_through_both_frameworks_unchanged(
     second = [*TRAIN, *NOTHING, "--output-dir", "second", "--init-weights", "first", "--framework", "tensorflow"]
     run(run_ranks(["python", *second], 2, "mpirun", 240, cwd=tmp_path))
     for name in ("first", "second"):
-        result = json.loads((tmp_path / name / "result.json").read_text())
+        result = result_of(tmp_path / name)
         assert (result["world_size"], result["weights"]["equal_on_all_ranks"]) == (2, True)
 
     for folder in ("first", "second"):
@@ -66,9 +65,7 @@ def test_weights_go_through_both_frameworks_unchanged(
     assert "is not read: training continues from a checkpoint" in again.stdout, again.tail()
 
 
-def test_weights_that_do_not_fit_are_refused_by_all(
-    old_script: Path, tmp_path: Path, run_ranks: Callable[..., Any]
-) -> None:
+def test_weights_that_do_not_fit_are_refused_by_all(old_script: Path, tmp_path: Path) -> None:
     content = torch.load(old_script, weights_only=True)
     content["state_dict"]["module.fc.weight"] = content["state_dict"].pop("module.logits.weight")
     torch.save(content, tmp_path / "other.pth.tar")

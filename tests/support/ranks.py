@@ -1,20 +1,53 @@
-"""Several ranks in one process: a thread a rank, and a communicator of real barriers with a deadline."""
+"""Several ranks: processes under a real launcher, or threads whose communicator has real barriers with a deadline."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 
 from hvdtrain.comm.communicator import Array, Reduction
 from hvdtrain.errors import PeerError
 from hvdtrain.topology import Topology, detect_topology
+from support.processes import Finished, run_command
+from support.warm.interpreters import Interpreter
 
 T = TypeVar("T")
+Launcher = Literal["horovodrun-gloo", "horovodrun", "mpirun"]
 
 _DEADLINE_SECONDS = 60.0
+
+
+def run_ranks(
+    command: Sequence[str],
+    np: int,
+    launcher: Launcher,
+    deadline_s: float,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    interpreter: Interpreter = "warm",
+) -> Finished:
+    """Run `command` (without the launcher) on `np` ranks of this machine; other arguments, errors as `run_command`.
+
+    Args:
+        launcher: "horovodrun" lets Horovod choose between MPI and Gloo.
+    """
+    return run_command([*launcher_argv(launcher, np), *command], deadline_s, env, cwd, interpreter)
+
+
+def launcher_argv(launcher: Launcher, np: int) -> list[str]:
+    """The words before a command of the ranks."""
+    binaries = Path(sys.executable).parent
+    if launcher == "mpirun":
+        flags = ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        return [str(binaries / "mpirun"), *flags, "-np", str(np)]
+    controller = ["--gloo"] if launcher == "horovodrun-gloo" else []
+    return [str(binaries / "horovodrun"), *controller, "-np", str(np)]
 
 
 def topology_of(rank: int, size: int) -> Topology:

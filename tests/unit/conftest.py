@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,27 +16,6 @@ if TYPE_CHECKING:
 # threads of OpenMP keep a core busy. It has to be said before a framework is loaded.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
     os.environ.setdefault(_variable, "1")
-
-
-# Files that take 10 s and more, the longest first: started last, one of them would keep one worker busy in the end.
-LONGEST = [
-    *["weights_across", "both_frameworks", "keras_activation_checkpointing", "picture_commands", "decode_processes"],
-    *["keras_optimizers", "training_runs", "sagemaker_submit", "resume_anywhere", "torchvision_import", "env_command"],
-    *["launch/test_command", "stateful_dataloader", "train_call", "imports", "packaging"],
-]
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """With several workers, files go to them in the order of collection, and not by how many tests they have."""
-    config.option.loadscopereorder = False
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first."""
-    suffixes = [f"{name}.py" for name in LONGEST]
-    paths = {item.path: str(item.path) for item in items}
-    places = {path: [not text.endswith(suffix) for suffix in suffixes] for path, text in paths.items()}
-    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(scope="session")
@@ -60,18 +38,16 @@ def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def forker() -> Iterator[Forker]:
+def forker() -> Forker:
     """Starts `hvdtrain` and other programs quickly, in a process that has torch; see there."""
     from support.commands import Forker
 
-    with Forker("torch") as running:
-        yield running
+    return Forker("torch")
 
 
 @pytest.fixture(scope="session")
-def keras_forker() -> Iterator[Forker]:
+def keras_forker() -> Forker:
     """The same with TensorFlow and Keras."""
     from support.commands import Forker
 
-    with Forker("tensorflow") as running:
-        yield running
+    return Forker("tensorflow")

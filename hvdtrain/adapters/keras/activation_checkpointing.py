@@ -62,7 +62,6 @@ def _segments(model: Any, graph: Any, plan: Sequence["Cut"]) -> list["_Segment"]
 def _call(
     whole: Any, segments: Sequence["_Segment"], inputs: Any, training: bool = False, mask: Any = None, **options: Any
 ) -> Any:
-    """Replaces the model's own call()."""
     if not training or mask is not None or options:
         return whole(inputs, training=training, mask=mask, **options)
     for segment in segments:
@@ -71,8 +70,6 @@ def _call(
 
 
 class _Segment:
-    """Part of a model, in training."""
-
     def __init__(self, model: Any, part: keras.Model, repeated: bool) -> None:
         self._model, self._part = model, part
         self._repeated = repeated
@@ -149,19 +146,12 @@ def _cannot(model: Any, conflict: str) -> UsageError:
 
 @dataclass(frozen=True)
 class Cut:
-    """A place through which one tensor only leads.
+    """A place through which one tensor only leads."""
 
-    Attributes:
-        tensor: the KerasTensor.
-        nbytes: of one sample of it.
-        before: bytes of one sample of all activations up to and with it.
-        nodes: layers and operations up to it.
-    """
-
-    tensor: Any
-    nbytes: int
-    before: int
-    nodes: int
+    tensor: Any  # the KerasTensor
+    nbytes: int  # of one sample of it
+    before: int  # bytes of one sample of all activations up to and with it
+    nodes: int  # layers and operations up to it
 
 
 def possible_cuts(model: Any) -> list[Cut]:
@@ -198,7 +188,6 @@ def _kept_bytes(plan: Sequence[Cut]) -> int:
 
 
 def _segment_bytes(plan: Sequence[Cut]) -> list[int]:
-    """Bytes inside each."""
     starts = [0, *(cut.before for cut in plan[:-1])]
     return [cut.before - start for cut, start in zip(plan, starts, strict=True)]
 

@@ -23,7 +23,7 @@ from hvdtrain.adapters.keras.calling import called_for, checked_measures, conver
 from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
-from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
+from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
@@ -68,7 +68,7 @@ class KerasAdapter(AdapterState):
         )
         self._seed_states = [*seed_states(self.model), own_seed_state()]
         self._waiting = Waiting()
-        self._laps = GraphLaps(_told_parts(options, topology), options.steps_per_call)
+        self._timer = GraphStepTimer(_told_parts(options, topology), options.steps_per_call)
         self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
         if isinstance(self._gradient_sync, ShardedSync):
             self._sharded = ShardedArrays(self._gradient_sync)
@@ -106,7 +106,7 @@ class KerasAdapter(AdapterState):
             for number, part in enumerate(parts):
                 self._collect(_layout(part), *self._copied(part, step, number, lr))
             changed, norm = self._train(layout, *self._copied(last, step, len(parts), lr))
-            self._laps.end_steps(1)
+            self._timer.end_steps(1)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
 
@@ -122,7 +122,7 @@ class KerasAdapter(AdapterState):
             numbers = [self._numbers(batch, number, 0, lr) for batch, number, lr in updates]
             with self._syncing(), task_errors():
                 norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
-            self._laps.end_steps(len(updates))
+            self._timer.end_steps(len(updates))
             self._update.after_steps(norms)
 
     def set_bucket_cap(self, cap: int) -> None:
@@ -143,7 +143,7 @@ class KerasAdapter(AdapterState):
         """Features, weights and numbers of a micro batch, on the device."""
         begin = time.perf_counter()
         tensors = *self._tensors(batch), tf.constant(self._numbers(batch, step, number, lr))
-        self._laps.copied(begin)
+        self._timer.copied(begin)
         return tensors
 
     def eval_step(self, batch: LoadedBatch) -> None:
@@ -163,7 +163,7 @@ class KerasAdapter(AdapterState):
                 loss += tf.cast(tf.add_n(self.model.losses), tf.float32) * tf.reduce_sum(shares)
             loss *= scale
             if not self._options.compile:  # XLA has no clock
-                self._laps.mark("forward", [loss])
+                self._timer.mark("forward", [loss])
         gradients = tape.gradient(loss, [v.value for v in self.model.trainable_variables])
         require_trainable(any(gradient is not None for gradient in gradients))
         return gradients, measures
@@ -178,22 +178,22 @@ class KerasAdapter(AdapterState):
 
     def _collect_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
         """A micro batch that others follow."""
-        self._laps.begin((features, packed))
+        self._timer.begin((features, packed))
         numbers = StepNumbers.unpacked(packed)
         self._draw_anew(numbers.seeds)
         gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
         assert self._gradient_sum is not None
-        self._laps.mark("backward", gradients)
+        self._timer.mark("backward", gradients)
         self._gradient_sum.add(self._reduced(gradients) if self._sums_reduced else gradients)
         self._add(measures, real)
-        self._laps.end(is_last=False)
+        self._timer.end(is_last=False)
 
     def _train_graph(self, features: dict[str, Any], real: Any, packed: Any) -> Any:
-        self._laps.begin((features, packed))
+        self._timer.begin((features, packed))
         numbers = StepNumbers.unpacked(packed)
         self._draw_anew(numbers.seeds)
         gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
-        self._laps.mark("backward", gradients)
+        self._timer.mark("backward", gradients)
         if self._sums_reduced:
             gradients = self._reduced(gradients)
         if self._gradient_sum is not None:
@@ -204,20 +204,20 @@ class KerasAdapter(AdapterState):
         changed, norm = self._update.apply(used, variables, numbers.scale)
         if not used:  # Keras counts no update without gradients; with shards other ranks may have some
             self.optimizer.iterations.assign_add(1)
-        self._laps.mark("optimizer", [tf.convert_to_tensor(variable) for variable in self._updated])
+        self._timer.mark("optimizer", [tf.convert_to_tensor(variable) for variable in self._updated])
         if self._sharded is not None:
             self._gradient_sync.distribute()
-            self._laps.mark("allreduce", [tf.convert_to_tensor(v) for v in self.model.trainable_variables])
+            self._timer.mark("allreduce", [tf.convert_to_tensor(v) for v in self.model.trainable_variables])
         self._average.update(numbers.step)
-        self._laps.end(is_last=True)
+        self._timer.end(is_last=True)
         return changed, norm
 
     def _reduced(self, gradients: Sequence[Any]) -> list[Any]:
         variables = self.model.trainable_variables
         first = self._gradient_sync.first_sent()
         if first:
-            self._laps.sending([gradients[place] for place in first])
-        return self._laps.mark_before("allreduce", self._gradient_sync.reduce(gradients, variables))
+            self._timer.sending([gradients[place] for place in first])
+        return self._timer.mark_before("allreduce", self._gradient_sync.reduce(gradients, variables))
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
         self._add(self._measure(features, real.shape[0], training=False), real)
@@ -246,7 +246,6 @@ class KerasAdapter(AdapterState):
             self._sums[name] = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
 
     def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any]:
-        """Features and weights."""
         return {name: tf.constant(array) for name, array in batch.features.items()}, tf.constant(batch.weights)
 
     def read_sums(self) -> Sums:
@@ -254,16 +253,16 @@ class KerasAdapter(AdapterState):
         values = {name: total for name, (total, _) in totals.items()}
         samples = {name: count for name, (_, count) in totals.items()}
         norms, memory = self._update.norms.read(), memory_peak()
-        parts = self._laps.take()
+        parts = self._timer.take()
         waited = self._waiting.take()
-        sums = Sums(values, waited, self._skipped, *norms, parts, device_memory=memory, samples=samples)
+        sums = Sums(values, waited, self._skipped, *norms, parts=parts, device_memory=memory, samples=samples)
         for variable in self._sums.values():
             variable.assign([0.0, 0.0])
         self._skipped = 0
         return sums
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
-        return self._laps.take_sketches()
+        return self._timer.take_sketches()
 
     def parameter_count(self) -> int:
         return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)

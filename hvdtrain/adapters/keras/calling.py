@@ -75,8 +75,7 @@ def _widened(output: Any) -> Any:
 def checked_measures(measures: Any, samples: int) -> dict[str, Any]:
     """What measure() has returned for `samples` samples. Shapes that a graph cannot know are checked when it runs.
 
-    Raises:
-        UsageError: see `check_measures`.
+    Raises `UsageError`: see `check_measures`.
     """
     if isinstance(measures, dict):
         unknown = {n: v for n, v in measures.items() if tf.is_tensor(v) and not v.shape.is_fully_defined()}

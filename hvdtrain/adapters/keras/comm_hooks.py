@@ -26,17 +26,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class GradBucket:
-    """Gradients that are reduced together.
+    """Gradients that are reduced together."""
 
-    Attributes:
-        name: of its collective, or the beginning of their names.
-        dtype: as which they are sent.
-        gradients: of that dtype or of others that are sent as it.
-    """
-
-    name: str
-    dtype: tf.DType
-    gradients: list[Gradient]
+    name: str  # of its collective, or the beginning of their names
+    dtype: tf.DType  # as which they are sent
+    gradients: list[Gradient]  # of that dtype or of others that are sent as it
 
 
 class CommHook(HookState, ABC):
@@ -54,8 +48,7 @@ class CommHook(HookState, ABC):
 class _Reduction(CommHook):
     """Of each bucket by itself.
 
-    Args:
-        average: the result is the mean of the ranks' gradients instead of their sum.
+    Args: `average`: the result is the mean of the ranks' gradients instead of their sum.
     """
 
     def __init__(self, hvd: Any, loss_multiplier: float = 1.0, average: bool = False) -> None:

@@ -100,7 +100,6 @@ class SeveralSteps:
         self._run = CompiledStep(self._loop, any_length=True)
 
     def __call__(self, layout: object, batches: Sequence[LoadedBatch], numbers: Sequence[NDArray[np.float64]]) -> Any:
-        """Train each batch; returns the norms, float32 [batches]."""
         features = {
             name: tf.constant(np.stack([batch.features[name] for batch in batches])) for name in batches[0].features
         }
@@ -125,20 +124,13 @@ class StepNumbers(NamedTuple):
     """What differs between two steps beside their records: numbers on the host, tensors within a graph.
 
     They are packed into one tensor, which takes as long to make as a small operation in the graph.
-
-    Attributes:
-        step: of the run; int64.
-        lr: learning rate; float32.
-        scale: of the loss; float32.
-        global_weight: the weights of all records of the global batch added up; float32.
-        seeds: of random states, uint32 of shape [states, 2] in a graph, 64 bits each on the host.
     """
 
-    step: Any
-    lr: Any
-    scale: Any
-    global_weight: Any
-    seeds: Any
+    step: Any  # of the run; int64
+    lr: Any  # learning rate; float32
+    scale: Any  # of the loss; float32
+    global_weight: Any  # the weights of all records of the global batch added up; float32
+    seeds: Any  # of random states, uint32 of shape [states, 2] in a graph, 64 bits each on the host
 
     def packed(self) -> NDArray[np.float64]:
         """Of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""

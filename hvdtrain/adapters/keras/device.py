@@ -24,8 +24,7 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
 
     Must run before TensorFlow's first operation, and Horovod's first collective is one.
 
-    Raises:
-        UsageError: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
+    Raises `UsageError`: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
     """
     keras.backend.clear_session()  # a second training in one process calls its layers as the first did
     _pin_gpu(local_rank, local_size)
@@ -74,8 +73,7 @@ def apply_settings(precision: Precision, deterministic: bool) -> None:
 
     float32 means float32 unless tf32 is asked for: TensorFlow uses TF32 by default.
 
-    Raises:
-        UsageError: the device cannot compute in `precision`.
+    Raises `UsageError`: the device cannot compute in `precision`.
     """
     if precision == "tf32":
         _require_tf32()

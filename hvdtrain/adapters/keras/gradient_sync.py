@@ -28,7 +28,6 @@ class GradientSync(SyncState, ABC):
         return []
 
     def updated(self, variables: Sequence[Any]) -> Sequence[Any]:
-        """What this rank's optimizer trains of them."""
         return variables
 
     def total_norm(self, gradients: Sequence[Any]) -> Any:
@@ -73,7 +72,6 @@ class SummedGradients(GradientSync):
         return grouped(places, self._hook, lambda i: tf.as_dtype(variables[i].dtype), lambda i: variables[i].shape, cap)
 
     def set_bucket_cap(self, cap: int) -> None:
-        """For steps that are traced from now on."""
         self._cap = cap
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -83,8 +81,7 @@ class SummedGradients(GradientSync):
 def open_comm_hook(variables: Sequence[Any], chosen: ChosenSync) -> CommHook:
     """The comm hook that was chosen, for all variables that are trained, in the model's order.
 
-    Raises:
-        UsageError: Horovod has no such op here.
+    Raises `UsageError`: Horovod has no such op here.
     """
     if chosen.ranks == 1:
         return _powersgd(lambda flat, _name: flat, variables, chosen)
@@ -114,7 +111,6 @@ class GradientSum:
         self._sums = [tf.Variable(tf.zeros_like(v.value), trainable=False) for v in variables]
 
     def add(self, gradients: Sequence[Any]) -> None:
-        """Add a micro batch's gradients; None is nothing."""
         for total, gradient in zip(self._sums, gradients, strict=True):
             if gradient is not None:
                 total.assign_add(tf.convert_to_tensor(gradient))

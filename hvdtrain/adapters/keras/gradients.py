@@ -39,8 +39,7 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
     Returns:
         A dense `tf.Tensor` with the gradient's dtype and the variable's shape for each gradient, None for None.
 
-    Raises:
-        UsageError: inside a function that XLA compiles, or for a variable that Keras overwrites with its gradient.
+    Raises `UsageError`: inside a function that XLA compiles, or for a variable that Keras overwrites with its gradient.
     """
     reduced, dense = _dense(gradients, variables)
     _refuse_xla()

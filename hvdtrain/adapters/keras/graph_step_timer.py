@@ -18,7 +18,7 @@ from hvdtrain.algorithms.quantile_sketch import FOLDED, QuantileSketch, Sketched
 _IN_GRAPH: Final = [name for name in PARTS if name != "host_to_device"]
 
 
-class GraphLaps:
+class GraphStepTimer:
     """Times steps; `begin`, `mark` and `end` are called while a step is traced, the others between steps.
 
     Args:

@@ -20,8 +20,7 @@ _LOW = (tf.bfloat16, tf.float16)  # sent as float32: Horovod has no bfloat16, an
 class LocalSgd(PeriodicAverage, GradientSync):
     """As torch's of that name.
 
-    Args:
-        optimizer: built; its float variables are averaged too, but not the learning rate, which is equal anyway.
+    Args: `optimizer`: built; its float variables are averaged too, but not the learning rate, which is equal anyway.
     """
 
     def __init__(self, model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> None:

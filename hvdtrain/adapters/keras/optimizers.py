@@ -26,8 +26,7 @@ _OPERATIONS = update_rules.Operations(sqrt=tf.sqrt, sign=tf.sign, norm=tf.norm, 
 def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> keras.optimizers.Optimizer:
     """The optimizer that `options` choose; `model` says which variables are exempt from decay (normalization, biases).
 
-    Args:
-        options: `optimizer` must be chosen.
+    Args: `options`: `optimizer` must be chosen.
     """
     return RuleOptimizer(lr, optimizer_settings(options), () if options.decay_norm_and_bias else _exempt(model))
 
@@ -35,8 +34,7 @@ def build_optimizer(model: keras.Model, lr: float, options: TrainingOptions) -> 
 class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras has no types
     """Any optimizer by its rule in `hvdtrain.algorithms.update_rules`. Sparse gradients are made dense.
 
-    Args:
-        exempt: variables that are neither decayed nor scaled by norms.
+    Args: `exempt`: variables that are neither decayed nor scaled by norms.
     """
 
     def __init__(self, learning_rate: float, settings: update_rules.Settings, exempt: Iterable[Any] = ()) -> None:
@@ -45,7 +43,6 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         self._exempt = frozenset(self._var_key(variable) for variable in exempt)
 
     def build(self, variables: list[Any]) -> None:
-        """Make the rule's slots for each variable."""
         if self.built:
             return
         super().build(variables)
@@ -53,7 +50,6 @@ class RuleOptimizer(keras.optimizers.Optimizer):  # type: ignore[misc]  # Keras 
         self._slots = {name: [self.add_variable_from_reference(v, name) for v in variables] for name in names}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """One update of one variable."""
         settings = self._settings.for_exempt() if self._var_key(variable) in self._exempt else self._settings
         place = self._get_variable_index(variable)
         variables = {name: of_all[place] for name, of_all in self._slots.items()}

@@ -16,20 +16,13 @@ Summed = Callable[[Any, str], Any]
 
 @dataclass(frozen=True)
 class _Matrix:
-    """One variable that is sent as factors.
-
-    Attributes:
-        shape: (n, m) of it as a matrix.
-        error: of the variable's shape.
-        factor: [m, r].
-        first_factor: the same shape, constant.
-    """
+    """One variable that is sent as factors."""
 
     path: str
-    shape: tuple[int, int]
-    error: tf.Variable
-    factor: tf.Variable
-    first_factor: Any
+    shape: tuple[int, int]  # (n, m) of it as a matrix
+    error: tf.Variable  # of the variable's shape
+    factor: tf.Variable  # [m, r]
+    first_factor: Any  # the same shape, constant
 
 
 class PowerSgd(powersgd_rule.Memory, CommHook):
@@ -109,12 +102,8 @@ def _remember(matrices: Sequence[_Matrix], update: powersgd_rule.Round, right: S
         matrix.factor.assign(factor)
 
 
-def _orthonormal(matrix: Any) -> Any:
-    return tf.linalg.qr(matrix).q
-
-
-def _revived(factor: Any, first: Any) -> Any:
-    return tf.where(tf.reduce_all(factor == 0, axis=0), first, factor)
-
-
-_OPERATIONS = powersgd_rule.Operations(transposed=tf.transpose, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(
+    transposed=tf.transpose,
+    orthonormal=lambda matrix: tf.linalg.qr(matrix).q,
+    revived=lambda factor, first: tf.where(tf.reduce_all(factor == 0, axis=0), first, factor),
+)

@@ -13,8 +13,6 @@ _START = "profile_start_time"
 
 
 class TensorFlowProfiler:
-    """Implements `Profiler`."""
-
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="hvdtrain-trace-")
 

@@ -3,13 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
-from hvdtrain.adapters.gathered_state import ShardedState, join_slices
+from hvdtrain.adapters.gathered_state import ShardedState, join_in_shapes
 from hvdtrain.adapters.keras import state as whole
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import State
 
@@ -17,8 +14,6 @@ _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`."""
-
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)
         self._sync = sync
@@ -31,11 +26,8 @@ class ShardedArrays(ShardedState):
         shapes = {
             name: list(self._sync.slots[id(v)].variable.shape) for name, v in local.items() if id(v) in self._sync.slots
         }
-        all_shapes: dict[str, list[int]] = {}
-        for of_rank in gather_json(comm, shapes, "hvdtrain.slices.shapes"):
-            all_shapes |= of_rank
-        joined = join_slices(comm, {name: whole.view_of(v.value) for name, v in local.items()}, keeps)
-        return {name: np.asarray(array).reshape(all_shapes.get(name, [])) for name, array in joined.items()}
+        slices = {name: whole.view_of(v.value) for name, v in local.items()}
+        return join_in_shapes(comm, slices, shapes, keeps, "hvdtrain.slices.shapes")
 
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
         """See the base class; nothing where the state has none of them."""

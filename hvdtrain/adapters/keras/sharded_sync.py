@@ -30,27 +30,16 @@ _BY_NUMBER = tuple(
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The part of a variable that this rank updates.
+    """The part of a variable that this rank updates."""
 
-    Attributes:
-        variable: as the model has it.
-        weights: [end - start], a copy of that part.
-        start: its first number.
-        end: behind its last one.
-    """
-
-    variable: Any
-    weights: Any
-    start: int
-    end: int
+    variable: Any  # as the model has it
+    weights: Any  # [end - start], a copy of that part
+    start: int  # its first number
+    end: int  # behind its last one
 
 
 class _Shard:
-    """A bucket, and this rank's part of it.
-
-    Args:
-        variables: in the bucket, one after the other.
-    """
+    """A bucket, and this rank's part of it. Args: `variables`: in the bucket, one after the other."""
 
     def __init__(self, number: int, variables: Sequence[Any], rank: int, size: int) -> None:
         self.variables = variables
@@ -171,7 +160,6 @@ class ShardedSync(GradientSync):
             piece.weights.assign(tf.reshape(piece.variable.value, [-1])[piece.start : piece.end])
 
     def _build(self, optimizer: Any) -> None:
-        """With this rank's pieces, noting which of its variables are for which piece."""
         by_weights = {id(piece.weights): piece for piece in self.pieces}
         for name in ("_exempt", "_exclude_from_weight_decay"):  # ours, and Keras': keys of variables
             exempt, key = getattr(optimizer, name, None), optimizer._var_key
@@ -191,11 +179,7 @@ class ShardedSync(GradientSync):
 
 
 def open_sharded_sync(model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> ShardedSync:
-    """What --shard asks for.
-
-    Raises:
-        UsageError: the optimizer, or the model, needs more than a part of a variable.
-    """
+    """What --shard asks for. Raises `UsageError`: the optimizer, or the model, needs more than a part of a variable."""
     import horovod.tensorflow as hvd
 
     refuse_overwritten(model.trainable_variables)

@@ -32,11 +32,7 @@ class SparseGradients(GradientSync):
         self._others, self._gather, self._waiting = others, gather, waiting
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """See `GradientSync`.
-
-        Raises:
-            UsageError: on all ranks: no gradient is sparse.
-        """
+        """See `GradientSync`. Raises `UsageError`: on all ranks: no gradient is sparse."""
         sparse = [place for place, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)]
         if not sparse:
             raise no_sparse_gradients("keras.layers.Embedding").on_all_ranks()

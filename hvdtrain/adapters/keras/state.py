@@ -27,7 +27,6 @@ def view_state(model: Any, optimizer: Any) -> State:
 
 
 def view_weights(model: Any, optimizer: Any) -> State:
-    """Of these the weights and buffers alone."""
     variables = _variables(model, optimizer).items()
     return {name: view_of(variable.value) for name, variable in variables if name.startswith("model/")}
 
@@ -66,8 +65,7 @@ def to_array(tensor: Any, into: NDArray[Any] | None = None) -> NDArray[Any]:
 def load_state(model: Any, optimizer: Any, state: State) -> None:
     """Put `state` into model and optimizer, the optimizer's first.
 
-    Raises:
-        UsageError: names or shapes are not this model's.
+    Raises `UsageError`: names or shapes are not this model's.
     """
     variables = _variables(model, optimizer)
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
@@ -93,7 +91,6 @@ def _known_to_numpy(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def load_rank_local_state(model: Any, buffers: State) -> None:
-    """Put back what `drifting_buffers` returned."""
     for variable in model.non_trainable_variables:
         if f"model/{variable.path}" in buffers:
             variable.assign(buffers[f"model/{variable.path}"])

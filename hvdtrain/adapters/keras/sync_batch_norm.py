@@ -37,8 +37,7 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
     Args:
         sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
 
-    Raises:
-        UsageError: there is no BatchNormalization, or one of another class, whose own methods would be lost.
+    Raises `UsageError`: there is no BatchNormalization, or one of another class, whose own methods would be lost.
     """
     layers = [layer for layer in model._flatten_layers() if isinstance(layer, _Layer)]
     if not layers:
@@ -105,18 +104,12 @@ class _Calls:
 
 @dataclass(frozen=True)
 class _Statistics:
-    """What a forward pass finds, and a repetition of it takes as it is.
+    """What a forward pass finds, and a repetition of it takes as it is."""
 
-    Attributes:
-        mean, variance: [C], in the inputs' dtype.
-        share: [1], of one value in the mean; 0 where the running statistics are used instead.
-        chosen: which of the inputs' values are real, bool, of the inputs' first axes; None: all.
-    """
-
-    mean: Any
-    variance: Any
-    share: Any
-    chosen: Any
+    mean: Any  # [C], in the inputs' dtype
+    variance: Any  # the same
+    share: Any  # [1], of one value in the mean; 0 where the running statistics are used instead
+    chosen: Any  # which of the inputs' values are real, bool, of the inputs' first axes; None: all
     name: str
 
 

@@ -21,8 +21,7 @@ def global_norm(gradients: Sequence[Any]) -> Any:
 class Update(ScaledUpdate):
     """Changes the weights of an optimizer's variables.
 
-    Args:
-        total_norm: of all gradients together, given those of an update; other ranks may have more of them.
+    Args: `total_norm`: of all gradients together, given those of an update; other ranks may have more of them.
     """
 
     def __init__(

@@ -35,8 +35,7 @@ class UserChanges:
         Args:
             learning_rate: as the last step has set it; None: there was no step yet.
 
-        Raises:
-            HvdtrainError: something has changed that must not.
+        Raises `HvdtrainError`: something has changed that must not.
         """
         self._settings.require_unchanged()
         now = {id(variable): variable for variable in self._model.weights}

@@ -74,7 +74,6 @@ class Waiting:
         return results
 
     def take(self) -> float:
-        """The seconds since the last call."""
         seconds = float(self._seconds.numpy())
         self._seconds.assign(0.0)
         return seconds

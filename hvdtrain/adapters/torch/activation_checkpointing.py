@@ -28,8 +28,7 @@ def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
         compiled: the model is to be compiled, too. What decides on the repetition cannot be part of a compiled graph,
             so that each block is compiled by itself.
 
-    Raises:
-        UsageError: the model has fewer than two such blocks.
+    Raises `UsageError`: the model has fewer than two such blocks.
     """
     blocks = list(_blocks(model))
     if len(blocks) < 2:

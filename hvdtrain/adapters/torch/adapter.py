@@ -10,12 +10,12 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
-from hvdtrain.adapters.step_timer import ALLREDUCE, OPTIMIZER, PARTS, Laps, SpanSink
+from hvdtrain.adapters.step_timer import ALLREDUCE, OPTIMIZER, PARTS, SpanSink, StepTimer
 from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
 from hvdtrain.adapters.torch.compiler_import import spare_compiler_import
 from hvdtrain.adapters.torch.device import apply_settings, gpu_use, memory_peak, own_device
-from hvdtrain.adapters.torch.gpu_step_timer import GpuLaps
+from hvdtrain.adapters.torch.gpu_step_timer import GpuStepTimer
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.optimizers import optimizer_of
 from hvdtrain.adapters.torch.passes import Draws, Measurement, Passes, WholeModelPasses
@@ -64,7 +64,7 @@ class TorchAdapter(AdapterState):
         spare_compiler_import()
         torch.manual_seed(seed)
         self._stopwatch, self._skipped = Stopwatch(), 0
-        self._laps = GpuLaps() if self._device.type == "cuda" else Laps()
+        self._timer = GpuStepTimer() if self._device.type == "cuda" else StepTimer()
         if options.parallel.stages > 1:
             self._open_stages(task, topology, seed, lr, cuts, waiting)
         else:
@@ -72,7 +72,7 @@ class TorchAdapter(AdapterState):
         # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
-        self._gradient_sync.sending = self._laps.sending
+        self._gradient_sync.sending = self._timer.sending
         fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
         self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
         self._lr: float | None = None
@@ -92,8 +92,9 @@ class TorchAdapter(AdapterState):
         draws = Draws.on(self._device, seed, topology.rank)
         measurement = Measurement(task, options.precision, self._device)
         mode = self._mode = TrainingMode([self.model])
-        parts = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._laps
-        self._passes = WholeModelPasses(*parts)
+        self._passes = WholeModelPasses(
+            forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._timer
+        )
         self._parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def _open_stages(
@@ -106,7 +107,7 @@ class TorchAdapter(AdapterState):
         self.model, self.optimizer, self._stage = stages.staged.model, stages.optimizer, stages.state
         self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
         self._open_update(stages.total_norm(self._waiting))
-        self._passes = stages.passes(task, options, seed, self._update, self._laps, waiting)
+        self._passes = stages.passes(task, options, seed, self._update, self._timer, waiting)
         self._parameters, self._mode = stages.staged.parameters, TrainingMode([self.model, *stages.staged.modules])
 
     def _open_update(self, total_norm: Callable[[Sequence[torch.Tensor]], torch.Tensor]) -> None:
@@ -122,20 +123,20 @@ class TorchAdapter(AdapterState):
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._mode.set(True)
         self._passes.train(batch, step)
-        laps = self._laps
+        timer = self._timer
         with self._waiting():
             self._gradient_sync.finish()
-        laps.end_wait()
+        timer.end_wait()
         self._set_lr(lr)
         changed = self._update.step()
         if self._gradient_sync.acts_after_update:
-            laps.end(OPTIMIZER)
+            timer.end(OPTIMIZER)
             with self._waiting():
                 self._gradient_sync.after_update(step)
-            laps.end_wait()
+            timer.end_wait()
         self._average.update(step)
-        laps.end(OPTIMIZER)
-        laps.end_step()
+        timer.end(OPTIMIZER)
+        timer.end_step()
         self._gradient_sync.clear()
         self._skipped += not changed
 
@@ -178,13 +179,13 @@ class TorchAdapter(AdapterState):
     @contextmanager
     def _interrupted(self, part: int) -> Iterator[None]:
         """In a part of a step."""
-        self._laps.end(part)
+        self._timer.end(part)
         with self._waiting():
             yield
-        self._laps.end(ALLREDUCE)
+        self._timer.end(ALLREDUCE)
 
     def _waiting(self) -> AbstractContextManager[None]:
-        """In a step, whose laps count the time."""
+        """In a step, whose timer counts the time."""
         return waits_for_peers() if self._is_distributed else nullcontext()
 
     @torch.no_grad()
@@ -194,19 +195,27 @@ class TorchAdapter(AdapterState):
 
     def read_sums(self) -> Sums:
         (values, samples), norms = self._passes.read_sums(), self._update.norms.read()
-        parts = dict(zip(PARTS, self._laps.take(), strict=True))  # after the device has done all of them
+        parts = dict(zip(PARTS, self._timer.take(), strict=True))  # after the device has done all of them
         waited = parts.pop(PARTS[ALLREDUCE]) + self._stopwatch.take("average") if self._is_distributed else 0.0
-        gpu = memory_peak(self._device), gpu_use(self._device)
-        sums = Sums(values, waited, self._skipped, *norms, parts, *gpu, samples)
+        sums = Sums(
+            values,
+            waited,
+            self._skipped,
+            *norms,
+            parts=parts,
+            device_memory=memory_peak(self._device),
+            device_use=gpu_use(self._device),
+            samples=samples,
+        )
         self._skipped = 0
         return sums
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
-        sketches = self._laps.take_sketches()
+        sketches = self._timer.take_sketches()
         return {name: sketch for name, sketch in sketches.items() if self._is_distributed or "allreduce" not in name}
 
     def tell_parts(self, tell: SpanSink | None) -> None:
-        self._laps.tell = tell
+        self._timer.tell = tell
 
     def parameter_count(self) -> int:
         return self._parameters

@@ -11,22 +11,15 @@ SumOverRanks = Callable[[torch.Tensor, str], torch.Tensor]
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """Of C channels; float32, or float64 where the features are.
+    """Of C channels; float32, or float64 where the features are."""
 
-    Attributes:
-        mean, variance: [C]; the variance is the mean of squares, not the unbiased one.
-        share: [1], of one value in the mean: 1 / count. 0 where there were fewer than two values, which have no
-            variance: then `mean` and `variance` are the running ones, if the layer has them, and do not depend on the
-            features.
-        unbiasing: [1], count / (count - 1), or 1.
-        rows: bool [n], which of this rank's rows count; None: all.
-    """
-
-    mean: torch.Tensor
-    variance: torch.Tensor
+    mean: torch.Tensor  # [C]
+    variance: torch.Tensor  # [C], the mean of squares, not the unbiased one
+    # [1], of one value in the mean: 1 / count. 0 where there were fewer than two values, which have no variance: then
+    # `mean` and `variance` are the running ones, if the layer has them, and do not depend on the features.
     share: torch.Tensor
-    unbiasing: torch.Tensor
-    rows: torch.Tensor | None
+    unbiasing: torch.Tensor  # [1], count / (count - 1), or 1
+    rows: torch.Tensor | None  # bool [n], which of this rank's rows count; None: all
 
 
 @torch.no_grad()

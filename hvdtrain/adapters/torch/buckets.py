@@ -35,7 +35,6 @@ class Bucket(ABC):
 
     @property
     def has_begun(self) -> bool:
-        """Whether the reduction has."""
         return self._reduction is not None
 
     @abstractmethod
@@ -55,7 +54,6 @@ class Bucket(ABC):
         return not self._missing
 
     def start(self) -> None:
-        """Begin the reduction."""
         self._reduction = self._begin()
         self._handle = next(self._reduction)
 
@@ -82,7 +80,6 @@ class Bucket(ABC):
             self.parameters[number].grad = None
 
     def reduce(self, wait: Callable[[Handle], object]) -> None:
-        """Wait for all messages."""
         while not self.is_reduced(wait):
             pass
 
@@ -90,7 +87,6 @@ class Bucket(ABC):
         """Free the memory of gradients that are not in a buffer."""
 
     def clear(self) -> None:
-        """Forget the gradients."""
         # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
         # itself: at most half of the memory traffic of zeros that are written, read and added to.
         self._reduction, self._is_reduced = None, False
@@ -208,8 +204,7 @@ def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
 def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
-    Args:
-        cap: bytes of the largest group of several parameters.
+    Args: `cap`: bytes of the largest group of several parameters.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),

@@ -37,8 +37,7 @@ def build_model(task: Task, options: TrainingOptions, device: torch.device, is_d
 def callable_for(model: nn.Module, options: TrainingOptions, topology: Topology) -> Any:
     """What the task's measure() calls: the model itself, compiled, or copies of it on all GPUs.
 
-    Raises:
-        UsageError: DataParallel in a job of several workers.
+    Raises `UsageError`: DataParallel in a job of several workers.
     """
     if options.compile:
         model.compile()  # in place: names of weights stay  # type: ignore[no-untyped-call]

@@ -77,22 +77,17 @@ PendingReduction = Generator[Handle, Any, None]
 
 @dataclass
 class GradBucket:
-    """Gradients that are reduced together.
+    """Gradients that are reduced together."""
 
-    Attributes:
-        name: begins the names of its collectives; the same on every rank.
-        flat: of shape [numbers], which the reduction changes in place. Another one in each update for a gradient that
-            is a bucket by itself, where the hook `reduces_in_place`; such a bucket has no `views`.
-        views: each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps.
-        members: names and parameters, in the order of `flat`, and of the same memory layout.
-        marks: to be put into what is sent.
-    """
-
-    name: str
+    name: str  # begins the names of its collectives; the same on every rank
+    # of shape [numbers], which the reduction changes in place. Another one in each update for a gradient that is a
+    # bucket by itself, where the hook `reduces_in_place`; such a bucket has no `views`.
     flat: torch.Tensor
+    # each parameter's name and gradient, consecutive parts of `flat` in any memory layout without gaps
     views: list[tuple[str, torch.Tensor]]
+    # names and parameters, in the order of `flat`, and of the same memory layout
     members: Sequence[tuple[str, nn.Parameter]] = ()
-    marks: UsageMarks = field(default_factory=UsageMarks)
+    marks: UsageMarks = field(default_factory=UsageMarks)  # to be put into what is sent
 
 
 class CommHook(HookState, ABC):
@@ -146,8 +141,7 @@ class Float16Sum(CommHook):
     65,504 overflows. Then the sum is infinite, or not a number, on all ranks alike: --precision fp16 skips that update
     and lowers its loss scale, and without it training ends at the loss that follows. Parts below 6e-8 become 0.
 
-    Args:
-        loss_multiplier: see `HookState`; a power of two loses nothing.
+    Args: `loss_multiplier`: see `HookState`; a power of two loses nothing.
     """
 
     def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:

@@ -16,8 +16,7 @@ _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """Compute with 1/`local_size` of the cores unless the user chose otherwise, and on the GPU of `local_rank`.
 
-    Raises:
-        UsageError: fewer GPUs than workers.
+    Raises `UsageError`: fewer GPUs than workers.
     """
     torch.set_num_threads(threads_per_worker(local_size, os.environ))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -62,8 +61,7 @@ def apply_settings(precision: Precision, deterministic: bool, device: torch.devi
 
     float32 means float32 unless tf32 is asked for: torch lets convolutions use TF32 by default.
 
-    Raises:
-        UsageError: the device cannot compute in `precision`.
+    Raises `UsageError`: the device cannot compute in `precision`.
     """
     _require_supported(precision, device)
     kind = "tf32" if precision == "tf32" else "ieee"

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from hvdtrain.adapters.step_timer import ALLREDUCE, ALLREDUCE_HIDDEN, Laps
+from hvdtrain.adapters.step_timer import ALLREDUCE, ALLREDUCE_HIDDEN, StepTimer
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 
 _PENDING: Final = 64  # steps whose times are not read yet; their events are used again
@@ -18,11 +18,10 @@ Mark = tuple[int, Any]
 """What ends at an event: a part, nothing (`_BEGIN`), or nothing because a message begins (`_SENDING`)."""
 
 
-class GpuLaps(Laps):
-    """As `Laps`, by events in the stream in which the step runs.
+class GpuStepTimer(StepTimer):
+    """As `StepTimer`, by events in the stream in which the step runs.
 
-    Args:
-        new_event: makes an event that the device can give a time; None: CUDA's.
+    Args: `new_event`: makes an event that the device can give a time; None: CUDA's.
     """
 
     def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
@@ -55,7 +54,6 @@ class GpuLaps(Laps):
             self._read_oldest()
 
     def take(self) -> list[float]:
-        """See `Laps`. It waits for the device."""
         self._read_all()
         return super().take()
 

@@ -58,7 +58,6 @@ class GradientSync(SyncState, ABC):
         """These parameters are trained from now on, the same on all ranks. Between steps, unless `fixed_by` is set."""
 
     def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """What this rank's optimizer trains of them."""
         return parameters
 
     def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -72,8 +71,7 @@ class NoSync(GradientSync):
     Optimizers have other rules for sparse gradients. A parameter that the loss has not used has no gradient, so that
     they skip it.
 
-    Args:
-        fills_unused: give such a parameter zeros instead, unless it is frozen.
+    Args: `fills_unused`: give such a parameter zeros instead, unless it is frozen.
     """
 
     def __init__(self, trainable: Trainable, fills_unused: bool = False) -> None:
@@ -169,7 +167,6 @@ class SummedGradients(GradientSync):
         return hook
 
     def _on_full(self, bucket: Bucket) -> None:
-        """All gradients of the bucket are there."""
         self.sending()
         bucket.start()
 
@@ -198,8 +195,7 @@ def start_sum_over(process_set: Any) -> comm_hooks.StartSum:
 def summed_gradients(trainable: Trainable, chosen: ChosenSync) -> SummedGradients:
     """With the comm hook that was chosen, for names and parameters in the model's order.
 
-    Raises:
-        UsageError: Horovod has no such op here.
+    Raises `UsageError`: Horovod has no such op here.
     """
     if chosen.ranks == 1:
         hook = _powersgd(lambda tensor, _name: tensor, trainable, chosen)
@@ -237,8 +233,7 @@ class HorovodGradients(NoSync):
 
     The update is made by the adapter's optimizer: Horovod's wraps one that is never stepped.
 
-    Args:
-        accumulate_steps: backward passes of an update.
+    Args: `accumulate_steps`: backward passes of an update.
     """
 
     fixed_by = "--gradient-sync horovod"

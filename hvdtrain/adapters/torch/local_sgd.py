@@ -31,8 +31,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
     momentum, the mean of all ranks' weights is what synchronous training would have computed from the same weights:
     with `sync_every` 1 they are equal, whatever the slices' sizes.
 
-    Args:
-        optimizer: its float slots are averaged too, except for counts of steps, which are equal anyway.
+    Args: `optimizer`: its float slots are averaged too, except for counts of steps, which are equal anyway.
     """
 
     acts_after_update = True

@@ -37,8 +37,7 @@ _log = logging.getLogger("hvdtrain.run")
 def remember_start(optimizer: torch.optim.Optimizer) -> None:
     """What the optimizer keeps from now on counts as changed if it differs from this.
 
-    Raises:
-        UsageError: it keeps something whose state cannot be saved.
+    Raises `UsageError`: it keeps something whose state cannot be saved.
     """
     _at_start[optimizer] = dict(_texts(optimizer, warns=True))
 
@@ -46,8 +45,7 @@ def remember_start(optimizer: torch.optim.Optimizer) -> None:
 def read_numbers(optimizer: torch.optim.Optimizer) -> State:
     """What has changed since `remember_start`; nothing if it was not called.
 
-    Raises:
-        UsageError: as `remember_start`.
+    Raises `UsageError`: as `remember_start`.
     """
     start = _at_start.get(optimizer)
     if start is None:
@@ -60,8 +58,7 @@ def read_numbers(optimizer: torch.optim.Optimizer) -> State:
 def load_numbers(optimizer: torch.optim.Optimizer, state: State) -> None:
     """Put back what `read_numbers` returned; what it did not return becomes what it was at the start.
 
-    Raises:
-        UsageError: the optimizer has fewer groups than the one whose numbers were saved.
+    Raises `UsageError`: the optimizer has fewer groups than the one whose numbers were saved.
     """
     start = _at_start.get(optimizer)
     if start is None:

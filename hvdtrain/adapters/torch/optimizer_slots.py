@@ -69,8 +69,7 @@ def _no_array(optimizer: torch.optim.Optimizer, slot: object, value: object) -> 
 def load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.optim.Optimizer, state: State) -> None:
     """Put back what `slots_of` and `read_numbers` returned.
 
-    Args:
-        trained: of each parameter by its name what the optimizer trains.
+    Args: `trained`: of each parameter by its name what the optimizer trains.
     """
     index_of = {id(p): i for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"])}
     slots: dict[int, dict[str, Any]] = {}

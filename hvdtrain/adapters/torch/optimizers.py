@@ -28,8 +28,7 @@ def build_optimizer(model: nn.Module, lr: float, options: TrainingOptions) -> to
 
     Two groups of parameters at most: the decayed, and the exempt (normalization and biases).
 
-    Args:
-        options: `optimizer` must be chosen.
+    Args: `options`: `optimizer` must be chosen.
     """
     settings = optimizer_settings(options)
     groups = _groups(model, settings, options.decay_norm_and_bias)
@@ -70,13 +69,12 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """One update of all parameters that have a gradient; sparse ones are made dense."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            settings = _of_group(self._settings, group)
+            settings = self._settings if group["adapts"] else self._settings.for_exempt()
             for alike in self._alike(group["params"], update_rules.slot_names(settings)):
                 self._update(alike, settings, group["lr"])
         return loss
@@ -107,10 +105,6 @@ class RuleOptimizer(torch.optim.Optimizer):
         for place, state in enumerate(states):
             state["step"] = step
             state.update({name: values.tensors[place] for name, values in slots.items()})
-
-
-def _of_group(settings: update_rules.Settings, group: _Many) -> update_rules.Settings:
-    return settings if group["adapts"] else settings.for_exempt()
 
 
 def _dense(parameter: torch.Tensor) -> torch.Tensor:
@@ -185,19 +179,12 @@ def _each(other: Any) -> Any:
     return list(other.unbind()) if isinstance(other, torch.Tensor) else other
 
 
-def _sqrt(many: TensorList) -> TensorList:
-    return TensorList(list(torch._foreach_sqrt(many.tensors)))
-
-
-def _sign(many: TensorList) -> TensorList:
-    return TensorList(list(torch._foreach_sign(many.tensors)))
-
-
-def _norm(many: TensorList) -> torch.Tensor:
-    return torch.stack(list(torch._foreach_norm(many.tensors)))
-
-
-_OPERATIONS = update_rules.Operations(sqrt=_sqrt, sign=_sign, norm=_norm, where=torch.where)
+_OPERATIONS = update_rules.Operations(
+    sqrt=lambda many: TensorList(list(torch._foreach_sqrt(many.tensors))),
+    sign=lambda many: TensorList(list(torch._foreach_sign(many.tensors))),
+    norm=lambda many: torch.stack(list(torch._foreach_norm(many.tensors))),
+    where=torch.where,
+)
 """Of `TensorList`; a scalar of the rules is a vector, with one element a tensor."""
 
 

@@ -15,27 +15,19 @@ Members = Sequence[tuple[str, nn.Parameter]]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The part of a parameter that a rank updates.
-
-    Attributes:
-        parameter: as the model has it.
-        weights: [end - start] in the parameter's own memory; its gradient is this rank's part of the sum.
-        start: its first number, in the order of the parameter's memory.
-        end: behind its last one.
-    """
+    """The part of a parameter that a rank updates."""
 
     name: str
-    parameter: nn.Parameter
-    weights: nn.Parameter
-    start: int
-    end: int
+    parameter: nn.Parameter  # as the model has it
+    weights: nn.Parameter  # [end - start] in the parameter's own memory; its gradient is this rank's part of the sum
+    start: int  # its first number, in the order of the parameter's memory
+    end: int  # behind its last one
 
 
 class Shard:
     """A rank's part of a bucket: the numbers that Horovod's reducescatter gives to it.
 
-    Args:
-        members: names and parameters in the bucket, consecutive in it, each in the order of its memory.
+    Args: `members`: names and parameters in the bucket, consecutive in it, each in the order of its memory.
     """
 
     def __init__(self, name: str, members: Members, rank: int, size: int) -> None:
@@ -64,7 +56,6 @@ class Shard:
                 piece.weights.grad.add_(part)
 
     def clear_gradients(self) -> None:
-        """Forget them."""
         for piece in self.pieces:
             piece.weights.grad = None
 
@@ -82,11 +73,7 @@ class Shard:
 
 
 def in_memory_order(name: str, parameter: torch.Tensor) -> torch.Tensor:
-    """A parameter's numbers, [numel], where they are.
-
-    Raises:
-        UsageError: there are gaps between them.
-    """
+    """A parameter's numbers, [numel], where they are. Raises `UsageError`: there are gaps between them."""
     last = sum((count - 1) * stride for count, stride in zip(parameter.shape, parameter.stride(), strict=True))
     if parameter.numel() and parameter.numel() != last + 1:
         raise UsageError(

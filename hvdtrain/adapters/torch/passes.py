@@ -11,7 +11,7 @@ from torch.autograd.graph import _engine_run_backward
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.forward_pass import batch_mask
-from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
+from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.training_mode import TrainingMode
@@ -63,7 +63,6 @@ class _MeasureSums:
                 self._total(name)
 
     def read(self) -> MeasureTotals:
-        """The sums since the last reading."""
         for name in [name for name, values in self._values.items() if values]:
             self._total(name)
         totals, self._totals = self._totals, {}
@@ -91,15 +90,11 @@ class Passes(Protocol):
 
 @dataclass(frozen=True)
 class Draws:
-    """Random numbers as a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones.
-
-    Attributes:
-        generators: those that a model on its device may draw from.
-    """
+    """Random numbers as a function of (seed, rank, step, micro batch), so that a resumed run draws the same ones."""
 
     seed: int
     rank: int
-    generators: Sequence[torch.Generator]
+    generators: Sequence[torch.Generator]  # those that a model on its device may draw from
 
     @classmethod
     def on(cls, device: torch.device, seed: int, rank: int) -> "Draws":
@@ -117,15 +112,10 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Which rows of a micro batch count.
+    """Which rows of a micro batch count."""
 
-    Attributes:
-        weights: float32[n], 0 or 1; None where all n rows count, which spares the device some work.
-        real: bool[n], those that count; None where all do.
-    """
-
-    weights: torch.Tensor | None
-    real: torch.Tensor | None
+    weights: torch.Tensor | None  # float32[n], 0 or 1; None where all n rows count, which spares the device some work
+    real: torch.Tensor | None  # bool[n], those that count; None where all do
     count: int
 
     @classmethod
@@ -138,8 +128,6 @@ class Rows:
 
 
 class Measurement:
-    """Asks a task for its measures, checks them, and adds them up."""
-
     def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
         self._task, self._precision, self._device = task, precision, device
         self._sums = _MeasureSums()
@@ -150,7 +138,6 @@ class Measurement:
         return Rows.of(part.weights, self._place)
 
     def placed(self, features: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
-        """Arrays of `decode` on the device."""
         return {name: self._place(array) for name, array in features.items()}
 
     def measure(self, model: Any, features: Mapping[str, torch.Tensor], rows: Rows, samples: int) -> torch.Tensor:
@@ -193,23 +180,16 @@ def backward(losses: torch.Tensor, shares: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class WholeModelPasses:
-    """Implements `Passes` for a model on one device.
+    """Implements `Passes` for a model on one device."""
 
-    Attributes:
-        forward: what the task's measure() calls.
-        mode: of the model; measure() may change it, so that it is set again for each pass.
-        accumulate_steps: micro batches of each update.
-        update: whose scale the losses are multiplied by.
-    """
-
-    forward: Any
-    mode: TrainingMode
-    accumulate_steps: int
+    forward: Any  # what the task's measure() calls
+    mode: TrainingMode  # of the model; measure() may change it, so that it is set again for each pass
+    accumulate_steps: int  # micro batches of each update
     draws: Draws
     measurement: Measurement
     gradient_sync: GradientSync
-    update: Update
-    laps: Laps
+    update: Update  # whose scale the losses are multiplied by
+    timer: StepTimer
 
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, self.accumulate_steps)
@@ -219,18 +199,18 @@ class WholeModelPasses:
             self._add(part, number + 1 == len(parts))
 
     def _add(self, part: LoadedBatch, last: bool) -> None:
-        laps, measurement = self.laps, self.measurement
-        laps.begin()
+        timer, measurement = self.timer, self.measurement
+        timer.begin()
         rows, features = measurement.rows(part), measurement.placed(part.features)
-        laps.end(HOST_TO_DEVICE)
+        timer.end(HOST_TO_DEVICE)
         self.gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
             losses = measurement.measure(self.forward, features, rows, len(part.ids)).float()
             share = self.gradient_sync.loss_multiplier * self.update.scale / max(part.global_weight, 1.0)
             require_gradients(losses)
-            laps.end(FORWARD)
+            timer.end(FORWARD)
             backward(losses, measurement.shares(rows, losses, share))
-            laps.end(BACKWARD)
+            timer.end(BACKWARD)
 
     def evaluate(self, batch: LoadedBatch) -> None:
         measurement = self.measurement

@@ -13,18 +13,13 @@ from hvdtrain.algorithms import powersgd_rule
 
 @dataclass
 class _Matrix:
-    """One parameter that is sent as factors.
+    """One parameter that is sent as factors."""
 
-    Attributes:
-        gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket.
-        shape: (n, m) of both as matrices.
-        factor, first_factor: [m, r].
-    """
-
+    # gradient, error: of the parameter's shape, in its memory layout; the gradient is a view of its bucket
     gradient: torch.Tensor
     error: torch.Tensor
-    shape: tuple[int, int]
-    factor: torch.Tensor
+    shape: tuple[int, int]  # (n, m) of both as matrices
+    factor: torch.Tensor  # [m, r]
     first_factor: torch.Tensor
 
 
@@ -111,13 +106,8 @@ def _as_matrix(view: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     return view.as_strided(shape, (shape[1], 1))
 
 
-def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    columns: torch.Tensor = torch.linalg.qr(matrix).Q
-    return columns
-
-
-def _revived(factor: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    return torch.where((factor == 0).all(dim=0), first, factor)
-
-
-_OPERATIONS = powersgd_rule.Operations(transposed=torch.t, orthonormal=_orthonormal, revived=_revived)
+_OPERATIONS = powersgd_rule.Operations(
+    transposed=torch.t,
+    orthonormal=lambda matrix: torch.linalg.qr(matrix).Q,
+    revived=lambda factor, first: torch.where((factor == 0).all(dim=0), first, factor),
+)

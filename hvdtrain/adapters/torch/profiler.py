@@ -17,8 +17,6 @@ _OF_DEVICES = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
 
 
 class TorchProfiler:
-    """Implements `Profiler`."""
-
     def __init__(self) -> None:
         os.environ.setdefault(_LOG_LEVEL, _SILENT)  # before the first profile of a process
         from torch.profiler import ProfilerActivity, profile

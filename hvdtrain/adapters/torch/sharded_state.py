@@ -19,8 +19,6 @@ from hvdtrain.named_arrays import State
 
 
 class ShardedArrays(ShardedState):
-    """See `ShardedState`; the optimizer itself knows none of the model's parameters."""
-
     def __init__(self, sync: ShardedSync) -> None:
         super().__init__(whole)
         self._sync = sync

@@ -121,7 +121,6 @@ class ShardedSync(SummedGradients):
         return ()
 
     def updated(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:  # noqa: ARG002
-        """This rank's pieces of them."""
         return [piece.weights for shard in self.shards for piece in shard.pieces]
 
     def set_grad_sync(self, last: bool) -> None:
@@ -160,7 +159,6 @@ class ShardedSync(SummedGradients):
                     self._order[number - int(self._at_a_time)].reduce(self._wait)
 
     def after_update(self, step: int) -> None:  # noqa: ARG002
-        """Distribute the weights. Collective."""
         pending: deque[tuple[Shard, Any]] = deque()
         for shard in self.shards:
             handle = self._hvd.allgather_async(shard.own_weights(), name=f"{shard.name}.weights")
@@ -194,11 +192,7 @@ class ShardedSync(SummedGradients):
 def open_sharded_sync(
     model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions, chosen: ChosenSync
 ) -> ShardedSync:
-    """What --shard asks for.
-
-    Raises:
-        UsageError: the optimizer needs more than a part of a parameter.
-    """
+    """What --shard asks for. Raises `UsageError`: the optimizer needs more than a part of a parameter."""
     import horovod.torch as hvd
 
     if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):

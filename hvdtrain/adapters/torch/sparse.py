@@ -23,8 +23,7 @@ StartGather = Callable[[torch.Tensor, str], Callable[[], torch.Tensor]]
 def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, chosen: ChosenSync) -> "SparseGradients":
     """The gradient sync of --sparse-gradients allgather.
 
-    Raises:
-        UsageError: no gradient of the model is sparse, or the optimizer does not take sparse ones.
+    Raises `UsageError`: no gradient of the model is sparse, or the optimizer does not take sparse ones.
     """
     checks = torch.sparse.check_sparse_tensor_invariants
     if not checks.is_enabled():  # type: ignore[no-untyped-call]
@@ -42,8 +41,7 @@ def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, ch
 class SparseGradients(GradientSync):
     """With one process sparse gradients remain sparse too, so that it trains as many processes do.
 
-    Args:
-        parameters: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
+    Args: `parameters`: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
     """
 
     fixed_by = "--sparse-gradients allgather"

@@ -37,8 +37,7 @@ def read_state(
     Args:
         earlier: a copy that nobody needs any more: its memory is used again.
 
-    Raises:
-        UsageError: the optimizer or a module keeps something that cannot be saved.
+    Raises `UsageError`: the optimizer or a module keeps something that cannot be saved.
     """
     warn_of_unsaved(model)
     with host_copies(next(model.parameters(), torch.empty(0)).device) as copy:
@@ -71,7 +70,6 @@ def _weights(model: torch.nn.Module, to_host: ToHost) -> State:
 
 
 def _extra_text(name: str, value: object) -> NDArray[Any]:
-    """Of what a module's get_extra_state() returned."""
     try:
         return to_text(value, view_of_tensor)
     except NotPlainError as error:
@@ -95,8 +93,7 @@ def load_state(
     Args:
         trained: of each parameter by its name what the optimizer trains; None: the parameters.
 
-    Raises:
-        UsageError: names or shapes are not this model's.
+    Raises `UsageError`: names or shapes are not this model's.
     """
     if trained is None:
         trained = {name: [(parameter, lambda array: array)] for name, parameter in model.named_parameters()}
@@ -145,7 +142,6 @@ def drifting_buffers(model: torch.nn.Module) -> State:
 
 @torch.no_grad()
 def load_rank_local_state(model: torch.nn.Module, buffers: State) -> None:
-    """Put back what `drifting_buffers` returned; other arrays are ignored."""
     known = {f"model/{name}": buffer for name, buffer in model.named_buffers()}
     for name, array in buffers.items():
         if name in known:

@@ -30,8 +30,7 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
     Args:
         sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
 
-    Raises:
-        UsageError: there is no BatchNorm, or one of another class, whose own methods would be lost.
+    Raises `UsageError`: there is no BatchNorm, or one of another class, whose own methods would be lost.
     """
     if not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise no_batch_norm(type(model).__name__)

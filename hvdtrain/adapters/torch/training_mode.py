@@ -11,8 +11,7 @@ class TrainingMode:
     Before each pass only the flags of whole models are looked at: to ask all layers costs as much as a small layer.
     What user code does to single layers lasts until `begin_epoch`, or until the mode changes.
 
-    Args:
-        modules: the model; with stages its parts on this process too.
+    Args: `modules`: the model; with stages its parts on this process too.
     """
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -21,11 +20,9 @@ class TrainingMode:
         self._flags: list[bool] = []
 
     def begin_epoch(self) -> None:
-        """All layers are to train."""
         self._set_all(True)
 
     def set(self, training: bool) -> None:
-        """The next pass trains, or measures."""
         if training != self._mode or self._read() != self._flags:
             self._set_all(training)
 

@@ -19,8 +19,7 @@ from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
 class Update(ScaledUpdate):
     """Changes the weights; learning rates are set in the optimizer's groups before.
 
-    Args:
-        total_norm: of all gradients together, given those of `parameters`; other ranks may have more of them.
+    Args: `total_norm`: of all gradients together, given those of `parameters`; other ranks may have more of them.
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class Update(ScaledUpdate):
         self._change: Callable[[], None] = self._first_change
 
     def include(self, parameters: Sequence[torch.Tensor]) -> None:
-        """These are trained too, from now on."""
         self._parameters += parameters
 
     def step(self) -> bool:

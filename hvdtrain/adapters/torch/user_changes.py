@@ -47,8 +47,7 @@ class UserChanges:
         Args:
             learning_rates: of each group, as the last step has set them; None: there was no step yet.
 
-        Raises:
-            HvdtrainError: something has changed that must not.
+        Raises `HvdtrainError`: something has changed that must not.
         """
         self._settings.require_unchanged()
         self._require_same_model()

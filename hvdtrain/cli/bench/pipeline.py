@@ -17,8 +17,7 @@ from hvdtrain.run.job import load_task_class, open_job
 from hvdtrain.run.prepare import with_defaults
 from hvdtrain.topology import detect_topology
 
-_SIZES = (1, 3, 5, 8, 10, 12, 20, 40, 60)
-"""Those of PyTorch's tutorial on model parallel ResNet-50."""
+_SIZES = (1, 3, 5, 8, 10, 12, 20, 40, 60)  # Those of PyTorch's tutorial on model parallel ResNet-50
 
 
 def run(argv: Sequence[str]) -> int:

@@ -9,7 +9,7 @@ COMMANDS = {
     "ls": ("hvdtrain.cli.checkpoint.ls", "list a run's checkpoints: step, size, age, which is the latest and the best"),
     "verify": ("hvdtrain.cli.checkpoint.verify", "read all files and compare them with their SHA-256"),
     "prune": ("hvdtrain.cli.checkpoint.prune", "remove old checkpoints: --keep 3"),
-    "convert": ("hvdtrain.cli.checkpoint.convert", "write one again, in one file of each kind or in several"),
+    "convert": ("hvdtrain.cli.checkpoint.convert", "write a checkpoint again, in one file of each kind or in several"),
 }
 _CODES = " Exit codes: 0 done; 1 damage found (verify); 2 bad input."
 

@@ -10,8 +10,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.run_folder import RunFolder
 
 _DESCRIPTION = """\
-Remove all checkpoints of a run but the newest, the best and the latest. A run that is running is refused; it removes
-its own old checkpoints (--keep-checkpoints)."""
+Remove all checkpoints of a run except the newest ones, the best one and the one from which it would resume. A run that
+is still running is refused; it removes its own old checkpoints (--keep-checkpoints)."""
 
 
 def run(argv: Sequence[str]) -> int:

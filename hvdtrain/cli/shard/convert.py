@@ -14,9 +14,9 @@ from hvdtrain.errors import HvdtrainError
 
 _DESCRIPTION = """\
 Rewrite records in another format or number of files. The order is kept, or with --shuffle a seeded permutation of it;
-the files' numbers of records differ by at most one. Nothing is overwritten, and after an error nothing is left.
+the files' numbers of records differ by at most one. Nothing is overwritten, and after an error no file is left behind.
 
-  hvdtrain shard convert old/train.tfrecord.gz new/train --shards 8          a gzip stream cannot be read at random
+  hvdtrain shard convert old/train.tfrecord.gz new/train --shards 8          a gzip stream has no random access
   hvdtrain shard convert photos/ shards/ --format image_folder --to tar --shards 16 --shuffle 7
   hvdtrain shard convert 'data/*.rec' out/ --option multipart=sagemaker --format recordio --shards 4
 """

@@ -27,12 +27,7 @@ class Parser(CommandParser):
     """Of `hvdtrain shard COMMAND`."""
 
     def __init__(self, command: str, description: str) -> None:
-        super().__init__(
-            f"hvdtrain shard {command}",
-            "Nothing was done.",
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
+        super().__init__(f"hvdtrain shard {command}", "Nothing was done.", description=description)
 
     def add_data_arguments(self) -> None:
         """SRC..., --format, --option, --on-corrupt."""

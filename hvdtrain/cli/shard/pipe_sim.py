@@ -26,8 +26,7 @@ Write files into FIFOs as SageMaker's Pipe mode does, to try it without a cloud.
 
 Exit codes: 0 all epochs were read; 143 after SIGTERM; 130 after SIGINT. The FIFOs are removed at the end.
 """
-_LOOK_S = 0.1
-"""Between two looks at whether all is fed: the time that the command may outlive its last reader."""
+_LOOK_S = 0.1  # Between two looks at whether all is fed: the time that the command may outlive its last reader
 
 
 def run(argv: Sequence[str]) -> int:

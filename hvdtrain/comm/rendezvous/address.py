@@ -31,11 +31,8 @@ class MeetingPoint:
 
 
 def meeting_point(topology: Topology, environ: Mapping[str, str]) -> MeetingPoint:
-    """The meeting point of the job that `topology` is part of.
-
-    Raises:
-        UsageError: the launcher's variables do not tell where rank 0 runs.
-    """
+    """The meeting point of the job that `topology` is part of. Raises UsageError: the launcher's variables do not tell
+    where rank 0 runs."""
     names = _MORE[topology.launcher]
     job = "|".join([topology.launcher, str(topology.size), *(f"{n}={environ.get(n, '')}" for n in names)])
     derived = _derived_ports(job)
@@ -89,11 +86,8 @@ def resolve(host: str) -> str:
 
 
 def address_to_serve(point: MeetingPoint, topology: Topology) -> str:
-    """The one address on which rank 0 listens.
-
-    Many systems resolve a host's own name to loopback, which only that host reaches; where other hosts take part, the
-    address that leads to them is used instead.
-    """
+    """The one address on which rank 0 listens. Many systems resolve a host's own name to loopback, which only that host
+    reaches; where other hosts take part, the address that leads to them is used instead."""
     address = resolve(point.host)
     is_asked_for = point.host == "localhost" or point.host.startswith("127.")
     if not ipaddress.ip_address(address).is_loopback or topology.num_nodes == 1 or is_asked_for:

@@ -190,11 +190,8 @@ def _listed(numbers: tuple[int, ...] | list[int]) -> str:
 
 
 def _read_line(connection: socket.socket, limit: int) -> bytes:
-    """One line, of `limit` bytes at most; what follows it stays in the socket.
-
-    Raises:
-        WrongPeerError: it is longer, or the connection ends before it does.
-    """
+    """One line, of `limit` bytes at most; what follows it stays in the socket. Raises WrongPeerError: it is longer, or
+    the connection ends before it does."""
     line = b""
     while len(line) < limit:
         seen = connection.recv(4096, socket.MSG_PEEK)

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 GLOBAL_SCOPE = "global"
 """Horovod's scope of all ranks (HOROVOD_GLOO_GLOBAL_PREFIX); others are `local_HOST` and `cross_LOCALRANK`."""
 
-MAX_VALUE_BYTES = 2**22
-"""A rank's addresses are some 150 bytes for each other rank: room for more than 20,000 ranks."""
+MAX_VALUE_BYTES = 2**22  # A rank's addresses are some 150 bytes for each other rank: room for more than 20,000 ranks
 
 _MAX_TOTAL_BYTES = 2**28
 _NUMBERED = re.compile(r"(rank_)?(\d{1,7})", re.ASCII)
@@ -44,8 +43,7 @@ class RendezvousStore:
         self._values: dict[tuple[str, str], bytes] = {}
         self._bytes = 0
         self._max_keys = 64 + 16 * size  # three scopes with two keys a rank, and room for process sets
-        self.connected: set[int] = set()
-        """Ranks that are connected to all others."""
+        self.connected: set[int] = set()  # ranks that are connected to all others
 
     def put(self, scope: str, key: str, value: bytes) -> None:
         """Keep `value`; StoreFullError if the store holds as much as it may."""
@@ -72,10 +70,8 @@ class RendezvousStore:
         return waiting | self.connected
 
     def must_wait(self, scope: str, key: str) -> bool:
-        """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet.
-
-        Otherwise Horovod fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank.
-        """
+        """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet. Otherwise Horovod
+        fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank."""
         number = _NUMBERED.fullmatch(key)
         if scope != GLOBAL_SCOPE or not number or int(number[2]) >= self._size:
             return False
@@ -102,9 +98,8 @@ class RefusedError(Exception):
 async def read_request(first: bytes, reader: asyncio.StreamReader, token: str) -> Request:
     """The request that begins with the line `first`.
 
-    Raises:
-        RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
-        asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
+    Raises RefusedError: it is malformed, too large, or does not carry `token`; nothing after that point was read.
+    asyncio.IncompleteReadError, ValueError: the connection ended early, or a line is longer than LINE_LIMIT.
     """
     match = _REQUEST.fullmatch(first)
     if match is None:

@@ -14,8 +14,7 @@ from typing import Any, Self
 
 from hvdtrain.comm.rendezvous import key_value_store
 
-REQUEST_SECONDS = 5.0
-"""A request must be complete within this time after its connection."""
+REQUEST_SECONDS = 5.0  # A request must be complete within this time after its connection
 
 _LAST_ANSWER_SECONDS = 0.5  # for answers that are being sent when the server stops
 _STOP_SECONDS = 5.0

@@ -49,14 +49,12 @@ def resnet(name: str, classes: int, side: int) -> keras.Model:
 
 
 def _basic_block(inputs: Any, width: int, stride: int, name: str) -> Any:
-    """A pair of 3×3 convolutions."""
     features = _normalized(_convolution(inputs, width, 3, stride, f"{name}.conv1"), f"{name}.bn1", relu=True)
     features = _normalized(_convolution(features, width, 3, 1, f"{name}.conv2"), f"{name}.bn2")
     return layers.ReLU()(layers.Add()([features, _shortcut(inputs, width, stride, name)]))
 
 
 def _bottleneck(inputs: Any, width: int, stride: int, name: str) -> Any:
-    """Convolutions of 1×1, 3×3 and 1×1."""
     features = _normalized(_convolution(inputs, width, 1, 1, f"{name}.conv1"), f"{name}.bn1", relu=True)
     features = _normalized(_convolution(features, width, 3, stride, f"{name}.conv2"), f"{name}.bn2", relu=True)
     features = _normalized(_convolution(features, 4 * width, 1, 1, f"{name}.conv3"), f"{name}.bn3")
@@ -108,8 +106,7 @@ def model_names() -> tuple[str, ...]:
 def build_model(name: str, classes: int, side: int) -> keras.Model:
     """A new model with fresh weights: float32 [n, side, side, 3] to logits [n, classes].
 
-    Raises:
-        UsageError: the model takes no pictures of this size.
+    Raises `UsageError`: the model takes no pictures of this size.
     """
     if name == SMALL_CNN:
         return small_cnn(side, 3, classes)
@@ -190,7 +187,6 @@ class _CausalAttention(layers.Layer):  # type: ignore[misc]  # Keras has no type
         self._heads = heads
 
     def get_config(self) -> dict[str, Any]:
-        """What a .keras file needs to build it again."""
         return {**super().get_config(), "heads": self._heads}
 
     def call(self, joined: Any) -> Any:

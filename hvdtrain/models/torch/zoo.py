@@ -27,8 +27,7 @@ def build_model(name: str, classes: int, side: int) -> nn.Module:
     ResNets for pictures up to `SMALL_SIDE` begin with a 3×3 convolution of stride 1 and no pooling; Inception and
     GoogLeNet come without their auxiliary heads.
 
-    Raises:
-        UsageError: the model takes no pictures of this size, or torchvision is not installed.
+    Raises `UsageError`: the model takes no pictures of this size, or torchvision is not installed.
     """
     if name == SMALL_CNN:
         return small_cnn(side, 3, classes)
@@ -157,7 +156,6 @@ class _Block(nn.Module):
 
 
 def _initialize(module: nn.Module) -> None:
-    """GPT-2's: normal of 0.02, biases 0."""
     if isinstance(module, nn.Linear | nn.Embedding):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):

@@ -16,11 +16,9 @@ _log = logging.getLogger("hvdtrain.run")
 
 STEPS, PHASES, PARTS, WAITS = "steps", "phases", "parts of steps", "calls that wait for other ranks"
 
-_MOST: Final = 200_000
-"""Spans of one trace: those of 1,000 steps of many micro batches. What follows is left out."""
+_MOST: Final = 200_000  # spans of one trace: those of 1,000 steps of many micro batches. What follows is left out
 
-LANES: Final = (STEPS, PHASES, PARTS, WAITS)
-"""hvdtrain's own, above those of the framework's profiler."""
+LANES: Final = (STEPS, PHASES, PARTS, WAITS)  # hvdtrain's own, above those of the framework's profiler
 
 
 class Span(NamedTuple):

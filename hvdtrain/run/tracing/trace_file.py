@@ -6,19 +6,14 @@ Format: "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OO
 
 import gzip
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from data_sharding.atomic import atomic_file
-from hvdtrain.comm.communicator import Communicator
 
 _LEVEL: Final = 6  # of compression
-_MOST: Final = 500_000
-"""Events of a process. What follows is left out: a viewer could not show it."""
+_MOST: Final = 500_000  # events of a process. What follows is left out: a viewer could not show it
 _MOST_OF_ALL: Final = 4_000_000
 """Events of all ranks: for a moment each rank holds the lines of all, some 15 bytes an event."""
 
@@ -54,11 +49,8 @@ def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[Lan
 
 
 def write_trace(file: Path, parts: Iterable[bytes], about: Mapping[str, Any]) -> None:
-    """Put together what `lines_of` has made. Args: `about`: for people who look into the file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Put together what `lines_of` has made. Args: `about`: for people who look into the file. Raises OSError: it
+    cannot be written."""
     with atomic_file(file) as whole, gzip.open(whole, "wb", _LEVEL) as stream:
         stream.write(b'{"displayTimeUnit": "ms", "traceEvents": [\n')
         for part in parts:
@@ -80,31 +72,3 @@ def _line(process: int, lane: int, event: LaneEvent) -> dict[str, Any]:
     if event.duration:
         return {**line, "ph": "X", "dur": round(event.duration, 3)}
     return {**line, "ph": "i", "s": "t"}
-
-
-_ROUNDS: Final = 32
-
-
-class Offset(NamedTuple):
-    """Seconds by which a clock is ahead of rank 0's, and by how much that may be wrong."""
-
-    seconds: float
-    error: float
-
-
-def clock_offsets(comm: Communicator) -> list[Offset]:
-    """Of `time.perf_counter` of each rank. Collective; it takes some milliseconds."""
-    passages = []
-    for _ in range(_ROUNDS):
-        entered = time.perf_counter()
-        comm.barrier("hvdtrain.trace.clock")
-        passages.append((entered, time.perf_counter()))
-    rows = comm.allgather(np.array([passages], np.float64), "hvdtrain.trace.passages").tolist()
-    return [offset(rows[0], row) for row in rows]
-
-
-def offset(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Offset:
-    """Of the clock of a rank that has entered and left each collective at the times `other`, and rank 0 at `first`."""
-    most = min(left - entered for (entered, _), (_, left) in zip(first, other, strict=True))
-    least = max(entered - left for (_, left), (entered, _) in zip(first, other, strict=True))
-    return Offset((least + most) / 2, abs(most - least) / 2)

@@ -19,8 +19,9 @@ from hvdtrain.comm.timeline import Timeline, read_timeline
 from hvdtrain.config.value_syntax import TraceSteps
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
+from hvdtrain.run.tracing.clock_offsets import clock_offsets
 from hvdtrain.run.tracing.rank_trace import LANES, RankTrace, horovod_events
-from hvdtrain.run.tracing.trace_file import clock_offsets, lines_of, most_of_each, write_trace
+from hvdtrain.run.tracing.trace_file import lines_of, most_of_each, write_trace
 from hvdtrain.version import versions
 
 _HOROVOD: Final = "Horovod, as rank 0 sees it"

@@ -23,8 +23,13 @@ from hvdtrain.run.prepare import RunSetup, fixed_batch
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 from hvdtrain.units import seconds_of
 
-Times = dict[int, list[float]]
-"""A setting → seconds of a step in each look at it, on the slowest rank."""
+Times = dict[int, list[float]]  # A setting → seconds of a step in each look at it, on the slowest rank
+_log = logging.getLogger("hvdtrain.tuning")
+_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))  # the default, then the most promising first
+_NOT_TUNED: Final = (
+    "not tuned: Horovod reads its cycle time and hierarchical allreduce (which needs NCCL) when it starts; "
+    "binding, and threads that were chosen, are the launcher's"
+)
 
 
 @dataclass(frozen=True)
@@ -73,34 +78,16 @@ class StepTimer:
         return (time.perf_counter() - begin) / steps
 
 
-_log = logging.getLogger("hvdtrain.tuning")
-
-_CAPS: Final = (BUCKET_BYTES, *(mib * MIB for mib in (1, 4, 100)))
-"""The default, then the most promising first."""
-
-_NOT_TUNED: Final = (
-    "not tuned: Horovod reads its cycle time and hierarchical allreduce (which needs NCCL) when it starts; "
-    "binding, and threads that were chosen, are the launcher's"
-)
-
-
 def tune(
     setup: RunSetup,
-    adapter: TunableAdapter,
+    adapter: TunableAdapter,  # after its start, before its first step; it keeps its state
     comm: Communicator,
-    step: int,
-    written: Mapping[str, Any],
-    most_seconds: float = MOST_SECONDS,
-    tell: Callable[[str], None] = print,
+    step: int,  # how many updates the model has seen
+    written: Mapping[str, Any],  # on rank 0 what the checkpoint says that is resumed from, else empty
+    most_seconds: float = MOST_SECONDS,  # that a measurement may take
+    tell: Callable[[str], None] = print,  # receives rank 0's line for people
 ) -> dict[str, Any] | None:
     """Choose, tell the adapter and the user; None where what is usual is not questioned. Collective.
-
-    Args:
-        adapter: after its start, before its first step; it keeps its state.
-        step: how many updates the model has seen.
-        written: on rank 0 what the checkpoint says that is resumed from, else empty.
-        most_seconds: that a measurement may take.
-        tell: receives rank 0's line for people.
 
     Returns:
         What `Tuned.to_json` makes.

@@ -54,11 +54,8 @@ class Tuned:
 
 
 class TuningCache:
-    """Where the choice for one job is remembered; what cannot be read or written is a warning. Used on rank 0.
-
-    Args:
-        facts: what decides how long a step takes, as JSON holds it.
-    """
+    """Where the choice for one job is remembered; what cannot be read or written is a warning. Used on rank 0. `facts`:
+    what decides how long a step takes, as JSON holds it."""
 
     def __init__(self, facts: Any) -> None:
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

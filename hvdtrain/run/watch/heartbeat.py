@@ -116,10 +116,8 @@ def _rate(steps: "deque[tuple[float, int]]") -> float | None:
 
 
 class _Gpu:
-    """What torch, if this process has it, tells of its GPU. Nothing here waits for the device.
-
-    To be made in the main thread: only that one knows which GPU is this rank's.
-    """
+    """What torch, if this process has it, tells of its GPU. Nothing here waits for the device. To be made in the main
+    thread: only that one knows which GPU is this rank's."""
 
     def __init__(self) -> None:
         torch = sys.modules.get("torch")

@@ -37,10 +37,8 @@ class Report:
 
 
 def explain(reports: Mapping[int, Report], size: int) -> str:
-    """One sentence for each group of ranks, those that keep the others waiting first.
-
-    A rank that has no report is frozen, or gone.
-    """
+    """One sentence for each group of ranks, those that keep the others waiting first. A rank that has no report is
+    frozen, or gone."""
     silent = [rank for rank in range(size) if rank not in reports]
     busy = [report for _, report in sorted(reports.items()) if report.waits_in is None]
     waiting = [report for _, report in sorted(reports.items()) if report.waits_in is not None]
@@ -73,13 +71,11 @@ def _busy(report: Report) -> str:
         "end": f"has been ending the run after step {report.step} {since}",
     }[report.phase]
     reads = f", {report.reads}" if report.reads else ""
-    computes = "" if report.phase not in ("step", "validation step") else _computes(report.computes)
+    computes = ""
+    if report.phase in ("step", "validation step"):
+        computes = ", and computes" if report.computes else ", and uses no CPU: it is blocked"
     last = f" The last collective that it entered is {report.last_collective}." if report.last_collective else ""
     return f"{who} {doing}{reads}{computes}.{last}".replace("rank", "Rank", 1)
-
-
-def _computes(computes: bool) -> str:
-    return ", and computes" if computes else ", and uses no CPU: it is blocked"
 
 
 def _waiting(reports: Sequence[Report], alone: bool) -> str:
@@ -107,11 +103,7 @@ class StallReports:
     size: int
 
     def write(self, report: Report) -> None:
-        """This rank's report, and the stacks of its threads.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """This rank's report, and the stacks of its threads. Raises OSError: it cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / f"rank_{report.rank}.stacks.txt", stacks().encode())
         write_json(self._report(report.rank), asdict(report))

@@ -62,8 +62,7 @@ def encoded_picture(records: RecordBatch, row: int, format_name: str) -> Encoded
         format_name: "image_folder", "tar" (members jpg, png … and cls), or "tfrecord" (Examples with image/encoded and
             image/class/label, or image and label, as `hvdtrain shard convert` writes them).
 
-    Raises:
-        BadPhotoError: the record has no such members or features.
+    Raises `BadPhotoError`: the record has no such members or features.
     """
     payload = records[row]
     if records.labels is not None:
@@ -94,7 +93,6 @@ class CropDraws(NamedTuple):
 
     @classmethod
     def of(cls, random: SampleRandom) -> "CropDraws":
-        """The draws of some records."""
         return cls(
             random.uniform("crop area", *_AREA, (_ATTEMPTS,)),
             random.uniform("crop ratio", math.log(_RATIO[0]), math.log(_RATIO[1]), (_ATTEMPTS,)),
@@ -128,8 +126,7 @@ def training_pixels(content: bytes, side: int, draws: CropDraws, row: int) -> ND
 def validation_pixels(content: bytes, side: int) -> NDArray[np.uint8]:
     """uint8 [side, side, 3] of the middle of a photo, whose shorter side is first made 256/224 of `side`.
 
-    Raises:
-        BadPhotoError: it cannot be decoded.
+    Raises `BadPhotoError`: it cannot be decoded.
     """
     photo = _middle(_opened(content))
     (width, height), short = photo.size, round(side * _MARGIN)

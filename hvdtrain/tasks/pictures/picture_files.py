@@ -19,30 +19,20 @@ _DOWNLOAD: Final = "import sys; from hvdtrain.models.torchvision_import import d
 
 @dataclass(frozen=True)
 class Origin:
-    """A data set as its makers publish it.
+    """A data set as its makers publish it."""
 
-    Attributes:
-        name: what people call it.
-        folders: below the data folder, "" for itself, where its files may be.
-        files: one of these is there wherever the data set is.
-        archives: what to download.
-        url: the page that has it.
-        dataset: its class in torchvision.datasets.
-    """
-
-    name: str
-    folders: tuple[str, ...]
-    files: tuple[str, ...]
-    archives: str
-    url: str
-    dataset: str
+    name: str  # what people call it
+    folders: tuple[str, ...]  # below the data folder, "" for itself, where its files may be
+    files: tuple[str, ...]  # one of these is there wherever the data set is
+    archives: str  # what to download
+    url: str  # the page that has it
+    dataset: str  # its class in torchvision.datasets
 
 
 def folder_with(data: DataAccess, origin: Origin) -> str:
     """The path or URL of the folder that holds the data set's files. Behind a URL nothing is looked for.
 
-    Raises:
-        UsageError: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
+    Raises `UsageError`: it is nowhere where it may be, nor can it be downloaded; says which file to put where.
     """
     root = data.path("")
     if is_remote(root):

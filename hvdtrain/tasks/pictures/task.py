@@ -120,7 +120,6 @@ class Pictures(Task):
         return {"image": np.zeros((2, self.side, self.side, 3), np.uint8), "label": np.zeros(2, np.int64)}
 
     def describe(self, records: RecordBatch, row: int) -> str:
-        """Name a record for people: by file and place."""
         catalog = self._validation if records.random is None else self._train
         number = int(records.ids[row])
         return f"record {number}" if catalog is None else f"record {number} ({catalog.describe(number)})"

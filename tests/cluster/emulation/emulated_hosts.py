@@ -16,7 +16,8 @@ from pathlib import Path
 from host_init import TEMPORARY
 from slot import Slot, clear
 from ssh_files import write_ssh_files
-from support.processes import Finished, Spawned, kill, processes_in, wait_until
+from support.process_table import kill, processes_in
+from support.processes import Finished, Spawned, wait_until
 
 _INIT = Path(__file__).with_name("host_init.py")
 _COMMAND_SECONDS = 10

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 from emulated_hosts import EmulatedHosts
-from support.processes import Spawned, kill, wait_until
+from support.process_table import kill
+from support.processes import Spawned, wait_until
+from support.runs import lines_of
 
 DEADLINE_S = 60.0
 
@@ -62,5 +64,5 @@ def require_exactly_once(hosts: EmulatedHosts, folder: Path, resumed: int) -> No
     """The proof that every record of every epoch was used once, although training resumed so often."""
     verified = hosts.run("host1", [sys.executable, "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=folder)
     assert verified.returncode == 0, verified.tail()
-    events = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
+    events = lines_of(folder / "out")
     assert sum(event.get("event") == "resumed" and event["step"] > 0 for event in events) == resumed

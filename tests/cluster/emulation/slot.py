@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from support.processes import kill
+from support.process_table import kill
 
 SLOTS = 8
 _ROOT = Path("/var/lib/hvdtrain-tests")  # not below /run, which each host has for itself

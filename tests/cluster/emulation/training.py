@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from support.runs import result_of, topology_of_run
 
 HOSTS = "host1:1,host2:1"
 
@@ -44,8 +45,8 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """The run in a finished run folder."""
-    result = json.loads((folder / "result.json").read_text())
-    topology = json.loads((folder / "env.json").read_text())["topology"]
+    result = result_of(folder)
+    topology = topology_of_run(folder)
     assert result["weights"]["equal_on_all_ranks"]
     return Run(
         status=result["status"],

@@ -6,10 +6,8 @@ import hashlib
 import hmac
 import os
 import socket
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from dataclasses import dataclass
 import pytest
 from listening import listening
 from memory import grown_mb
+from support.processes import Spawned, free_port
 from trap import Trap
 
 from hvdtrain.comm.rendezvous.address import meeting_point
@@ -39,12 +38,6 @@ class Rank0:
     keys: Keys
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def rank0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank0]:
     """`hvdtrain train` as rank 0 of 3."""
@@ -52,21 +45,11 @@ def rank0(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rank0]:
     own = {"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     env = {**os.environ, **own, "HVDTRAIN_SECRET": SECRET, "HVDTRAIN_START_TIMEOUT": "300"}
     point = meeting_point(detect_topology(own), own)
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hvdtrain", "train"], cwd=folder, env=env, stdout=output, stderr=output
-        )
-    try:
-        deadline = time.monotonic() + DEADLINE_S
-        while not listening([process.pid]):
-            assert process.poll() is None, (folder / "output").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        assert listening([process.pid]) == {(process.pid, "127.0.0.1", port)}, "on the address that was named, only"
-        yield Rank0(process.pid, port, Keys(point.job, SECRET.encode()))
-    finally:
-        process.kill()
-        process.wait(10)
+    with Spawned([sys.executable, "-m", "hvdtrain", "train"], env, folder) as rank:
+        process = rank.process.pid
+        rank.await_that(lambda: bool(listening([process])), "port of rank 0", DEADLINE_S)
+        assert listening([process]) == {(process, "127.0.0.1", port)}, "on the address that was named, only"
+        yield Rank0(process, port, Keys(point.job, SECRET.encode()))
 
 
 @dataclass

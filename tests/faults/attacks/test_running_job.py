@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from listening import listening
 from memory import grown_mb
-from support.disturbed_job import DisturbedJob, environ_of
+from support.jobs import ENDLESS, WORKERS, Job
+from support.process_table import command_of, environ_of
+from support.processes import python_path
 from trap import Trap
 
 pytestmark = pytest.mark.timeout(900)
@@ -30,27 +32,23 @@ GIANT_MB = 64
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DisturbedJob]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Two workers that train without an end, after one was lost and another one has joined."""
     folder = tmp_path_factory.mktemp("job")
-    running = start(folder)
-    try:
+    with start(folder) as running:
         running.await_lines()
         os.kill(running.workers()[0], signal.SIGKILL)
         running.await_that(lambda: "of which 1 joined" in running.output, "new worker")
         running.await_lines()
         yield running
         running.stop()
-    finally:
-        running.close()
 
 
-def start(folder: Path) -> DisturbedJob:
+def start(folder: Path) -> Job:
     (folder / "watched").mkdir()
-    path = os.pathsep.join([str(WATCHED), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {"WATCH_FOLDER": str(folder / "watched"), "PYTHONPATH": path, **SECRETS}
+    env = {"WATCH_FOLDER": str(folder / "watched"), **python_path(WATCHED, WORKERS), **SECRETS}
     flags = ["-np", "2", "--min-workers", "1", "--max-restarts", "3"]
-    return DisturbedJob(folder, flags, ["--epochs", "5000", "--checkpoint-interval", "10"], env)
+    return Job(folder, flags, ENDLESS, env)
 
 
 def events(folder: Path, name: str) -> list[list[str]]:
@@ -91,9 +89,7 @@ def put(address: str, port: int, path: str, body: bytes) -> int:
         connection.close()
 
 
-def test_horovods_own_servers_are_never_started(
-    job: DisturbedJob, horovods_server: tuple[int, int, Path], trap: Trap
-) -> None:
+def test_horovods_own_servers_are_never_started(job: Job, horovods_server: tuple[int, int, Path], trap: Trap) -> None:
     """Who reaches Horovod's server puts a function there, which a worker then unpickles."""
     process, port, noted = horovods_server
     assert put("127.0.0.1", port, "/runfunc/func", base64.b64encode(trap.pickled)) == 200
@@ -106,19 +102,13 @@ def test_horovods_own_servers_are_never_started(
     watched = job.folder / "watched"
     assert len(list(watched.iterdir())) >= 1, "what the job does is noted"
     assert not [files for _, *files in events(watched, "socket.bind") if "horovod/runner" in " ".join(files)]
-    commands = " ".join(command_of(process) for process in job.processes())
+    commands = b" ".join(map(command_of, job.processes())).replace(b"\0", b" ").decode()
     assert "hvdtrain" in commands
     assert not re.search(r"horovod\.runner|horovodrun|run_task", commands)
     assert events(watched, "pickle.find_class") == [], "in none of its processes anything was unpickled"
 
 
-def command_of(process: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
-
-
-def test_one_port_is_open_and_only_to_this_machine(job: DisturbedJob, horovods_server: tuple[int, int, Path]) -> None:
+def test_one_port_is_open_and_only_to_this_machine(job: Job, horovods_server: tuple[int, int, Path]) -> None:
     """The launcher's, at which workers meet."""
     (open_to_all,) = listening([horovods_server[0]])
     assert open_to_all[1] == "0.0.0.0"
@@ -127,7 +117,7 @@ def test_one_port_is_open_and_only_to_this_machine(job: DisturbedJob, horovods_s
     assert {what for what, *_ in events(job.folder / "watched", "socket.bind")} == {"('127.0.0.1', 0)"}
 
 
-def meeting_of(job: DisturbedJob) -> tuple[int, str]:
+def meeting_of(job: Job) -> tuple[int, str]:
     """The port of the server, and the token that a worker was given when it was started, for an earlier world."""
     (place,) = listening(job.processes())
     told = environ_of(job.workers()[0]).decode().partition("HOROVOD_GLOO_RENDEZVOUS_ADDR=")[2].partition("\0")[0]
@@ -164,7 +154,7 @@ def requests(port: int, trap: Trap, token: str) -> dict[str, tuple[bytes, bytes]
 
 
 def test_strangers_at_the_port_are_refused_and_take_no_memory(
-    job: DisturbedJob, horovods_server: tuple[int, int, Path], trap: Trap
+    job: Job, horovods_server: tuple[int, int, Path], trap: Trap
 ) -> None:
     """Horovod's server takes everything, again and again, and keeps it in memory."""
     unguarded, open_port, _ = horovods_server
@@ -188,10 +178,10 @@ def test_strangers_at_the_port_are_refused_and_take_no_memory(
     job.await_lines()
 
 
-def readable_by_others(job: DisturbedJob) -> str:
+def readable_by_others(job: Job) -> str:
     """Command lines of all processes of this machine, and whatever the job has written."""
     processes = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    texts = [command_of(process) for process in processes]
+    texts = [job.output, *(command_of(process).replace(b"\0", b" ").decode("latin-1") for process in processes)]
     for folder, _, names in os.walk(job.folder):  # which passes over folders that go meanwhile: old checkpoints do
         for name in names:
             with suppress(FileNotFoundError):
@@ -199,12 +189,12 @@ def readable_by_others(job: DisturbedJob) -> str:
     return "\n".join(texts)
 
 
-def test_secrets_are_in_no_command_line_and_no_file(job: DisturbedJob) -> None:
+def test_secrets_are_in_no_command_line_and_no_file(job: Job) -> None:
     """A variable in a command line is seen by all who may list processes."""
     careless = ["env", f"HF_TOKEN={CANARY}", "sleep", "300"]
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", *careless]) as shown:
         try:
-            job.await_that(lambda: CANARY in command_of(shown.pid), "the canary in a command line")
+            job.await_that(lambda: CANARY.encode() in command_of(shown.pid), "the canary in a command line")
             assert CANARY in readable_by_others(job)
         finally:
             shown.kill()

@@ -9,18 +9,27 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 
 PASSED_ON = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT"]
+
+
+def ask(
+    path: str, argv: Sequence[str], cwd: str, variables: Mapping[str, str], streams: Sequence[int]
+) -> socket.socket:
+    """What the server then sends: the child's process id, and how it has ended as os.waitpid(2) says it."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.connect(path)
+    named = [f"{name}={value}" for name, value in variables.items()]
+    words = [cwd, variables.get("HVDTRAIN_TEST_RUN", ""), str(len(argv)), *argv, *named]
+    socket.send_fds(server, ["\0".join(words).encode("utf-8", "surrogateescape")], streams)
+    return server
 
 
 def main(path: str, argv: list[str]) -> None:
     numbers = [signal.Signals[name] for name in PASSED_ON]
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server.connect(path)
-    variables = [f"{name}={value}" for name, value in os.environ.items()]
-    words = [os.getcwd(), os.environ.get("HVDTRAIN_TEST_RUN", ""), str(len(argv)), *argv, *variables]
-    socket.send_fds(server, ["\0".join(words).encode("utf-8", "surrogateescape")], [0, 1, 2])
+    server = ask(path, argv, os.getcwd(), os.environ, [0, 1, 2])
     child = int(server.recv(64))
     for number in numbers:
         signal.signal(number, lambda received, _: os.kill(child, received))

@@ -1,15 +1,21 @@
-"""Servers of this test process: one for each framework, started when a test first asks for it."""
+"""Interpreters of this test process that have imported a framework, each started when a test first asks for it."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
+
+from support.warm.client import ask
+
+Interpreter = Literal["warm", "fresh"]
 
 _SCRIPTS = Path(__file__).parent
 # What a server must not take from its caller, or has for all its children. With one thread, OpenBLAS starts none.
@@ -17,49 +23,84 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow", "TF_
 _NOT_INHERITED = re.compile("OMP_|HOROVOD_|HVDTRAIN_|OMPI_|PMIX_|TRAIN_")
 
 
-class WarmInterpreters:
-    """What may stand in the place of "python" in a command."""
-
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="warm-"))
-        (self._folder / "runs").mkdir()
-        self._servers: dict[str, subprocess.Popen[bytes]] = {}
-
-    def words(self, command: Sequence[str]) -> list[str]:
-        """What to put in the place of "python": the interpreter that has imported the command's framework."""
+def with_interpreter(command: Sequence[str], interpreter: Interpreter = "warm") -> list[str]:
+    """The command with what stands for the word "python": this interpreter, or one that has imported the framework."""
+    if "python" not in command:
+        return list(command)
+    place = list(command).index("python")
+    words = [sys.executable]
+    if interpreter == "warm":
         names = " ".join(Path(word).name for word in command)  # folders have the names of tests
-        framework = "tensorflow" if re.search("tensorflow|keras", names) else "torch"
-        if framework not in self._servers:
-            self._servers[framework] = self._start(framework)
-        return [sys.executable, "-I", "-S", str(_SCRIPTS / "client.py"), str(self._folder / framework)]
+        words = warm("tensorflow" if re.search("tensorflow|keras", names) else "torch").words
+    return [*command[:place], *words, *command[place + 1 :]]
 
-    def sessions_of(self, run: str) -> set[int]:
-        """The children that work for a run: each leads a session."""
-        file = self._folder / "runs" / run
-        return set(map(int, file.read_text().split())) if file.exists() else set()
 
-    def close(self) -> None:
-        """End the servers and what they have forked."""
-        for server in self._servers.values():
-            server.communicate(timeout=30)
-        shutil.rmtree(self._folder)
+def sessions_of(run: str) -> set[int]:
+    """The children of all servers here that work for a run: each leads a session."""
+    file = _folder() / "runs" / run
+    return set(map(int, file.read_text().split())) if file.exists() else set()
 
-    def _start(self, framework: str) -> subprocess.Popen[bytes]:
+
+class WarmInterpreter:
+    """One server. Args: `kind`: as of `server.py`."""
+
+    def __init__(self, kind: str) -> None:
+        self._path = str(_folder() / kind)
         inherited = {name: value for name, value in os.environ.items() if not _NOT_INHERITED.match(name)}
-        with (self._folder / f"{framework}.log").open("wb") as log:
-            server = subprocess.Popen(
-                [
-                    sys.executable,
-                    str(_SCRIPTS / "server.py"),
-                    framework,
-                    *map(str, (self._folder / framework, self._folder / "runs")),
-                ],
-                stdin=subprocess.PIPE,
+        log_file = _folder() / f"{kind}.log"
+        with log_file.open("wb") as log:
+            self._server = subprocess.Popen(
+                [sys.executable, str(_SCRIPTS / "server.py"), kind, self._path, str(_folder() / "runs")],
+                stdin=subprocess.PIPE,  # the server ends with it, and so with this process
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**inherited, **_ENVIRONMENT},
                 start_new_session=True,
             )
-        assert server.stdout is not None
-        assert server.stdout.readline() == b"ready\n", (self._folder / f"{framework}.log").read_text()
-        return server
+        assert self._server.stdout is not None
+        assert self._server.stdout.readline() == b"ready\n", log_file.read_text()
+
+    @property
+    def words(self) -> list[str]:
+        """What may stand in the place of "python" in a command."""
+        return [sys.executable, "-I", "-S", str(_SCRIPTS / "client.py"), self._path]
+
+    def run(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], deadline_s: float) -> tuple[int, str, str]:
+        """`python ARGV` until it ends: exit code and outputs. Raises: TimeoutError; the child is killed then."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull) as nothing:
+            streams = [nothing.fileno(), out.fileno(), err.fileno()]
+            with ask(self._path, argv, str(cwd), env, streams) as server:
+                server.settimeout(deadline_s)
+                server.recv(64)
+                status = int(server.recv(64) or 256)
+            texts = [file.read().decode() for file in (out, err) if not file.seek(0)]
+        return os.waitstatus_to_exitcode(status), texts[0], texts[1]
+
+    def close(self) -> None:
+        """End the server and what it has forked."""
+        self._server.communicate(timeout=30)
+
+
+_started: dict[str, WarmInterpreter] = {}
+
+
+def warm(kind: str) -> WarmInterpreter:
+    """That of this test process."""
+    if kind not in _started:
+        _started[kind] = WarmInterpreter(kind)
+    return _started[kind]
+
+
+def close_all() -> None:
+    """tests/conftest.py calls this in the end."""
+    while _started:
+        _started.popitem()[1].close()
+    shutil.rmtree(_folder())
+    _folder.cache_clear()
+
+
+@functools.cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))
+    (folder / "runs").mkdir()
+    return folder

@@ -1,7 +1,7 @@
 """An interpreter that has imported a framework, and forks a child for each command that a client brings.
 
-`server.py FRAMEWORK SOCKET RUNS` says "ready" as soon as it listens, and ends, with all children, when its standard
-input does.
+`server.py KIND SOCKET RUNS` (see `KINDS`) says "ready" as soon as it listens, and ends, with all children, when its
+standard input does.
 
 Only imports are shared: no thread runs before a fork, and neither Horovod nor the framework has computed anything. A
 child has its client's streams, folder and environment, a session of its own, and ends as any interpreter does. The file
@@ -11,8 +11,10 @@ children have in common, unlike processes that are started, is the seed of `hash
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import gc
-import importlib
+import importlib.util
 import os
 import pkgutil
 import re
@@ -21,19 +23,26 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import warnings
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
 RUN_VARIABLE = "HVDTRAIN_TEST_RUN"
 LIMIT = 1 << 20  # bytes of a request
 
-FRAMEWORK_MODULES = {
+KINDS = {
     "torch": ["torch.utils.checkpoint", "horovod.torch"],
     "tensorflow": ["keras", "horovod.tensorflow"],
+    "torch-alone": ["torch", "hvdtrain.adapters.torch.adapter"],
+    "tensorflow-alone": ["tensorflow", "keras", "hvdtrain.adapters.keras.adapter"],
 }
-SHARED_MODULES = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "sklearn.datasets", "yaml"]
+"""What is imported first. Of those "alone", only modules of ours follow that import no other framework, nor Horovod, so
+that what a program of one process imports is what it imports in a new interpreter."""
+SHARED = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "sklearn.datasets", "yaml"]
+SHARED_ALONE = ["rich.table", "hvdtrain.cli.train", "hvdtrain.config.option_help"]
 FOREIGN = {"torch": "tensorflow|keras", "tensorflow": "torch"}
 NOT_FOR_TRAINING = "doctor|horovod_wheel|launch|weights|grain|__main__"
 
@@ -42,17 +51,37 @@ class InChild(Exception):  # noqa: N818  it leaves the server's loop in a proces
     """Carries what this process has to run, as after the word "python"."""
 
 
-def preload(framework: str) -> None:
-    """Import the framework, Horovod for it, and all modules of ours that trainings with it may import."""
-    for name in (*FRAMEWORK_MODULES[framework], *SHARED_MODULES):
+def preload(kind: str) -> None:
+    """Import the framework, and modules of ours that trainings with it may import."""
+    framework, _, alone = kind.partition("-")
+    if kind == "tensorflow-alone" and importlib.util.find_spec("triton"):
+        importlib.import_module("triton")  # it crashes where a program with both frameworks loads it later
+    for name in (*KINDS[kind], *(SHARED_ALONE if alone else SHARED)):
         importlib.import_module(name)
-    excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING})(\.|$)")
-    for package in ("data_sharding", "hvdtrain"):
-        _import_all(importlib.import_module(package), excluded)
-    for name in (*FOREIGN[framework].split("|"), "mpi4py"):  # mpi4py starts MPI as it is imported
-        assert name not in sys.modules, f"a module for {framework} imports {name}"
+    foreign = {*FOREIGN[framework].split("|"), "mpi4py"}  # mpi4py starts MPI as it is imported
+    if alone:
+        _load_for_one_process(framework)
+        foreign |= {"horovod", "torchvision", *(["sklearn"] if framework == "torch" else [])}
+    else:
+        excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING})(\.|$)")
+        for package in ("data_sharding", "hvdtrain"):
+            _import_all(importlib.import_module(package), excluded)
+    assert not foreign & sys.modules.keys(), f"modules for {kind} import {foreign & sys.modules.keys()}"
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads run, and only one of them would live on in a child"
+
+
+def _load_for_one_process(framework: str) -> None:
+    from hvdtrain.run.sinks.tensorboard_messages import messages
+    from hvdtrain.tasks.task_registry import BUILT_IN
+
+    _import_all(importlib.import_module("hvdtrain.run"), re.compile("$^"))
+    messages()
+    for classes in BUILT_IN.values():
+        importlib.import_module(classes[framework].partition(":")[0])
+    if framework == "torch":
+        torch = sys.modules["torch"]
+        torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]).step()  # loads what torch loads late
 
 
 def _import_all(package: ModuleType, excluded: re.Pattern[str]) -> None:
@@ -163,23 +192,40 @@ def run(argv: list[str], path: list[str]) -> None:
         warnings.simplefilter(argv[1])  # type: ignore[arg-type]
         argv = argv[2:]
     extra = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    first = os.getcwd() if argv[0] == "-m" else str(Path(argv[0]).resolve().parent)
+    first = str(Path(argv[0]).resolve().parent) if argv[0] not in ("-m", "-c") else os.getcwd()
     sys.path[:] = [first, *filter(None, extra), *path]
-    sys.argv = argv[1:] if argv[0] == "-m" else argv
+    sys.argv = {"-m": argv[1:], "-c": ["-c", *argv[2:]]}.get(argv[0], argv)
     sys.path_importer_cache.clear()
     sys.modules.pop("sitecustomize", None)
     with suppress(ModuleNotFoundError):
         importlib.import_module("sitecustomize")
     if argv[0] == "-m":
         runpy.run_module(argv[1], run_name="__main__", alter_sys=True)
+    elif argv[0] == "-c":
+        module = sys.modules["__main__"] = ModuleType("__main__")
+        exec(compile(argv[1], "<string>", "exec"), module.__dict__)
     else:
         runpy.run_path(argv[0], run_name="__main__")
 
 
-def main(framework: str, path: str, runs: str) -> None:
+def end(code: object) -> NoReturn:
+    """As an interpreter ends, but for its last look at all modules and libraries, which takes a fifth of a second."""
+    if "mpi4py" in sys.modules:  # it ends MPI in that last look
+        raise SystemExit(code)
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+    threading._shutdown()  # type: ignore[attr-defined]  waits for threads that are no daemons
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def main(kind: str, path: str, runs: str) -> None:
     plain_path = sys.path[1:]  # without this file's folder
     gc.disable()
-    preload(framework)
+    preload(kind)
     gc.collect()
     gc.enable()
     gc.freeze()  # else each child's collections, the one at its end too, would visit and copy all that was imported
@@ -187,7 +233,11 @@ def main(framework: str, path: str, runs: str) -> None:
         Server(path, Path(runs)).serve()
     except InChild as child:
         argv = list(child.args)
-    run(argv, plain_path)
+    try:
+        run(argv, plain_path)
+    except SystemExit as asked:
+        end(asked.code)
+    end(None)
 
 
 if __name__ == "__main__":

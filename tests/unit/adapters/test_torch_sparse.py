@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from hvdtrain.adapters.torch.build import open_gradient_sync
 from hvdtrain.adapters.torch.optimizers import build_optimizer
-from hvdtrain.adapters.torch.sparse import open_sparse_gradients, require_taking_sparse, sparse_parameters
+from hvdtrain.adapters.torch.sparse import require_taking_sparse, sparse_parameters
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.config.training_options import TrainingOptions
@@ -22,9 +23,14 @@ from hvdtrain.topology import Topology
 pytestmark = pytest.mark.timeout(60)
 
 
+def opened(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    """The gradient sync of --sparse-gradients allgather in one process."""
+    return open_gradient_sync(model, optimizer, Topology.single(), TrainingOptions(sparse_gradients="allgather"))
+
+
 @pytest.fixture(autouse=True)
 def _torch_does_not_warn() -> None:
-    """As `open_sparse_gradients` sees to."""
+    """As `sparse.open_sparse_gradients` sees to."""
     torch.sparse.check_sparse_tensor_invariants.disable()
 
 
@@ -106,7 +112,7 @@ def test_optimizers_by_name_that_make_gradients_dense_are_taken() -> None:
 def test_a_model_without_sparse_gradients_is_refused() -> None:
     model = nn.Embedding(4, 2)
     with pytest.raises(UsageError, match="no sparse gradients"):
-        open_sparse_gradients(model, torch.optim.SGD(model.parameters(), lr=0.1), Topology.single())
+        opened(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 @given(words=st.lists(st.integers(0, 5), max_size=8), max_norm=st.floats(0.01, 3.0))
@@ -118,7 +124,7 @@ def test_one_process_clips_sparse_gradients_as_dense_ones(words: list[int], max_
         torch.manual_seed(0)
         model: Any = nn.ModuleDict({"table": nn.Embedding(6, 2, sparse=sparse), "out": nn.Linear(2, 1)})
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        exchange: Any = open_sparse_gradients(model, optimizer, Topology.single()) if sparse else None
+        exchange: Any = opened(model, optimizer) if sparse else None
         loss = model["out"](model["table"](torch.tensor(words, dtype=torch.int64))).sum() * (1 if words else 0)
         loss.backward()
         if sparse:
@@ -143,7 +149,7 @@ def test_no_limit_is_no_clipping() -> None:
 
 def test_a_table_whose_rows_nobody_needed_has_no_gradient() -> None:
     model = nn.ModuleDict({"table": nn.Embedding(6, 2, sparse=True), "out": nn.Linear(2, 1)})
-    exchange = open_sparse_gradients(model, torch.optim.SGD(model.parameters(), lr=0.1), Topology.single())
+    exchange = opened(model, torch.optim.SGD(model.parameters(), lr=0.1))
     model["out"](torch.ones(1, 2)).sum().backward()
     exchange.finish()
     assert [parameter.grad is None for parameter in model.parameters()] == [True, False, False]
@@ -153,7 +159,7 @@ def test_a_table_whose_rows_nobody_needed_has_no_gradient() -> None:
 
 def test_weights_that_turn_out_to_be_used_otherwise_are_named() -> None:
     model = nn.Sequential(nn.Embedding(6, 2, sparse=True))
-    exchange = open_sparse_gradients(model, torch.optim.SGD(model.parameters(), lr=0.1), Topology.single())
+    exchange = opened(model, torch.optim.SGD(model.parameters(), lr=0.1))
     weight: Any = model[0].weight
     (model(torch.tensor([1])).sum() + weight.square().sum()).backward()
     with pytest.raises(UsageError, match=r"The gradient of 0\.weight is dense"):

@@ -63,7 +63,7 @@ def test_the_time_of_an_evaluation_is_no_step_s(stages: int) -> None:
     adapter.train_step(batch_of(8), 0, LR)
     adapter.read_sums()
     adapter.eval_step(batch_of(8))
-    assert not any(adapter._laps._own)
+    assert not any(adapter._timer._own)
     assert not any(adapter.read_sums().parts.values())
 
 

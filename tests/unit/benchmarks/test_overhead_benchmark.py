@@ -23,7 +23,7 @@ LOOP = "main (a.py:1);Engine._train_steps (hvdtrain/engine/engine.py:1)"
         (["AdapterState.train_steps", "Measurement.measure", "MeasureSums.add"], "sums of measures"),
         (["Engine._count", "Engine._after_step", "Engine._log", "Engine._emit"], "metrics, every 50 updates"),
         (["Engine._count", "Engine._after_step", "Engine._emit", "Lines.__call__"], "events"),
-        (["WholeModelPasses._add", "Laps.end"], "times of the step's parts"),
+        (["WholeModelPasses._add", "StepTimer.end"], "times of the step's parts"),
         (["Engine._count"], "the rest"),
         ([], "the rest"),
     ],

@@ -276,3 +276,15 @@ def test_print_config_explains_each_key_in_a_comment(capsys: pytest.CaptureFixtu
     assert len(keys) == len(SAMPLES)
     assert [lines[place] for place in keys if not lines[place - 1].lstrip().startswith("# ")] == []
     assert "# ---- Learning rate ----" in lines
+
+
+@pytest.mark.parametrize(
+    ("argv", "arguments_"),
+    [
+        (["--task-args.a", "1", "--task-args.a.b", "2"], {"a": {"b": 2}}),
+        (["--task-args.a.b", "2", "--task-args.a", "1"], {"a": 1}),
+        (["--task-args.a", "x", "--task-args", "{b: 1}"], {"b": 1}),
+    ],
+)
+def test_of_task_arguments_that_exclude_each_other_the_later_wins(argv: list[str], arguments_: dict[str, Any]) -> None:
+    assert parse(*argv).task_args == arguments_

@@ -61,6 +61,7 @@ def test_nothing_is_asked_of_other_servers(site: Path) -> None:
         ("```bash\nhvdtrain launch local -np 2 -- train --max-restarts 2\n```", "knows no --max-restarts"),
         ("```console\n$ hvdtrain checkpoint prune RUN --keeep 2\n```", "knows no --keeep"),
         ("```bash\nhvdtrain prune RUN\n```", "knows no prune"),
+        ("It says `hvdtrain ls --everything` then.", "knows no --everything"),
     ],
 )
 def test_what_is_wrong_in_a_block_is_found(block: str, said: str) -> None:

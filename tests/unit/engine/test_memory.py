@@ -1,4 +1,4 @@
-"""Memory is that of this process, and asked for no more often than it is to be."""
+"""Memory is that of this process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.engine import memory
-from hvdtrain.engine.memory import ResidentMemory, resident_bytes
+from hvdtrain.engine.memory import resident_bytes
 
 
 def test_it_is_what_linux_states_for_people() -> None:
@@ -22,14 +21,3 @@ def test_where_nobody_states_it_it_is_0(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("builtins.open", absent)
     assert resident_bytes() == 0
-
-
-def test_it_is_asked_for_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, answers = 100.0, iter([5, 7])
-    monkeypatch.setattr(memory.time, "monotonic", lambda: now)
-    monkeypatch.setattr(memory, "resident_bytes", lambda: next(answers))
-    resident = ResidentMemory(seconds=2.0)
-    read = []
-    for now in (100.0, 101.9, 102.0, 103.0):  # noqa: B007  the clock reads it
-        read.append(resident.read())
-    assert read == [5, 5, 7, 7]

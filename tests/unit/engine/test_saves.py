@@ -17,7 +17,7 @@ from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.checkpoints import store
 from hvdtrain.checkpoints.format import Checkpoint, read_checkpoint, write_checkpoint
-from hvdtrain.engine import cadence, events
+from hvdtrain.engine import events, saves
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.errors import HvdtrainError
@@ -242,7 +242,7 @@ def test_a_cadence() -> None:
     every.ended(cost=0.1, write_seconds=60.0)
     assert every.interval == 60.0  # the disk needs as long
     chosen = Cadence(mtbf=20_000.0, clock=lambda: now[0])
-    assert chosen.interval == cadence.young_daly(1.0, 20_000.0) == 199.0
+    assert chosen.interval == saves.young_daly(1.0, 20_000.0) == 199.0
     chosen.ended(cost=4.0, write_seconds=5.0)
     assert chosen.interval == 396.0
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from support.commands import Forker
 from support.read_page import Page
 from support.report_runs import write_run
+from support.runs import result_of
 
 from hvdtrain.cli.main import main
 from hvdtrain.run.ending import write_report
@@ -104,7 +104,7 @@ def test_a_training_says_where_its_report_is(forker: Forker, tmp_path: Path, dig
     assert "out/report.html" in ended.stdout
     page = Page((tmp_path / "out" / "report.html").read_text())
     assert page.problems() == []
-    steps = json.loads((tmp_path / "out" / "result.json").read_text())["steps"]
+    steps = result_of(tmp_path / "out")["steps"]
     assert f"Finished after {steps} updates on 1 worker" in page.text()
     assert "Proved: the finished epoch used every one of 1,438 records once." in page.text()
     assert "2 checkpoints are there, of 2 that were written" in page.text()

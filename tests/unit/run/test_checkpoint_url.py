@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
 from support.commands import Ended, Forker
+from support.runs import result_of
 
 
 def test_a_run_goes_on_on_a_new_disk_and_from_a_url(tmp_path: Path, digits_cache: Path, forker: Forker) -> None:
@@ -17,7 +17,7 @@ def test_a_run_goes_on_on_a_new_disk_and_from_a_url(tmp_path: Path, digits_cache
         return forker.run([*words, *options], tmp_path, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
 
     def weights(folder: str) -> str:
-        found: str = json.loads((tmp_path / folder / "result.json").read_text())["weights"]["sha256"]
+        found: str = result_of(tmp_path / folder)["weights"]["sha256"]
         return found
 
     assert train("whole", 6).code == 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import Ended, Forker
+from support.runs import result_of
 
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.ending import how_to_continue
@@ -57,7 +57,7 @@ def hvdtrain(tmp_path: Path, digits_cache: Path, forker: Forker) -> Command:
 
 
 def result(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    content: dict[str, Any] = result_of(folder)
     return content
 
 

@@ -16,6 +16,7 @@ from filelock import FileLock
 from safetensors.numpy import load_file
 from support.commands import Ended, Forker, tree
 from support.event_files import shown_scalars
+from support.runs import lines_of, result_of
 
 from data_sharding.formats.tfrecord import HEADER
 
@@ -86,6 +87,16 @@ class CannotOpenASink(Told):
 
     def open_none(self, context, stack):
         raise ValueError("a sink's own error")
+
+class CountsCheckpoints(TorchDigits):
+    def callbacks(self):
+        return [self.count]
+
+    def count(self, event):
+        if type(event).__name__ == "RunStarted":
+            import gc
+            from hvdtrain.checkpoints.format import Checkpoint
+            print("in memory:", sum(isinstance(kept, Checkpoint) for kept in gc.get_objects()), flush=True)
 
 class NoList(TorchDigits):
     def callbacks(self):
@@ -173,12 +184,12 @@ def test_what_a_run_leaves(finished: Path) -> None:
         "checkpoints/step_00000002/model.safetensors",
         "checkpoints/step_00000002/optimizer.safetensors",
     }
-    result = json.loads((finished / "result.json").read_text())
+    result = result_of(finished)
     assert (result["status"], result["steps"], result["samples_seen"]) == ("stopped", 2, 64)
     assert set(result["metrics"]) == {"loss", "accuracy"}
     assert result["best"] == {"metric": "loss", "value": result["metrics"]["loss"], "step": 2, "epoch": 0}
     assert result["stopped_early"] is None
-    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(finished)
     assert [line.get("event") or f"{line['split']} {line['step']}" for line in lines] == [
         *["started", "train 1", "train 2", "validation 2", "checkpoint", "ended"]
     ]
@@ -194,7 +205,7 @@ def test_the_norm_of_gradients_is_logged_where_it_is_known_or_asked_for(
     assert (clipped.code, asked.code) == (0, 0), (clipped, asked)
 
     def logged(folder: Path) -> list[float | None]:
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        lines = lines_of(folder)
         return [line.get("grad_norm") for line in lines if line.get("split") == "train"]
 
     norms = logged(tmp_path / "clipped")
@@ -208,7 +219,7 @@ def test_the_norm_of_gradients_is_logged_where_it_is_known_or_asked_for(
 
 
 def test_the_table_and_tensorboard_have_what_metrics_jsonl_has(finished: Path) -> None:
-    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(finished)
     measured = [line for line in lines if "split" in line]
     with (finished / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -260,7 +271,7 @@ def test_a_net_with_a_new_head_starts_from_the_rest(finished: Path, tmp_path: Pa
 def test_its_config_file_repeats_it(finished: Path, tmp_path: Path, hvdtrain: Command) -> None:
     (ended,) = hvdtrain(["--config", str(finished / "config.yaml"), "--output-dir", "again"])
     assert ended.code == 0, ended
-    results = [json.loads((folder / "result.json").read_text()) for folder in (finished, tmp_path / "again")]
+    results = [result_of(folder) for folder in (finished, tmp_path / "again")]
     assert results[0]["weights"] == results[1]["weights"]
     assert results[0]["metrics"] == results[1]["metrics"]
 
@@ -269,7 +280,7 @@ def test_a_run_in_parts_is_the_run_in_one(tmp_path: Path, hvdtrain: Command, run
     whole, rest = hvdtrain(["--output-dir", "whole", "--max-steps", "5"], ["--output-dir", "out", "--max-steps", "5"])
     assert (whole.code, rest.code) == (0, 0), (whole, rest)
     assert "training from step 2 to " in rest.stderr
-    results = [json.loads((folder / "result.json").read_text()) for folder in (tmp_path / "whole", run_folder)]
+    results = [result_of(folder) for folder in (tmp_path / "whole", run_folder)]
     assert results[0]["weights"] == results[1]["weights"]
     assert results[0]["samples_seen"] == results[1]["samples_seen"] == 160
 
@@ -363,12 +374,12 @@ def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> 
 
 
 def test_a_resumed_run_knows_its_first_loss(hvdtrain: Command, run_folder: Path) -> None:
-    first = json.loads((run_folder / "result.json").read_text())
+    first = result_of(run_folder)
     with (run_folder / "metrics.jsonl").open("a") as metrics:
         metrics.write('{"split": "validation", "ep')  # as a run leaves it that was killed while it wrote
     (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
     assert ended.code == 0, ended
-    later = json.loads((run_folder / "result.json").read_text())
+    later = result_of(run_folder)
     assert later["steps"] == 3
     assert later["first_step_loss"] == first["first_step_loss"] is not None
 
@@ -392,7 +403,7 @@ def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
     assert f"stopped early {reason}\n" in first.stderr
     assert reason in first.stdout
     assert "nothing was left to train; result.json stays as it was" in again.stdout
-    result = json.loads((tmp_path / "early" / "result.json").read_text())
+    result = result_of(tmp_path / "early")
     steps = result["steps"] // 2
     assert (result["status"], result["epochs"], steps) == ("finished", 2, 6)
     assert result["stopped_early"] == {
@@ -401,7 +412,7 @@ def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
     assert result["best"]["metric"] == "accuracy"
     best = f"step_{result['best']['step']:08d}\n"
     assert (tmp_path / "early" / "checkpoints" / "best").read_text() == best
-    lines = [json.loads(line) for line in (tmp_path / "early" / "metrics.jsonl").read_text().splitlines()]
+    lines = lines_of(tmp_path / "early")
     validated = [line for line in lines if line.get("split") == "validation"][:2]
     assert max(line["accuracy"] for line in validated) == result["best"]["value"]
     assert [line["step"] for line in validated if line.get("best")][-1] == result["best"]["step"]
@@ -427,8 +438,15 @@ def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path,
     before = tree(run_folder)
     (ended,) = hvdtrain(["--resume", given, "--output-dir", "new", "--max-steps", "3"])
     assert ended.code == 0, ended
-    assert json.loads((tmp_path / "new" / "result.json").read_text())["samples_seen"] == 96
+    assert result_of(tmp_path / "new")["samples_seen"] == 96
     assert tree(run_folder) == before
+
+
+def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(hvdtrain: Command) -> None:
+    run = ["--task", "own:CountsCheckpoints", "--output-dir", "run"]
+    ended = hvdtrain(run, [*run, "--max-steps", "3"], [*run[:2], "--resume", "run", "--max-steps", "3"])
+    assert [one.code for one in ended] == [0, 0, 0], ended
+    assert ["in memory: 0\n" in one.stdout for one in ended] == [True, True, True], ended
 
 
 def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(
@@ -544,7 +562,7 @@ def test_a_callback_that_fails_at_the_end_costs_no_result(tmp_path: Path, hvdtra
     (ended,) = hvdtrain(["--task", "own:FailsAtTheEnd", "--output-dir", "run"])
     assert ended.code == 1, ended
     assert "a callback's error at the end" in ended.stderr
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] == 2
+    assert result_of(tmp_path / "run")["steps"] == 2
     assert (tmp_path / "told").read_text().split()[-2:] == ["RunEnded", "RunFailed"]
 
 

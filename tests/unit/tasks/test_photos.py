@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from picture_files import photo, write_photo_folders, write_photo_tars, write_photo_tfrecords
 from PIL import Image
 from support.commands import Forker
+from support.runs import result_of
 
 from data_sharding import Catalog, RecordBatch, RecordReader
 from data_sharding.sample_random import SampleRandom
@@ -214,7 +214,7 @@ def test_imagenet_trains(forker: Forker, tmp_path: Path, data: Path, layout: str
     argv += ["--max-steps", "1", "--global-batch-size", "4", "--output-dir", "out", "--data.threads", "2"]
     ended = forker.run(argv, tmp_path, {})
     assert ended.code == 0, ended
-    assert set(json.loads((tmp_path / "out" / "result.json").read_text())["metrics"]) == {"loss", "accuracy", "top5"}
+    assert set(result_of(tmp_path / "out")["metrics"]) == {"loss", "accuracy", "top5"}
 
 
 def test_synthetic_pictures_need_no_data(forker: Forker, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_synthetic_pictures_need_no_data(forker: Forker, tmp_path: Path) -> None
     for folder in ("one", "two"):
         ended = forker.run([*argv, "--max-steps", "2", "--output-dir", folder], tmp_path, {"HVDTRAIN_CACHE_DIR": "c"})
         assert ended.code == 0, ended
-    results = [json.loads((tmp_path / folder / "result.json").read_text()) for folder in ("one", "two")]
+    results = [result_of(tmp_path / folder) for folder in ("one", "two")]
     assert results[0]["weights"] == results[1]["weights"]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from picture_files import write_mnist
 from support.commands import Forker
+from support.runs import result_of
 
 SHORT = ["--max-steps", "2", "--progress", "none", "--global-batch-size", "8", "--output-dir", "out"]
 
@@ -16,7 +16,7 @@ SHORT = ["--max-steps", "2", "--progress", "none", "--global-batch-size", "8", "
 def test_mnist_trains(forker: Forker, mnist: Path, tmp_path: Path, extra: list[str]) -> None:
     ended = forker.run(["--task", "mnist", "--data.dir", str(mnist), *SHORT, *extra], tmp_path, {})
     assert ended.code == 0, ended
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert set(result["metrics"]) == {"loss", "accuracy", "top5"}
 
 
@@ -25,7 +25,7 @@ def test_pictures_are_learnt(forker: Forker, mnist: Path, tmp_path: Path) -> Non
     argv = ["--task", "mnist", "--data.dir", str(mnist), "--epochs", "15", "--global-batch-size", "12"]
     ended = forker.run([*argv, "--progress", "none", "--output-dir", "out"], tmp_path, {})
     assert ended.code == 0, ended
-    metrics = json.loads((tmp_path / "out" / "result.json").read_text())["metrics"]
+    metrics = result_of(tmp_path / "out")["metrics"]
     assert metrics["accuracy"] >= 0.5
     assert metrics["top5"] >= 0.9
 
@@ -43,7 +43,7 @@ def test_decoding_in_processes(forker: Forker, cifar10: Path, tmp_path: Path) ->
     for folder, extra in (("threads", []), ("processes", ["--data.processes", "1"])):
         ended = forker.run([*argv, folder, *extra], tmp_path, {})
         assert ended.code == 0, ended
-    results = [json.loads((tmp_path / folder / "result.json").read_text()) for folder in ("threads", "processes")]
+    results = [result_of(tmp_path / folder) for folder in ("threads", "processes")]
     assert results[0]["weights"] == results[1]["weights"]
 
 

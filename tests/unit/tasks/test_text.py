@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.commands import Forker
+from support.runs import result_of
 
 from data_sharding import Catalog, RecordReader
 from data_sharding.errors import PlanError
@@ -111,5 +111,5 @@ def test_the_loss_falls(forker: Forker, tmp_path: Path) -> None:
     argv = ["--task", "text", "--data.dir", "data", "--epochs", "3", "--lr", "0.02", "--output-dir", "out", *sizes]
     ended = forker.run(argv, tmp_path, {})
     assert ended.code == 0, ended
-    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    result = result_of(tmp_path / "out")
     assert result["metrics"]["loss"] < 2.0 < result["first_step_loss"]

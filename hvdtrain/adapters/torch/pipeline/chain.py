@@ -23,35 +23,24 @@ Tensors = dict[int, str]
 
 
 class Chain(ABC):
-    """A model's links, in their order.
+    """A model's links, in their order."""
 
-    Attributes:
-        names: of the links: the name of the first layer in each.
-        tensors: which weights and buffers each link uses.
-        is_listed: whether the task says which links there are.
-    """
-
-    is_listed: bool = False
+    is_listed: bool = False  # whether the task says which links there are
     model: nn.Module
-    names: Sequence[str]
-    tensors: Sequence[Tensors]
+    names: Sequence[str]  # of the links: the name of the first layer in each
+    tensors: Sequence[Tensors]  # which weights and buffers each link uses
 
     @abstractmethod
     def part(self, first: int, end: int) -> nn.Module:
         """Links `first` to `end` - 1 as one module of the model's own layers, from a tensor to a tensor."""
 
     def trained(self, link: int) -> list[nn.Parameter]:
-        """The weights of a link that are trained."""
         tensors = self.tensors[link]
         return [p for p in self.model.parameters() if p.requires_grad and id(p) in tensors]
 
 
 def chain_of(task: Task, model: nn.Module) -> Chain:
-    """The links of a task's model.
-
-    Raises:
-        UsageError: it cannot be cut.
-    """
+    """The links of a task's model. Raises `UsageError`: it cannot be cut."""
     listed = task.stages(model)
     return _Traced(model) if listed is None else _Listed(model, listed)
 

@@ -30,8 +30,7 @@ def chosen_cuts(
     Args:
         features: of one micro batch, as `decode` makes them.
 
-    Raises:
-        UsageError: the model cannot be cut so.
+    Raises `UsageError`: the model cannot be cut so.
     """
     parallel = options.parallel
     device = [*map(device_named, parallel.device_names), own_device()][0]

@@ -23,20 +23,13 @@ _REPEATS = 3  # the fastest counts: others were disturbed
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Of one micro batch.
+    """Of one micro batch."""
 
-    Attributes:
-        forward, backward: seconds.
-        weights: bytes of the weights that are trained.
-        kept: bytes that autograd keeps between the two passes.
-        leaving: bytes that are passed on.
-    """
-
-    forward: float
-    backward: float
-    weights: int
-    kept: int
-    leaving: int
+    forward: float  # seconds
+    backward: float  # seconds
+    weights: int  # bytes of the weights that are trained
+    kept: int  # bytes that autograd keeps between the two passes
+    leaving: int  # bytes that are passed on
 
 
 def link_times(

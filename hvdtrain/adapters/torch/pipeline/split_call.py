@@ -43,8 +43,7 @@ class _Capture(nn.Module):
 def captured_input(task: Task, features: dict[str, torch.Tensor], part: nn.Module) -> torch.Tensor:
     """The tensor with which `measure` calls the model.
 
-    Raises:
-        UsageError: it does not call it, or with something else.
+    Raises `UsageError`: it does not call it, or with something else.
     """
     try:
         task.measure(_Capture(part), features)

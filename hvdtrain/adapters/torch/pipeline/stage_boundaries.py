@@ -30,8 +30,6 @@ class Link(Protocol):
 
 
 class LocalLink:
-    """Two stages in one process."""
-
     def __init__(self, device: torch.device, sent: deque[torch.Tensor], received: deque[torch.Tensor]) -> None:
         self._device, self._sent, self._received = device, sent, received
 
@@ -60,8 +58,7 @@ _HEADER_BYTES: Final = 8 * _HEADER
 def to_message(tensor: torch.Tensor) -> torch.Tensor:
     """uint8 [n] in host memory: a header, then the tensor's bytes as they are in memory (channels last, say).
 
-    Raises:
-        UsageError: no gradient could come back for such a tensor.
+    Raises `UsageError`: no gradient could come back for such a tensor.
     """
     if tensor.dtype not in _DTYPES:
         raise UsageError(
@@ -160,8 +157,6 @@ def _buffer(message: torch.Tensor) -> Any:
 
 
 class HorovodLink(Neighbours):
-    """By Horovod."""
-
     def __init__(self, hvd: Any, process_set: Any, rank: int, other: int, device: torch.device) -> None:
         super().__init__(rank, other, device)
         self._hvd, self._process_set = hvd, process_set

@@ -14,21 +14,13 @@ from hvdtrain.named_arrays import State
 
 @dataclass(frozen=True)
 class StagedModel:
-    """What is left of a model here.
+    """What is left of a model here."""
 
-    Attributes:
-        model: with the weights and buffers of this process's stages only; names are unchanged.
-        modules: the stages of this process, each on its device.
-        names: of all weights and buffers of the whole model.
-        drifting: zeros in the shapes of all buffers whose mean over ranks replaces them, float64 or complex128.
-        parameters: trainable ones of the whole model.
-    """
-
-    model: nn.Module
-    modules: Sequence[nn.Module]
-    names: frozenset[str]
-    drifting: State
-    parameters: int
+    model: nn.Module  # with the weights and buffers of this process's stages only; names are unchanged
+    modules: Sequence[nn.Module]  # the stages of this process, each on its device
+    names: frozenset[str]  # of all weights and buffers of the whole model
+    drifting: State  # zeros in the shapes of all buffers whose mean over ranks replaces them, float64 or complex128
+    parameters: int  # trainable ones of the whole model
 
     @property
     def own_names(self) -> frozenset[str]:

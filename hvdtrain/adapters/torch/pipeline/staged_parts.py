@@ -13,7 +13,7 @@ import torch
 from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.gathered_state import StageState
 from hvdtrain.adapters.measure_names import require_same_names
-from hvdtrain.adapters.step_timer import Laps
+from hvdtrain.adapters.step_timer import StepTimer
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
@@ -40,36 +40,30 @@ BuildOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Stages:
-    """A model in stages, the optimizer of those that are here, and how gradients are exchanged.
-
-    Attributes:
-        optimizer: of this process's weights.
-        gradient_sync: with the ranks that have the same stage.
-        state: what other ranks have of the model; None: nothing.
-    """
+    """A model in stages, the optimizer of those that are here, and how gradients are exchanged."""
 
     grid: Grid
     staged: StagedModel
-    optimizer: torch.optim.Optimizer
-    gradient_sync: GradientSync
-    state: StageState | None
+    optimizer: torch.optim.Optimizer  # of this process's weights
+    gradient_sync: GradientSync  # with the ranks that have the same stage
+    state: StageState | None  # what other ranks have of the model; None: nothing
 
     def passes(
-        self, task: Task, options: TrainingOptions, seed: int, update: Update, laps: Laps, waiting: float
+        self, task: Task, options: TrainingOptions, seed: int, update: Update, timer: StepTimer, waiting: float
     ) -> PipelinePasses:
         """What runs the stages. Args: `waiting`: the most seconds for a message. Collective."""
         parallel, grid = options.parallel, self.grid
         devices = [_device_of(module) for module in self.staged.modules]
         ends = _local_ends(devices) if parallel.devices else [_rank_ends(grid, parallel, devices[0], waiting)]
         stages = []
-        for number, (module, device, (before, after)) in enumerate(
-            zip(self.staged.modules, devices, ends, strict=True)
-        ):
+        for number, module in enumerate(self.staged.modules):
+            device, (before, after) = devices[number], ends[number]
             draws = Draws.on(device, seed, grid.topology.rank * len(devices) + number)
             measuring = Draws.on(device, seed, grid.data_topology().rank)
             measurement = Measurement(task, options.precision, device)
-            kind = options.precision, draws, measuring, measurement
-            stages.append(Stage(task, module, device, *kind, before, after, laps))
+            stages.append(
+                Stage(task, module, device, options.precision, draws, measuring, measurement, before, after, timer)
+            )
         schedule = SCHEDULES[parallel.schedule]
 
         def order(count: int) -> Iterator[tuple[int, Pass]]:
@@ -107,8 +101,7 @@ def open_stages(
         cuts: the first link of each stage but the first one.
         build_optimizer: of the whole model, so that a task may treat its layers as it likes.
 
-    Raises:
-        UsageError: there is no such device.
+    Raises `UsageError`: there is no such device.
     """
     parallel = options.parallel
     grid = Grid(topology, parallel.stages_of_workers)

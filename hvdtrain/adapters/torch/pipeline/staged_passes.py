@@ -9,7 +9,7 @@ from torch import nn
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.forward_pass import batch_mask
-from hvdtrain.adapters.step_timer import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, Laps
+from hvdtrain.adapters.step_timer import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.passes import Draws, Measurement, MeasureTotals, Rows, backward
@@ -33,33 +33,25 @@ class _Held(NamedTuple):
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage on this process.
+    """A stage on this process."""
 
-    Attributes:
-        task: whose measure() begins the first stage and ends the last one.
-        draws: random numbers of this stage's layers.
-        measuring: random numbers of the task's measure(), the same in the first stage as in the last one.
-        before: leads to the stage before; None: this is the first one.
-        after: leads to the next stage; None: this is the last one.
-    """
-
-    task: Task
+    task: Task  # whose measure() begins the first stage and ends the last one
     module: nn.Module
     device: torch.device
     precision: Precision
-    draws: Draws
-    measuring: Draws
+    draws: Draws  # random numbers of this stage's layers
+    measuring: Draws  # random numbers of the task's measure(), the same in the first stage as in the last one
     measurement: Measurement
-    before: Link | None
-    after: Link | None
-    laps: Laps
+    before: Link | None  # leads to the stage before; None: this is the first one
+    after: Link | None  # leads to the next stage; None: this is the last one
+    timer: StepTimer
     _held: dict[int, _Held] = field(default_factory=dict)
 
-    def forward(self, part: LoadedBatch, number: int, step: int | None, laps: Laps) -> None:
+    def forward(self, part: LoadedBatch, number: int, step: int | None, timer: StepTimer) -> None:
         """Of micro batch `number` of update `step`; None: of an evaluation, which nothing is kept of."""
-        laps.begin()
+        timer.begin()
         rows = self.measurement.rows(part)
-        entering = self._entering(part, number, step, laps)
+        entering = self._entering(part, number, step, timer)
         if step is not None:
             self.draws.begin(step, number)
         with low_precision(self.precision, self.device), batch_mask(rows.real):
@@ -70,18 +62,18 @@ class Stage:
             self.after.send(leaving.detach())
         if step is not None:
             self._held[number] = _Held(entering, leaving, rows)
-        laps.end(FORWARD)
+        timer.end(FORWARD)
 
-    def _entering(self, part: LoadedBatch, number: int, step: int | None, laps: Laps) -> torch.Tensor:
+    def _entering(self, part: LoadedBatch, number: int, step: int | None, timer: StepTimer) -> torch.Tensor:
         if self.before is None:
             features = self.measurement.placed(part.features)
-            laps.end(HOST_TO_DEVICE)
+            timer.end(HOST_TO_DEVICE)
             if step is not None:
                 self.measuring.begin(step, number)
             with low_precision(self.precision, self.device):
                 return captured_input(self.task, features, self.module)
         entering = self.before.receive()
-        laps.end(ALLREDUCE)
+        timer.end(ALLREDUCE)
         return entering.requires_grad_(step is not None)
 
     def _losses(
@@ -94,7 +86,7 @@ class Stage:
 
     def backward(self, number: int, share: float) -> None:
         """Of micro batch `number`; each loss counts by `share`."""
-        self.laps.begin()
+        self.timer.begin()
         held = self._held.pop(number)
         if self.after is None:
             losses = held.leaving
@@ -102,13 +94,13 @@ class Stage:
             backward(losses, self.measurement.shares(held.rows, losses, share))
         else:
             gradient = self.after.receive()
-            self.laps.end(ALLREDUCE)
+            self.timer.end(ALLREDUCE)
             if held.leaving.requires_grad:
                 torch.autograd.backward(held.leaving, gradient)
         if self.before is not None:
             before = held.entering.grad
             self.before.send(torch.zeros_like(held.entering) if before is None else before)
-        self.laps.end(BACKWARD)
+        self.timer.end(BACKWARD)
 
 
 Order = Callable[[int], Iterable[tuple[int, Pass]]]
@@ -117,21 +109,16 @@ Order = Callable[[int], Iterable[tuple[int, Pass]]]
 
 @dataclass(frozen=True)
 class PipelinePasses:
-    """Implements `Passes`.
-
-    Attributes:
-        count: micro batches of each full step.
-        update: whose scale the losses are multiplied by.
-        known_names: of the measures on all ranks, given those on this one; collective. None: they are this process's.
-    """
+    """Implements `Passes`."""
 
     stages: Sequence[Stage]
     order: Order
-    count: int
+    count: int  # micro batches of each full step
     gradient_sync: GradientSync
-    update: Update
+    update: Update  # whose scale the losses are multiplied by
+    # of the measures on all ranks, given those on this one; collective. None: they are this process's.
     known_names: Callable[[Sequence[str]], Sequence[str]] | None = None
-    _untold: Laps = field(default_factory=Laps)  # of evaluations, whose time belongs to no step
+    _untold: StepTimer = field(default_factory=StepTimer)  # of evaluations, whose time belongs to no step
 
     def train(self, batch: LoadedBatch, step: int) -> None:
         parts = micro_batches(batch, max(1, min(self.count, len(batch.ids))))
@@ -139,7 +126,7 @@ class PipelinePasses:
         for place, stage_pass in self.order(len(parts)):
             stage, part = self.stages[place], parts[stage_pass.micro_batch]
             if stage_pass.is_forward:
-                stage.forward(part, stage_pass.micro_batch, step, stage.laps)
+                stage.forward(part, stage_pass.micro_batch, step, stage.timer)
             else:
                 self.gradient_sync.set_grad_sync(stage_pass.micro_batch == len(parts) - 1)
                 stage.backward(stage_pass.micro_batch, share)

@@ -15,7 +15,7 @@ from hvdtrain.adapters.step_timer import (
     HOST_TO_DEVICE,
     OPTIMIZER,
     PARTS,
-    Laps,
+    StepTimer,
 )
 from hvdtrain.algorithms import quantile_sketch
 
@@ -30,38 +30,38 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def step(laps: Laps, clock: list[float], micro_batches: int = 1, sent: float | None = 0.25) -> None:
+def step(timer: StepTimer, clock: list[float], micro_batches: int = 1, sent: float | None = 0.25) -> None:
     """A step of known times. Args: `sent`: seconds before the end of the last backward pass; None: nothing is."""
     for number in range(micro_batches):
         clock[0] += 50.0  # belongs to no part
-        laps.begin()
+        timer.begin()
         for part, seconds in ((HOST_TO_DEVICE, 0.125), (FORWARD, 1.0)):
             clock[0] += seconds
-            laps.end(part)
+            timer.end(part)
         clock[0] += 2.0
         if sent is not None and number + 1 == micro_batches:
             clock[0] -= sent
-            laps.sending()
+            timer.sending()
             clock[0] += sent / 2
-            laps.sending()  # a second bucket
+            timer.sending()  # a second bucket
             clock[0] += sent / 2
-        laps.end(BACKWARD)
+        timer.end(BACKWARD)
     clock[0] += 0.5
-    laps.end_wait()
+    timer.end_wait()
     clock[0] += 0.0625
-    laps.end(OPTIMIZER)
-    laps.end_step()
+    timer.end(OPTIMIZER)
+    timer.end_step()
 
 
-def named(laps: Laps) -> dict[str, float]:
-    return dict(zip(PARTS, laps.take(), strict=True))
+def named(timer: StepTimer) -> dict[str, float]:
+    return dict(zip(PARTS, timer.take(), strict=True))
 
 
 def test_each_part_has_its_time_and_a_reading_begins_again(clock: list[float]) -> None:
-    laps = Laps()
-    step(laps, clock)
-    step(laps, clock, micro_batches=3)
-    assert named(laps) == {
+    timer = StepTimer()
+    step(timer, clock)
+    step(timer, clock, micro_batches=3)
+    assert named(timer) == {
         "host_to_device": 4 * 0.125,
         "forward": 4.0,
         "backward": 8.0,
@@ -69,23 +69,23 @@ def test_each_part_has_its_time_and_a_reading_begins_again(clock: list[float]) -
         "optimizer": 0.125,
         "allreduce_hidden": 0.5,
     }
-    assert laps.take() == ZERO
-    step(laps, clock)
-    assert laps.take()[FORWARD] == 1.0
+    assert timer.take() == ZERO
+    step(timer, clock)
+    assert timer.take()[FORWARD] == 1.0
 
 
 def test_what_is_sent_in_the_wait_itself_is_not_hidden(clock: list[float]) -> None:
-    laps = Laps()
-    laps.begin()
-    laps.end(BACKWARD)
+    timer = StepTimer()
+    timer.begin()
+    timer.end(BACKWARD)
     clock[0] += 1.0
-    laps.sending()
+    timer.sending()
     clock[0] += 1.0
-    laps.end_wait()
-    laps.end_step()
-    assert (laps.take()[ALLREDUCE_HIDDEN], laps._own[ALLREDUCE]) == (0.0, 0.0)
-    step(laps, clock, sent=None)
-    assert laps.take()[ALLREDUCE_HIDDEN] == 0.0
+    timer.end_wait()
+    timer.end_step()
+    assert (timer.take()[ALLREDUCE_HIDDEN], timer._own[ALLREDUCE]) == (0.0, 0.0)
+    step(timer, clock, sent=None)
+    assert timer.take()[ALLREDUCE_HIDDEN] == 0.0
 
 
 def test_sketches_have_every_step_and_sums_none_twice_however_they_are_folded(
@@ -93,37 +93,37 @@ def test_sketches_have_every_step_and_sums_none_twice_however_they_are_folded(
 ) -> None:
     monkeypatch.setattr(quantile_sketch, "FOLDED", 4)
     for readings in ([11], [3, 1, 1, 6], [4, 4, 3], [1] * 11):
-        laps = Laps()
+        timer = StepTimer()
         told = []
         for steps in readings:
             for _ in range(steps):
-                step(laps, clock)
-                assert len(laps._steps._rows) < 4
-            told.append(laps.take()[BACKWARD])
+                step(timer, clock)
+                assert len(timer._steps._rows) < 4
+            told.append(timer.take()[BACKWARD])
         assert told == [2.0 * steps for steps in readings]
-        sketches = laps.take_sketches()
+        sketches = timer.take_sketches()
         assert {sketch.count for sketch in sketches.values()} == {11}
         assert sketches["forward"].summary().max == 1.0
-        assert laps.take_sketches() == {}
+        assert timer.take_sketches() == {}
 
 
 def test_sums_survive_a_taking_of_the_sketches(clock: list[float]) -> None:
-    laps = Laps()
-    step(laps, clock)
-    laps.take_sketches()
-    step(laps, clock)
-    assert laps.take()[FORWARD] == 2.0
+    timer = StepTimer()
+    step(timer, clock)
+    timer.take_sketches()
+    step(timer, clock)
+    assert timer.take()[FORWARD] == 2.0
 
 
 def test_a_trace_is_told_each_part(clock: list[float]) -> None:
-    laps = Laps()
+    timer = StepTimer()
     told: list[Sequence[object]] = []
-    step(laps, clock)
-    laps.tell = lambda *span: told.append(span)
-    step(laps, clock)
-    laps.tell = None
-    step(laps, clock)
+    step(timer, clock)
+    timer.tell = lambda *span: told.append(span)
+    step(timer, clock)
+    timer.tell = None
+    step(timer, clock)
     assert [name for name, _, _ in told] == ["host_to_device", "forward", "backward", "allreduce", "optimizer"]
     ends = [end for _, _, end in told]
     assert [begin for _, begin, _ in told[1:]] == ends[:-1]
-    assert laps.take()[ALLREDUCE] == 1.5
+    assert timer.take()[ALLREDUCE] == 1.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, OPTIMIZER, PARTS
-from hvdtrain.adapters.torch.gpu_step_timer import _PENDING, GpuLaps
+from hvdtrain.adapters.torch.gpu_step_timer import _PENDING, GpuStepTimer
 
 
 class Device:
@@ -37,22 +37,22 @@ class Event:
         return end._at - self._at
 
 
-def step(laps: GpuLaps, device: Device) -> None:
-    laps.begin()
+def step(timer: GpuStepTimer, device: Device) -> None:
+    timer.begin()
     device.now += 1
-    laps.end(HOST_TO_DEVICE)
+    timer.end(HOST_TO_DEVICE)
     device.now += 10
-    laps.end(FORWARD)
+    timer.end(FORWARD)
     device.now += 15
-    laps.sending()
+    timer.sending()
     device.now += 5
-    laps.sending()
-    laps.end(BACKWARD)
+    timer.sending()
+    timer.end(BACKWARD)
     device.now += 7
-    laps.end_wait()
+    timer.end_wait()
     device.now += 2
-    laps.end(OPTIMIZER)
-    laps.end_step()
+    timer.end(OPTIMIZER)
+    timer.end_step()
     device.now += 100
 
 
@@ -68,24 +68,24 @@ EXPECTED = {
 
 def test_times_are_the_devices() -> None:
     device = Device()
-    laps = GpuLaps(device.new_event)
+    timer = GpuStepTimer(device.new_event)
     for _ in range(3):
-        step(laps, device)
-    told = dict(zip(PARTS, laps.take(), strict=True))
+        step(timer, device)
+    told = dict(zip(PARTS, timer.take(), strict=True))
     assert {name: round(seconds, 9) for name, seconds in told.items()} == {
         n: round(3 * s, 9) for n, s in EXPECTED.items()
     }
-    sketches = laps.take_sketches()
+    sketches = timer.take_sketches()
     assert {name: round(sketch.summary().max, 9) for name, sketch in sketches.items()} == EXPECTED
     assert {sketch.count for sketch in sketches.values()} == {3}
 
 
 def test_the_host_waits_for_old_events_only_and_their_number_is_bounded() -> None:
     device = Device()
-    laps = GpuLaps(device.new_event)
+    timer = GpuStepTimer(device.new_event)
     of_a_step = 7
     for _ in range(5 * _PENDING):
-        step(laps, device)
+        step(timer, device)
     assert device.made <= of_a_step * (_PENDING + 2)
     assert min(device.waited) > of_a_step * (_PENDING - 1)
-    assert round(laps.take()[FORWARD], 6) == round(5 * _PENDING * 0.010, 6)
+    assert round(timer.take()[FORWARD], 6) == round(5 * _PENDING * 0.010, 6)

@@ -1,4 +1,4 @@
-"""`--trace`: which updates are meant, and what is refused."""
+"""`--trace`: which updates are meant, and what is refused. (--process-sets: tests/unit/comm.)"""
 
 from __future__ import annotations
 

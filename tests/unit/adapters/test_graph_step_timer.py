@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.comm_hooks import PlainReduction
 from hvdtrain.adapters.keras.gradient_sync import SummedGradients
-from hvdtrain.adapters.keras.graph_step_timer import GraphLaps
+from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.step_timer import PARTS
 
@@ -28,36 +28,36 @@ def slowly(value: Any, part: str) -> Any:
     return tf.ensure_shape(tf.numpy_function(wait, [value], value.dtype), value.shape)
 
 
-def step_of(laps: GraphLaps, is_last: bool = True) -> Any:
+def step_of(timer: GraphStepTimer, is_last: bool = True) -> Any:
     @tf.function(autograph=False)
     def step(value: Any) -> Any:
-        laps.begin([value])
+        timer.begin([value])
         loss = slowly(value, "forward")
-        laps.mark("forward", [loss])
+        timer.mark("forward", [loss])
         first = slowly(loss, "optimizer")  # the gradients of the last layers
         gradient = slowly(loss, "backward")
-        laps.sending([first])
-        laps.mark("backward", [gradient, None])
-        (reduced, nothing) = laps.mark_before("allreduce", [slowly(gradient, "allreduce"), None])
+        timer.sending([first])
+        timer.mark("backward", [gradient, None])
+        (reduced, nothing) = timer.mark_before("allreduce", [slowly(gradient, "allreduce"), None])
         assert nothing is None
         weights = slowly(reduced, "optimizer")
-        laps.mark("optimizer", [weights])
-        laps.end(is_last)
+        timer.mark("optimizer", [weights])
+        timer.end(is_last)
         return weights
 
     return step
 
 
 def test_each_part_takes_as_long_as_it_takes() -> None:
-    laps = GraphLaps(PARTS)
-    step = step_of(laps)
+    timer = GraphStepTimer(PARTS)
+    step = step_of(timer)
     begin = time.perf_counter()
     for _ in range(3):
         np.testing.assert_array_equal(step(tf.constant([3.0])), [3.0])
-        laps.copied(time.perf_counter() - 0.5)
-        laps.end_steps(1)
+        timer.copied(time.perf_counter() - 0.5)
+        timer.end_steps(1)
     whole = time.perf_counter() - begin
-    sketches, told = laps.take_sketches(), laps.take()
+    sketches, told = timer.take_sketches(), timer.take()
     for part, seconds in TOOK.items():
         assert sketches[part].count == 3
         assert 3 * seconds <= told[part]
@@ -65,36 +65,36 @@ def test_each_part_takes_as_long_as_it_takes() -> None:
     assert told["host_to_device"] == pytest.approx(1.5, abs=0.1)
     assert 0 <= told["allreduce_hidden"] <= told["backward"]
     assert sketches["allreduce_hidden"].count == 3
-    assert laps.take_sketches() == {}
-    assert set(laps.take().values()) == {0.0}
+    assert timer.take_sketches() == {}
+    assert set(timer.take().values()) == {0.0}
 
 
 def test_micro_batches_of_a_step_are_added_up() -> None:
-    laps = GraphLaps(["forward", "optimizer"])
-    first, last = step_of(laps, is_last=False), step_of(laps)
+    timer = GraphStepTimer(["forward", "optimizer"])
+    first, last = step_of(timer, is_last=False), step_of(timer)
     first(tf.constant([1.0]))
     last(tf.constant([1.0]))
-    laps.end_steps(1)
-    sketches, told = laps.take_sketches(), laps.take()
+    timer.end_steps(1)
+    sketches, told = timer.take_sketches(), timer.take()
     assert {*sketches} == {*told} == {"forward", "optimizer"}
     assert sketches["forward"].count == 1
     assert told["forward"] >= 2 * TOOK["forward"]
 
 
 def test_steps_that_nobody_asks_for_need_no_more_memory() -> None:
-    laps = GraphLaps(PARTS, most=300)
+    timer = GraphStepTimer(PARTS, most=300)
 
     @tf.function(autograph=False)
     def step(count: Any) -> None:
         for _ in range(300):
-            laps.begin([count])
-            laps.mark("optimizer", [count])
-            laps.end(is_last=True)
+            timer.begin([count])
+            timer.mark("optimizer", [count])
+            timer.end(is_last=True)
 
     for _ in range(5):
         step(tf.constant(1.0))
-        laps.end_steps(300)
-    assert laps.take_sketches()["optimizer"].count == 1500
+        timer.end_steps(300)
+    assert timer.take_sketches()["optimizer"].count == 1500
 
 
 def test_the_message_that_begins_first_is_that_of_the_bucket_that_is_full_first() -> None:
