@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from hvdtrain.cli.launch import launcher_names, load_launcher
-
 from hvdtrain.cli.command_parser import parser_of
+from hvdtrain.cli.launch import launcher_names, load_launcher
 from hvdtrain.cli.main import COMMANDS
 from hvdtrain.config.option_help import groups, keys, option_of
 
