@@ -14,9 +14,10 @@ from typing import BinaryIO
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     """Yield a binary file that takes the name `path` when the block ends well; otherwise nothing is left.
 
-    The bytes are written beside `path` under a hidden temporary name, flushed to disk, then renamed, and the
-    folder is flushed too: after a crash `path` holds either its old content or all of the new. A symlink stays one:
-    the file that it leads to is replaced.
+    The bytes are written beside `path` under a hidden temporary name, flushed to disk, then renamed, and the folder is
+    flushed too: after a crash `path` holds either its old content or all of the new. The file that a symlink leads to
+    is replaced.
+
     Raises OSError (the folder does not exist or cannot be written; `path` is not a regular file).
     """
     final = final_path(path)

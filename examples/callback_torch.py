@@ -6,9 +6,9 @@ horovodrun -np 2 python -m hvdtrain --task callback_torch:Watched --data.dir DIR
 from pathlib import Path
 
 import horovod.torch as hvd
+from wine_torch import Wine
 
 from hvdtrain import events
-from wine_torch import Wine
 
 
 class Watched(Wine):

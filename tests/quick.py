@@ -41,7 +41,7 @@ def tests_of(path: Path) -> list[Path]:
     if path.is_relative_to(UNIT):
         return _of_test_file(path)
     if path.is_relative_to(SUPPORT):
-        return _tests_with(path.stem)
+        return _tests_with(path.name if "scripts" in path.parts else ".".join(path.with_suffix("").parts[1:]))
     first, *rest = path.with_suffix("").parts
     if first == "hvdtrain":
         candidates = [UNIT / rest[0], UNIT / f"test_{rest[0]}.py"]

@@ -136,7 +136,8 @@ class ShardDataset(Dataset[dict[str, Any]]):
 
     def __getitem__(self, record_id: int) -> dict[str, Any]:
         """One record. Errors as `RecordReader.load`; and whatever the decode function raises."""
-        return self.__getitems__([record_id])[0]
+        item: dict[str, Any] = self.__getitems__([record_id])[0]
+        return item
 
     def __getitems__(self, slots: Sequence[int]) -> DecodedRows:
         """A batch, of `StepSlots` or any record ids. Raises as `__getitem__`, and PlanError for slots of other data."""
@@ -158,13 +159,8 @@ class ShardIterable(IterableDataset[TorchBatch]):
     read when it is asked for; then `ShardLoader`, which reads ahead, is the better choice. torchdata's
     StatefulDataLoader resumes behind the last batch that was taken, with the same number of workers.
 
-    Args:
-        plan, rank, size, start_step, augment: as for `ShardBatchSampler`.
-        catalog: the records that the plan was made for.
-        decode, options: as for `ShardDataset`.
-
-    Raises:
-        PlanError: an argument is out of range, or the plan is for other data.
+    Arguments are as for `ShardBatchSampler` and `ShardDataset`. Raises PlanError (one is out of range, or the plan is
+    for other data).
     """
 
     def __init__(

@@ -24,13 +24,9 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
     was trained on: `sampler.state_dict(batch.step + 1)`.
 
     Args:
-        plan: the first epoch.
-        rank, size: whose part of each step.
-        start_step: first step of the first epoch.
+        plan, start_step: the first epoch, and its first step.
+        rank, size: whose part of each step; PlanError if out of range.
         augment: give the decode function random draws, which belong to (seed, epoch, record).
-
-    Raises:
-        PlanError: an argument is out of range.
     """
 
     def __init__(self, plan: ShardPlan, rank: int, size: int, start_step: int = 0, *, augment: bool = False) -> None:

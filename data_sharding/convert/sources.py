@@ -38,8 +38,7 @@ _BATCH_BYTES: Final = 32 << 20
 
 def index_source(sources: Paths, record_format: RecordFormat | str | None, scratch: Path) -> Catalog:
     """Index a data set. Files compressed with gzip are expanded into the folder `scratch` first, and tar archives whose
-    samples are scattered are written there with the members of each sample together.
-    Raises ShardingError (as `Catalog.index`; a compressed file is damaged, or remote).
+    samples are scattered are written there with the members of each sample together. Errors as `Catalog.index`.
     """
     named = [str(sources)] if isinstance(sources, str | Path) else [str(source) for source in sources]
     first = named[0] if named else ""

@@ -138,10 +138,7 @@ class RecordFormat(Protocol):
         return None
 
     def row_type(self, entry: FileEntry) -> RowType | None:  # noqa: ARG002
-        """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None.
-
-        Raises ChangedDataError (the file is not the one that was indexed).
-        """
+        """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None."""
         return None
 
 

@@ -111,7 +111,8 @@ def _joined(span: bytes, joint: bytes) -> bytes | None:
         magic, length = HEADER.unpack_from(span)  # of a whole record, whose cflag is 0
         if magic == MAGIC and length <= LENGTH_MASK and HEADER.size + padded(length) == len(span):
             return span[HEADER.size : HEADER.size + length]
-    parts, frame = [], 0
+    parts: list[bytes] = []
+    frame = 0
     while frame + HEADER.size <= len(span):
         magic, word = HEADER.unpack_from(span, frame)
         cflag, length = word >> LENGTH_BITS, word & LENGTH_MASK

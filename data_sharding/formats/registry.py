@@ -90,9 +90,7 @@ def format_options(record_format: RecordFormat) -> dict[str, Any]:
 def format_of(paths: Paths) -> RecordFormat:
     """The format that the names of `paths` (files, folders, globs, URLs) suggest; TFRecord where they say nothing.
 
-    Raises:
-        PlanError: a folder holds files of several formats, or a name fits several.
-        ShardingError: as `format_named`.
+    Errors as `format_named`, and PlanError (a folder holds files of several formats, or a name fits several).
     """
     first = str(paths if isinstance(paths, str | os.PathLike) else next(iter(paths), ""))
     if not is_remote(first) and os.path.isdir(first):
@@ -150,11 +148,7 @@ def _added_for(files: Sequence[str]) -> list[RecordFormat]:
 
 
 def _added(name: str) -> Any:
-    """The class that a package adds under `name`.
-
-    Raises:
-        ShardingError: several packages use the name, the package cannot be imported, or what it adds is not a format.
-    """
+    """The class that a package adds under `name`. Raises ShardingError if it cannot be used."""
     from importlib.metadata import entry_points
 
     points = entry_points(group=_GROUP, name=name)

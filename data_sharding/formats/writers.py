@@ -61,12 +61,8 @@ class TFRecordWriter(_Writer):
 class RecordIOWriter(_Writer):
     """Context manager that writes one RecordIO file, which gets its name when the block ends well, or is not left.
 
-    Args:
-        multipart: "dmlc" splits payloads at aligned magic numbers, as dmlc and MXNet do; "sagemaker" writes each
-            payload as one part, as SageMaker's SDK does.
-
-    Raises:
-        PlanError: no such `multipart`.
+    With `multipart` "dmlc" payloads are split at aligned magic numbers, as dmlc and MXNet do; with "sagemaker" each is
+    one part, as in SageMaker's SDK.
     """
 
     def __init__(self, path: str | Path, multipart: Multipart = "dmlc") -> None:

@@ -68,7 +68,18 @@ class PipeSimulator:
     """
 
     def __init__(self, base: str | Path, channels: Mapping[str, ChannelFeed], epochs: int) -> None:
-        _check(channels, epochs)
+        if not channels or epochs < 1:
+            fact = f"{len(channels)} channels were to be fed for {epochs} epochs."
+            raise PlanError(fact, "That would feed nothing.", "give one channel or more, and one epoch or more.")
+        for name, feed in channels.items():
+            check_channel_name(name)
+            missing = [file for file in feed.files if not Path(file).is_file()]
+            if missing:
+                raise MissingDataError(
+                    f"{missing[0]}, of channel {name}, does not exist.",
+                    "It cannot be fed to a pipe.",
+                    "check the path.",
+                )
         self._base = Path(base)
         self._threads = {name: _ChannelThread(self._base, name, feed, epochs) for name, feed in channels.items()}
 
@@ -190,16 +201,3 @@ def _exists_already(path: Path, others: int = 0) -> PlanError:
     fact = f"{path} exists already{more}."
     conflict = "A FIFO that another agent feeds, or that one left behind, must not get a second writer."
     return PlanError(fact, conflict, "end that agent, remove what it left, or use another folder.")
-
-
-def _check(channels: Mapping[str, ChannelFeed], epochs: int) -> None:
-    if not channels or epochs < 1:
-        fact = f"{len(channels)} channels were to be fed for {epochs} epochs."
-        raise PlanError(fact, "That would feed nothing.", "give one channel or more, and one epoch or more.")
-    for name, feed in channels.items():
-        check_channel_name(name)
-        missing = [file for file in feed.files if not Path(file).is_file()]
-        if missing:
-            raise MissingDataError(
-                f"{missing[0]}, of channel {name}, does not exist.", "It cannot be fed to a pipe.", "check the path."
-            )

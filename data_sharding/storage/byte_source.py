@@ -95,10 +95,11 @@ def read_spans(requests: Iterable[SpanRequest], concurrently: bool) -> list[byte
 
     Raises ShardingError.
     """
-    if not concurrently or len(requests := list(requests)) < 2:
-        return [span for request in requests for span in request.read()]
-    with ThreadPoolExecutor(min(_THREADS, len(requests)), thread_name_prefix="data_sharding-spans") as pool:
-        return [span for spans in pool.map(SpanRequest.read, requests) for span in spans]
+    together = list(requests) if concurrently else []
+    if len(together) < 2:
+        return [span for request in together or requests for span in request.read()]
+    with ThreadPoolExecutor(min(_THREADS, len(together)), thread_name_prefix="data_sharding-spans") as pool:
+        return [span for spans in pool.map(SpanRequest.read, together) for span in spans]
 
 
 class OpenFiles:

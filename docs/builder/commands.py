@@ -45,8 +45,8 @@ def _below(name: str, module: str, line: str) -> Iterator[Command]:
         for each, (its_module, its_line) in inner.items():
             yield from _below(f"{name} {each}", its_module, its_line)
     elif name == "launch":
-        for each in launcher_names():
-            yield Command(f"{name} {each}", load_launcher(each).line, parser_of(loaded.run, [each]))
+        for each in loaded.launcher_names():
+            yield Command(f"{name} {each}", loaded.load_launcher(each).line, parser_of(loaded.run, [each]))
     else:
         yield Command(name, line, parser_of(loaded.run))
 

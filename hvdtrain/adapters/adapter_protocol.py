@@ -104,7 +104,7 @@ class Adapter(Protocol):
         """The same to read at once: arrays are the training's own memory where that is the host's. Not to be kept."""
 
     def view_weights(self) -> State:
-        """Of `view_state` the weights and buffers alone."""
+        """Return the weights and buffers of `view_state` alone."""
 
     def load_state(self, state: State) -> None:
         """Put back what `state` returned, here or on another rank: optimizer first, weights after."""

@@ -35,7 +35,7 @@ class AdapterState(ABC):
 
     @abstractmethod
     def _syncing(self) -> AbstractContextManager[None]:
-        """For blocks that wait for other ranks."""
+        """Mark a block that waits for other ranks."""
 
     @abstractmethod
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:

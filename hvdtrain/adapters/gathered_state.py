@@ -153,7 +153,7 @@ class ShardedState(ABC):
 
     @abstractmethod
     def load_state(self, model: Any, optimizer: Any, state: State) -> None:
-        """Of each array of the optimizer this rank's part."""
+        """Load this rank's part of each array of the optimizer."""
 
     @abstractmethod
     def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:
@@ -194,7 +194,7 @@ class StageState:
         return gathered
 
     def own_of(self, state: State) -> State:
-        """Of the arrays of a whole state those that are this rank's."""
+        """Select this rank's arrays from those of a whole state."""
         return {key: array for key, array in state.items() if _weight_of(key) not in self._others}
 
     def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:

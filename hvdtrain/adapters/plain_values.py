@@ -33,8 +33,7 @@ class NotPlainError(Exception):
 def to_text(value: Any, to_array: ToArray) -> NDArray[Any]:
     """The value as an array of bytes, of shape [].
 
-    Args:
-        value: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such.
+    Args: `value`: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such.
 
     Raises `NotPlainError`: it is none of these.
     """

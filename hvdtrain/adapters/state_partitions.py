@@ -15,8 +15,7 @@ def part_of(numbers: int, rank: int, size: int) -> tuple[int, int]:
 def pieces_of(lengths: Sequence[int], rank: int, size: int) -> Iterator[tuple[int, int, int]]:
     """The pieces of arrays that are a rank's part of a bucket.
 
-    Args:
-        lengths: numbers of each array, which follow each other in the bucket.
+    Args: `lengths`: numbers of each array, which follow each other in the bucket.
 
     Yields:
         Which array, its first number that is in the part, and the one behind the last.

@@ -21,8 +21,7 @@ message, and a message of its own costs little beside its bytes."""
 class HookState:
     """The half of a framework's comm hook that knows no framework. Here: nothing is carried on.
 
-    Args:
-        loss_multiplier: the loss must be multiplied by this, so that the reduced gradients are right.
+    Args: `loss_multiplier`: the loss must be multiplied by this, so that the reduced gradients are right.
 
     Attributes:
         reduces_in_place: a gradient that is a bucket by itself is reduced where the framework made it, without a copy.

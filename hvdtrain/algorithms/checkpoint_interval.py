@@ -12,8 +12,6 @@ def young_daly(cost: float, mtbf: float) -> float:
     sqrt(2 · cost · mtbf) - cost: Young 1974 (doi:10.1145/361147.361115) as Daly 2006 (doi:10.1016/j.future.2004.11.016)
     corrected it, for costs below mtbf / 2; above, Daly's answer is mtbf.
 
-    Args:
-        cost: seconds for which training waits for a checkpoint.
-        mtbf: mean seconds between failures of the job.
+    Args: `cost`: seconds for which training waits for a checkpoint; `mtbf`: mean seconds between failures of the job.
     """
     return math.sqrt(2 * cost * mtbf) - cost if cost < mtbf / 2 else mtbf

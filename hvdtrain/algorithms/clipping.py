@@ -7,7 +7,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Clipping:
-    """By the norm of all gradients together, if there is a limit on it.
+    """Limits the norm of all gradients together, if there is a limit on it.
 
     Another rule is a field and a method here, and its arithmetic in each framework's `Update._clipped`, the only place
     where gradients are limited.

@@ -65,7 +65,7 @@ def first_factor(place: int, columns: int, rank: int) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Operations:
-    """Of the arrays in use. Besides, these have `@`, `+=` and `-=`, in place or not."""
+    """What is done with arrays besides `@`, `+=` and `-=`, which may work in place or not."""
 
     transposed: Callable[[Any], Any]
     # of a matrix [n, r], r ≤ n: orthonormal columns whose span contains its own, also where those depend on each other.

@@ -3,10 +3,16 @@
 from dataclasses import dataclass
 from typing import Final
 
+from hvdtrain import extensions
 from hvdtrain.config.option import NOT_NEGATIVE, Group, Options, option
 from hvdtrain.errors import UsageError, did_you_mean
 
-LOGGERS: Final = ("tensorboard", "wandb", "mlflow")  # Programs that can be given a run's metrics
+LOGGERS: Final = {
+    "tensorboard": "hvdtrain.run.sinks.tensorboard_logger",
+    "wandb": "hvdtrain.run.sinks.wandb_logger",
+    "mlflow": "hvdtrain.run.sinks.mlflow_logger",
+}
+"""Name → module whose LOGGER it is. Each is imported only when it is used."""
 
 
 @dataclass(frozen=True)
@@ -14,8 +20,8 @@ class LoggerOptions(Options):
     """Where metrics go."""
 
     loggers: str = option("auto", Group.METRICS, metavar="{auto,none,NAME,...}").help("""also send the metrics to
-        these programs: tensorboard, wandb, mlflow, several with commas, or none; auto means tensorboard if it is
-        installed.""")
+        these programs: tensorboard, wandb, mlflow, or one that another package adds, several with commas, or none; auto
+        means tensorboard if it is installed.""")
     logger_histograms: int = option(0, Group.METRICS, must=NOT_NEGATIVE, example="1").help(
         "epochs between two histograms of the weights in TensorBoard; 0 writes none."
     )
@@ -33,12 +39,13 @@ class LoggerOptions(Options):
                 f"{alone} is given alone: it stands for all loggers.",
                 f"give --loggers {others or 'none'}.",
             )
-        unknown = next((name for name in names if name not in LOGGERS), None)
+        known = LOGGERS if set(names) <= LOGGERS.keys() else logger_names()
+        unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
             raise UsageError(
                 f"--loggers is {self.loggers!r}, and there is no logger {unknown!r}.",
                 "What is not there cannot receive anything.",
-                did_you_mean(unknown, [*LOGGERS, "auto", "none"]),
+                did_you_mean(unknown, [*known, "auto", "none"]),
             )
         for what, count in (("histograms", self.logger_histograms), ("pictures", self.logger_pictures)):
             if count and self.loggers != "auto" and "tensorboard" not in names:
@@ -47,6 +54,12 @@ class LoggerOptions(Options):
                     f"Only TensorBoard receives {what}.",
                     f"give --loggers {','.join(['tensorboard', *names])}, or leave --logger-{what} out.",
                 )
+
+
+def logger_names() -> list[str]:
+    """Ours, then those of other packages."""
+    added = extensions.names_in(extensions.LOGGERS)
+    return [*LOGGERS, *(name for name in added if name not in LOGGERS)]
 
 
 def named_loggers(options: LoggerOptions) -> tuple[str, ...]:

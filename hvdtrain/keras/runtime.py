@@ -120,7 +120,7 @@ def assert_in_sync(model: Any) -> None:
 
 
 def _broadcast(variables: Sequence[Any], root_rank: int) -> None:
-    """As bytes, since Horovod has no collective for some dtypes. All ranks list the variables in the same order."""
+    """Send bytes, since Horovod has no collective for some dtypes. All ranks list the variables in the same order."""
     comm = communicator()
     for variable in variables:
         array = np.asarray(variable.numpy())
@@ -129,7 +129,7 @@ def _broadcast(variables: Sequence[Any], root_rank: int) -> None:
 
 
 def _ranks_unlike_root(variables: Sequence[Any], name: str) -> list[set[int]]:
-    """For each variable the ranks on which its bytes differ from rank 0's."""
+    """Find for each variable the ranks on which its bytes differ from rank 0's."""
     by_rank = gather_json(communicator(), [_digest(variable) for variable in variables], name)
     return [{rank for rank, digest in enumerate(digests) if digest != digests[0]} for digests in zip_longest(*by_rank)]
 

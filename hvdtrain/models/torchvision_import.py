@@ -111,7 +111,7 @@ class _Later(ModuleType):
         return bool(self._imported().is_compile_supported(device_type))
 
     def __getattr__(self, name: str) -> Any:
-        """Of anything else: another thread may import the compiler now, or another torchvision may need more of it."""
+        """Import the module: another thread may need the compiler now, or another torchvision more of it."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._imported(), name)

@@ -27,8 +27,8 @@ Choose = Callable[[TrainConfig, type[Task], Communicator], TrainConfig]
 
 
 def load_task_class(config: TrainConfig, task_class: type[Task] | None = None) -> type[Task]:
-    """The task's class, and with it its framework. `given`: a class that `config.task` only names. Raises UsageError:
-    there is no such task, or its framework is not installed."""
+    """The task's class, and with it its framework; `task_class` is one that `config.task` only names. Raises
+    UsageError: there is no such task, or its framework is not installed."""
     faulthandler.enable(sys.__stderr__ or sys.stderr)  # a notebook's own sys.stderr is not a file
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")

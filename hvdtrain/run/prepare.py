@@ -22,7 +22,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
-from hvdtrain.run.sinks.logger_packages import require_packages
+from hvdtrain.run.sinks.loggers import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.task import Task, TaskDefaults
@@ -72,7 +72,7 @@ def prepare(
     grid = Grid(comm.topology, config.parallel.stages_of_workers)
     config = with_defaults(config, task_class.defaults, grid.replicas)
     if loggers := named_loggers(config):  # of which rank 0 alone makes use
-        agree(comm, lambda: require_packages(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
+        agree(comm, lambda: require_loggers(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
     opening = opening or DataOpening(config, task_class)
     task, data = agree(comm, opening.result, "hvdtrain.prepare.data", (ShardingError,))
     _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])

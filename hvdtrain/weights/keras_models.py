@@ -45,7 +45,7 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
 
 
 def _places(model: keras.Model, names: Sequence[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Where in a Keras file each weight of `model` is, with its name and shape: a number written to a file shows it."""
+    """Find where in a Keras file each weight of `model` is, by writing numbers to a file; with its name and shape."""
     for number, variable in enumerate(weights_of(model).values()):
         variable.assign(tf.fill(variable.shape, tf.cast(number, variable.dtype)))
     with tempfile.TemporaryDirectory() as folder, _quiet():

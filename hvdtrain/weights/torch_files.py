@@ -61,7 +61,7 @@ def read_state_dict(path: Path) -> tuple[Arrays, Versions]:
 
 
 def _require_stored(path: Path) -> None:
-    """Of a zip file. torch.save never compresses, and some compressed bytes could expand to any size."""
+    """Refuse a compressed zip file: torch.save never compresses, and some bytes could expand to any size."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:

@@ -190,7 +190,7 @@ def _array(data: bytes, dtype: str, shape: list[int]) -> NDArray[Any]:
 
 
 def _framework_of(content: bytes, arrays: Arrays) -> Framework:
-    """By the file's metadata, where it says so, or else by the names: paths of Keras variables have slashes."""
+    """Tell the framework by the file's metadata, or else by the names: paths of Keras variables have slashes."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     said = header.get("__metadata__", {}).get("format")
     if said in ("pt", "keras"):

@@ -80,10 +80,6 @@ class Container:
         for path in pattern:
             shutil.copy(path, folder)
 
-    def result(self) -> dict[str, Any]:
-        content: dict[str, Any] = result_of(self.base / "model")
-        return content
-
     def failure(self) -> str:
         return (self.base / "output" / "failure").read_text()
 
@@ -139,7 +135,7 @@ def test_both_kinds_of_channels_under_the_toolkit(
             assert finished.returncode == 0, finished.tail()
             assert "mpirun --host" in finished.output, finished.tail()
         assert agent.wait(20).returncode == 0
-    result = by_file.result()
+    result = result_of(by_file.base / "model")
     assert (result["status"], result["world_size"]) == ("finished", 2)
     assert result["metrics"]["accuracy"] > 0.9, result
     assert sorted(path.name for path in (by_file.base / "model").iterdir()) == [
@@ -148,7 +144,8 @@ def test_both_kinds_of_channels_under_the_toolkit(
         "result.json",
     ]
     assert (by_file.base / "output" / "success").exists()
-    assert (by_pipe.result()["world_size"], by_pipe.result()["samples_seen"]) == (2, 2 * 1438)
+    result = result_of(by_pipe.base / "model")
+    assert (result["world_size"], result["samples_seen"]) == (2, 2 * 1438)
 
 
 @pytest.mark.usefixtures("opt_ml")
@@ -187,7 +184,7 @@ def test_two_hosts_train_without_the_toolkit(hosts: EmulatedHosts, digits: Path,
         for each in started:
             finished = each.wait(DEADLINE_S)
             assert finished.returncode == 0, finished.tail()
-    result = containers["host1"].result()
+    result = result_of(containers["host1"].base / "model")
     assert (result["world_size"], result["samples_seen"]) == (4, 1438)
     told = topology_of_run(containers["host1"].base / "output" / "data")
     assert (told["num_nodes"], told["local_size"]) == (2, 2), told

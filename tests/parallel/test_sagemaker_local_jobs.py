@@ -90,8 +90,9 @@ def test_a_killed_launcher_leaves_no_simulator_of_pipes(tmp_path: Path) -> None:
     flags = ["--input-mode", "Pipe", "--channel", f"train-0={tmp_path / 'records'}"]
     with launched(tmp_path, "--entry-point", str(tmp_path / "own.py"), *flags, "--", "train") as job:
         job.await_that(ready.exists, "worker", DEADLINE_S)
-        simulators = [process for process in job.processes() if b"pipe-sim" in command_of(process)]
-        assert simulators
+        job.await_that(
+            lambda: any(b"pipe-sim" in command_of(process) for process in job.processes()), "simulator", DEADLINE_S
+        )
         job.process.kill()
         job.require_gone(DEADLINE_S)
 

@@ -13,7 +13,7 @@ from hvdtrain.audit.audit_summary import read_coverage
 from hvdtrain.launch.processes.orphan_reaper import process_table
 from support.process_table import environ_of, variables_of
 from support.processes import DEADLINE_S, Spawned, python_path, wait_until
-from support.runs import Line, lines_of, result_of
+from support.runs import Line, lines_of, result_of, trained_lines
 from support.warm.interpreters import with_interpreter
 
 INTERVAL = 10
@@ -58,15 +58,13 @@ class Job(Spawned):
         """Of each worker."""
         return [variables_of(process) for process in self.workers()]
 
-    def steps(self) -> int:
-        """How many lines of metrics training has written."""
-        return len(lines_of(self.out, split="train"))
-
     def await_lines(self, more: int = 3) -> None:
         """Until training has written further lines of metrics, and a checkpoint."""
-        before = self.steps()
+        before = trained_lines(self.out)
         latest = self.out / "checkpoints" / "latest"
-        self.await_that(lambda: latest.exists() and self.steps() >= before + more, f"{more} further lines of metrics")
+        self.await_that(
+            lambda: latest.exists() and trained_lines(self.out) >= before + more, f"{more} further lines of metrics"
+        )
 
     def strike(self, fault: Callable[[], object]) -> None:
         """Do it, and remember when."""

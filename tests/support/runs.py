@@ -39,6 +39,12 @@ def lines_of(folder: Path, **wanted: Any) -> list[Line]:
     return json_lines(folder / "metrics.jsonl", **wanted)
 
 
+def trained_lines(folder: Path) -> int:
+    """How many lines of metrics.jsonl training has written so far."""
+    path = folder / "metrics.jsonl"
+    return path.read_text().count('"split": "train"') if path.exists() else 0
+
+
 def ledger_of(folder: Path, **wanted: Any) -> list[Line]:
     """Lines of the ledger of records."""
     return json_lines(folder / "audit" / "ledger.jsonl", **wanted)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INDEX = (ROOT / "examples" / "README.md").read_text()
-ROWS = dict(re.findall(r"^\| [^|]+ \| \[(\S+)\]\(\1\) \| (.+) \|$", INDEX, re.MULTILINE))
+ROWS = dict(re.findall(r"^\| [^|]+ \| \[(\S+\.py)\]\(\1\) \| (.+) \|$", INDEX, re.MULTILINE))
 RUN_BY_A_TEST_OF_ITS_OWN = {
     "photos_torch.py": "tests/parallel/test_train_coverage.py",
     "cifar10_torch.py": "tests/parallel/test_train_coverage.py",

@@ -211,6 +211,6 @@ def _cheapest(cuts: Sequence[Cut], bound: float) -> list[Cut] | None:
 
 
 def _nbytes(tensor: Any) -> int:
-    """Of one sample; what is not known counts as 1."""
+    """Return the bytes of one sample; a dimension that is not known counts as 1."""
     values: int = math.prod(size or 1 for size in tensor.shape[1:])
     return values * _ITEM_BYTES.get(tensor.dtype, 4)

@@ -46,7 +46,7 @@ class CommHook(HookState, ABC):
 
 
 class _Reduction(CommHook):
-    """Of each bucket by itself.
+    """Reduces each bucket by itself.
 
     Args: `average`: the result is the mean of the ranks' gradients instead of their sum.
     """
@@ -116,7 +116,7 @@ class BFloat16Sum(_Reduction):
 
 
 def _bits(tensor: Any) -> Any:
-    """As a dtype that Horovod can send."""
+    """View a tensor as a dtype that Horovod can send."""
     return tf.bitcast(tensor, tf.int16)
 
 

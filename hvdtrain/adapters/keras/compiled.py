@@ -18,7 +18,7 @@ two collectives then begin in another order on each rank, and neither ends."""
 
 
 def graph(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Without AutoGraph, which reads the sources of all that is called: only the task's own code may need it."""
+    """Compile without AutoGraph, which reads the sources of all that is called: only the task's code may need it."""
     compiled: Callable[..., Any] = tf.function(function, autograph=False, **options)
     return compiled
 
@@ -73,7 +73,7 @@ class CompiledStep:
 
 
 def _place_of(node: str, within: tf.Graph) -> str:
-    """Where Python made an operation of a graph, or the one of which it is a part, as a `tf.function` tells it."""
+    """Say where Python made an operation of a graph, or the one that it is a part of, as a `tf.function` does."""
     graphs = [within, *(function.graph for function in within._functions.values())]  # a loop's body is one of them
     names = {operation.name: operation for graph in graphs for operation in graph.get_operations()}
     name = node
@@ -133,7 +133,7 @@ class StepNumbers(NamedTuple):
     seeds: Any  # of random states, uint32 of shape [states, 2] in a graph, 64 bits each on the host
 
     def packed(self) -> NDArray[np.float64]:
-        """Of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
+        """Return an array of shape [4 + 2 · states]; float64 holds each of these numbers exactly."""
         halves = [half for seed in self.seeds for half in (seed >> 32, seed & 0xFFFFFFFF)]
         return np.array([*self[:-1], *halves], np.float64)
 

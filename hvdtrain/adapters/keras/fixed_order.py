@@ -21,7 +21,7 @@ from tensorflow.python.eager import context
 
 
 def keep_order_of_sums() -> None:
-    """For all `tf.function`s that this process runs from now on, those of Keras' `fit` among them."""
+    """Fix the order for all `tf.function`s that this process runs from now on, those of Keras' `fit` among them."""
     tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
     # TensorFlow has no public option for the memory optimizer. Its context copies this one when it makes the
     # configuration of a function.

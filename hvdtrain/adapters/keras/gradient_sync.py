@@ -48,9 +48,7 @@ class NoSync(GradientSync):
 class SummedGradients(GradientSync):
     """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
-    Args:
-        variables: all whose gradients may be summed.
-        cap: bytes of the largest bucket of several gradients.
+    Args: `variables`: all whose gradients may be summed; `cap`: bytes of the largest bucket of several gradients.
     """
 
     def __init__(

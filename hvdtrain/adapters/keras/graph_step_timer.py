@@ -21,9 +21,7 @@ _IN_GRAPH: Final = [name for name in PARTS if name != "host_to_device"]
 class GraphStepTimer:
     """Times steps; `begin`, `mark` and `end` are called while a step is traced, the others between steps.
 
-    Args:
-        names: those of `PARTS` that can be told here.
-        most: steps that are run at a time.
+    Args: `names`: those of `PARTS` that can be told here; `most`: steps that are run at a time.
     """
 
     def __init__(self, names: Sequence[str], most: int = 1) -> None:

@@ -31,7 +31,7 @@ class TensorFlowProfiler:
 
 
 def profile_of(space: Any) -> Profile:
-    """Of TensorFlow's own format (tsl/profiler/protobuf/xplane.proto): lines of planes are threads and streams."""
+    """Read TensorFlow's own format (tsl/profiler/protobuf/xplane.proto): lines of planes are threads and streams."""
     starts = [stat.uint64_value for plane in space.planes for stat in _stats(plane, _START)]
     base = starts[0] if starts else 0
     return Profile(base, [event for plane in space.planes for event in _events(plane, base)])

@@ -34,8 +34,7 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
     Layers stay the objects they are, with their variables, paths and configs, so that what is saved does not change.
     To be called before the model's first call is traced.
 
-    Args:
-        sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
+    Args: `sum_over_ranks`: `horovod_sum`, or None with one process: then there are no collectives.
 
     Raises `UsageError`: there is no BatchNormalization, or one of another class, whose own methods would be lost.
     """
@@ -134,7 +133,7 @@ def _moments(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def moments(inputs: Any) -> Any:
         def backward(to_mean: Any, to_variance: Any) -> Any:
-            """Of all ranks' losses: each of them depends on these moments."""
+            """Differentiate all ranks' losses: each of them depends on these moments."""
             sums = total(tf.concat([to_mean, to_variance], 0), f"{statistics.name}_backward") * statistics.share
             by_mean, by_variance = (_along(part, inputs, axes) for part in tf.split(sums, 2))
             gradient = by_mean + 2 * by_variance * (inputs - _along(statistics.mean, inputs, axes))
@@ -168,7 +167,7 @@ def _chosen(inputs: Any, mask: Any) -> Any:
 
 
 def _statistics(sums: Any, running: list[Any], chosen: Any, name: str) -> _Statistics:
-    """Of count, sums and sums of squares over all ranks.
+    """Compute mean and variance from count, sums and sums of squares over all ranks.
 
     Where fewer than two values are real, the running ones are used: two values are needed for a variance.
     """

@@ -14,7 +14,7 @@ from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
 
 
 def global_norm(gradients: Sequence[Any]) -> Any:
-    """Of all gradients together; None is nothing."""
+    """Return the norm of all gradients together; None counts as nothing."""
     return tf.linalg.global_norm([g for g in gradients if g is not None])
 
 

@@ -68,5 +68,5 @@ class UserChanges:
             raise learning_rate_changed(rate, learning_rate)
 
     def _read_numbers(self) -> dict[str, float]:
-        """Such as momentum and weight decay: numbers of Python, which the graph has as they were."""
+        """Read numbers of Python, such as momentum and weight decay, which the graph has as they were."""
         return {name: value for name, value in vars(self._optimizer).items() if isinstance(value, float)}

@@ -88,7 +88,7 @@ def _repeating(kind: type[nn.Module], compiled: bool) -> type[nn.Module]:
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[object]]:
-    """For the forward pass and for its repetitions, which may be several where a graph is retained."""
+    """Make the contexts of the forward pass and of its repetitions: there may be several where a graph is retained."""
     memory = ForwardMemory()
     return memory.recording(), _Repetition(memory, _copy_buffers(block))
 

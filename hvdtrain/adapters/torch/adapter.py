@@ -161,14 +161,14 @@ class TorchAdapter(AdapterState):
 
     @property
     def threads(self) -> int:
-        """Not to be changed on GPUs, nor where the user or the launcher has chosen them."""
+        """Threads are not to be changed on GPUs, nor where the user or the launcher has chosen them."""
         return 0 if self._device.type != "cpu" or "OMP_NUM_THREADS" in os.environ else torch.get_num_threads()
 
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
 
     def _syncing(self) -> AbstractContextManager[None]:
-        """Between steps."""
+        """Mark a block between steps."""
         return self._between_steps() if self._is_distributed else nullcontext()
 
     @contextmanager
@@ -178,14 +178,14 @@ class TorchAdapter(AdapterState):
 
     @contextmanager
     def _interrupted(self, part: int) -> Iterator[None]:
-        """In a part of a step."""
+        """Mark a block inside a part of a step."""
         self._timer.end(part)
         with self._waiting():
             yield
         self._timer.end(ALLREDUCE)
 
     def _waiting(self) -> AbstractContextManager[None]:
-        """In a step, whose timer counts the time."""
+        """Mark a block in a step, whose timer counts the time."""
         return waits_for_peers() if self._is_distributed else nullcontext()
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ SumOverRanks = Callable[[torch.Tensor, str], torch.Tensor]
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """Of C channels; float32, or float64 where the features are."""
+    """The statistics of C channels, in float32, or in float64 where the features are."""
 
     mean: torch.Tensor  # [C]
     variance: torch.Tensor  # [C], the mean of squares, not the unbiased one

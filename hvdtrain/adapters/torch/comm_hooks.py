@@ -104,7 +104,7 @@ class CommHook(HookState, ABC):
     fixed_by = ""
 
     def mark_places(self, lengths: Sequence[int]) -> list[list[int]]:
-        """For each parameter of a bucket where its marks are. Args: `lengths`: numbers of each parameter."""
+        """Say where the marks of each parameter of a bucket are, given how many numbers each of them has."""
         starts = accumulate(lengths, initial=0)
         return [[start] if length else [] for start, length in zip(starts, lengths, strict=False)]
 
@@ -203,7 +203,7 @@ class BFloat16Sum(CommHook):
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:
-    """Over the rows, in float32. `Tensor.sum` begins with 0.0, and would lose marks."""
+    """Add up the rows in float32. `Tensor.sum` begins with 0.0, and would lose marks."""
     first, *others = rows.unbind()
     total = first.float()
     for row in others:
@@ -212,7 +212,7 @@ def _sum(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """As a dtype that Horovod can send."""
+    """View a tensor as a dtype that Horovod can send."""
     return tensor.view(torch.int16)
 
 

@@ -193,7 +193,7 @@ def start_sum_over(process_set: Any) -> comm_hooks.StartSum:
 
 
 def summed_gradients(trainable: Trainable, chosen: ChosenSync) -> SummedGradients:
-    """With the comm hook that was chosen, for names and parameters in the model's order.
+    """Sum gradients by the comm hook that was chosen; names and parameters are in the model's order.
 
     Raises `UsageError`: Horovod has no such op here.
     """

@@ -71,7 +71,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
             average.finish()
 
     def _averaged(self) -> Iterator[torch.Tensor]:
-        """In the same order on all ranks: each has a gradient for every parameter, and so the same slots."""
+        """Yield tensors in one order on all ranks: each has a gradient for every parameter, and so the same slots."""
         trained = [p for p in self._model.parameters() if p.requires_grad]
         yield from (parameter.detach() for parameter in trained)
         for parameter in trained:
@@ -96,5 +96,5 @@ class _Average:
 
 
 def _buckets(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Of one dtype and device each."""
+    """Cut tensors into buckets of one dtype and device each."""
     return in_buckets(tensors, lambda t: (t.dtype, t.device), lambda t: t.numel() * t.element_size(), BUCKET_BYTES)

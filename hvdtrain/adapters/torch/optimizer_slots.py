@@ -100,7 +100,7 @@ def load_optimizer(trained: Mapping[str, Sequence[Trained]], optimizer: torch.op
 
 
 def _tensors_in(slots: Mapping[str, Any]) -> dict[str, Any]:
-    """And numbers; without texts and collections, of which torch makes others when it loads them."""
+    """Select tensors and numbers: of texts and collections torch makes others when it loads them."""
     return {slot: value for slot, value in slots.items() if isinstance(value, torch.Tensor | bool | int | float)}
 
 

@@ -98,7 +98,7 @@ class Draws:
 
     @classmethod
     def on(cls, device: torch.device, seed: int, rank: int) -> "Draws":
-        """Of a model on `device`; one on a GPU may draw on the host too."""
+        """Make those of a model on `device`; one on a GPU may draw on the host too."""
         if device.type == "cpu":
             return cls(seed, rank, [torch.default_generator])
         torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ class Measurement:
         return losses
 
     def shares(self, rows: Rows, losses: torch.Tensor, share: float) -> torch.Tensor:
-        """By what each loss counts, float32[n]: `share`, or 0. Made anew where something is different."""
+        """Return by what each loss counts, float32[n]: `share`, or 0. It is made anew where something is different."""
         if rows.weights is not None:
             return rows.weights * share
         if self._equal_shares is None or self._equal_shares[0] != (len(losses), share):
@@ -171,9 +171,7 @@ def backward(losses: torch.Tensor, shares: torch.Tensor) -> None:
     This is what `torch.autograd.backward` calls in the end. By itself that imports SymPy, which takes a second, and
     takes 7 % longer for a step of a small MLP; `losses.dot(shares).backward()` takes 13 % longer.
 
-    Args:
-        losses: floating[n], with a graph.
-        shares: of the same shape and type, without one.
+    Args: `losses`: floating[n], with a graph; `shares`: of the same shape and type, without one.
     """
     _engine_run_backward((losses,), (shares,), False, False, (), allow_unreachable=True, accumulate_grad=True)
 

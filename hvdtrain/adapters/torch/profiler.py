@@ -39,7 +39,7 @@ class TorchProfiler:
 
 
 def profile_of(content: dict[str, Any]) -> Profile:
-    """Of a trace as Kineto writes it: times in microseconds, since "baseTimeNanoseconds" where it says so."""
+    """Read a trace as Kineto writes it: times in microseconds, since "baseTimeNanoseconds" where it says so."""
     spans = [event for event in content["traceEvents"] if event.get("ph") == "X"]
     events = [
         ProfiledEvent(_lane(event), str(event["name"]), 1000 * float(event["ts"]), 1000 * float(event.get("dur", 0)))

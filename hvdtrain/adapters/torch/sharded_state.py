@@ -45,7 +45,7 @@ class ShardedArrays(ShardedState):
 
 
 def _parameter_in(name: str) -> str:
-    """Of "optimizer/PARAMETER/SLOT"."""
+    """Return PARAMETER of "optimizer/PARAMETER/SLOT"."""
     return name.removeprefix("optimizer/").rpartition("/")[0]
 
 
@@ -57,7 +57,7 @@ def _shaped(array: NDArray[Any], parameter: torch.Tensor) -> NDArray[Any]:
 
 
 def _part(array: NDArray[Any], piece: Piece) -> NDArray[Any]:
-    """Of an array of the parameter's shape, the numbers of the piece; a number as it is."""
+    """Return the piece's numbers of an array of the parameter's shape; a number as it is."""
     if is_text(array) or (array.ndim == 0 and piece.parameter.ndim > 0):
         return array
     values = to_tensor(array)

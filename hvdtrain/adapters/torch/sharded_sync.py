@@ -58,7 +58,7 @@ class ScatteredSum(CommHook):
         return LARGE_BYTES
 
     def mark_places(self, lengths: Sequence[int]) -> list[list[int]]:
-        """Where each rank's pieces begin: it has only these of the sums."""
+        """Mark where each rank's pieces begin: it has only these of the sums."""
         starts, size = list(accumulate(lengths, initial=0)), self._hvd.size()
         places: list[list[int]] = [[] for _ in lengths]
         for rank in range(size):
@@ -140,7 +140,7 @@ class ShardedSync(SummedGradients):
             shard.clear_gradients()
 
     def _on_full(self, bucket: Bucket) -> None:
-        """Without gradients to save, as always; else in the order in which buckets usually are full, few at a time.
+        """Begin at once, or with sharded gradients in the order in which buckets usually are full, few at a time.
 
         All ranks have then begun the same first buckets, whatever order their gradients come in, and whoever waits
         for one waits for ranks that will begin it: DDP begins its buckets in their order too.

@@ -108,7 +108,7 @@ class _Rows:
 
 
 def sparse_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """By name, the weights that only embeddings with `sparse=True` use: equal on all ranks."""
+    """Find, by name, the weights that only embeddings with `sparse=True` use: the same on all ranks."""
     elsewhere: set[nn.Parameter] = set()
     sparse: set[nn.Parameter] = set()
     for module in model.modules():

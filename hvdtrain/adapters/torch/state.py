@@ -34,8 +34,7 @@ def read_state(
 ) -> State:
     """Copies of "model/NAME" for the state_dict and "optimizer/PARAMETER/SLOT" for the optimizer.
 
-    Args:
-        earlier: a copy that nobody needs any more: its memory is used again.
+    Args: `earlier`: a copy that nobody needs any more: its memory is used again.
 
     Raises `UsageError`: the optimizer or a module keeps something that cannot be saved.
     """
@@ -50,7 +49,7 @@ def view_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Stat
 
 
 def view_weights(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:  # noqa: ARG001
-    """Of these the weights and buffers alone: the optimizer's arrays are not copied from a GPU."""
+    """View the weights and buffers alone: the optimizer's arrays are not copied from a GPU."""
     return _weights(model, lambda _, tensor: view_of(tensor))
 
 

@@ -27,8 +27,7 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
     Layers stay the objects they are, with their parameters, buffers, hooks and names: a state_dict does not change, and
     an optimizer may have been built before or after. In evaluation they are as before.
 
-    Args:
-        sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
+    Args: `sum_over_ranks`: `horovod_sum`, or None with one process: then there are no collectives.
 
     Raises `UsageError`: there is no BatchNorm, or one of another class, whose own methods would be lost.
     """
@@ -121,7 +120,7 @@ class _SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
 
 
 class _SyncBatchNormAnyDim(_SyncBatchNorm, nn.SyncBatchNorm):
-    """Of a model that was written for torch.distributed."""
+    """A layer of a model that was written for torch.distributed."""
 
 
 _SYNCHRONIZED: Final[dict[type[nn.Module], type[_SyncBatchNorm]]] = {

@@ -99,7 +99,7 @@ def _normalized(inputs: Any, name: str, relu: bool = False) -> Any:
 
 
 def model_names() -> tuple[str, ...]:
-    """In small letters what torch has too, with weights that fit both; and Keras applications as they call them."""
+    """List in small letters what torch has too, with weights that fit both, and Keras applications by their names."""
     return (SMALL_CNN, *RESNETS, *_applications())
 
 

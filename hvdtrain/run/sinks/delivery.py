@@ -3,13 +3,10 @@
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, Protocol
+from collections.abc import Callable
+from typing import Final
 
-from hvdtrain.run.sinks.points import Point
-
-Outcome = Literal["finished", "stopped", "failed"]
-"""How a run ended; one that has stopped can be continued."""
+from hvdtrain.run.sinks.logger_api import MetricsWriter, Outcome, Point
 
 CAPACITY: Final = 10_000
 """Points that may wait: some megabytes, and some minutes of a fast training."""
@@ -20,31 +17,21 @@ _SECONDS: Final = 1.0
 _log = logging.getLogger("hvdtrain.run")
 
 
-class Logger(Protocol):
-    """A program that keeps or shows metrics. One thread calls all methods, and each of them may take its time."""
-
-    def write(self, points: Sequence[Point]) -> None:
-        """Take points, in the order of time."""
-
-    def close(self, outcome: Outcome) -> None:
-        """The run has ended; nothing is written any more."""
-
-
 class Delivery:
-    """Points on their way to a `Logger`. At most `capacity` of them wait; further ones are left out, which is told.
+    """Points on their way to a logger. At most `capacity` of them wait; a warning tells how many are left out.
 
-    Where the logger raises, one warning says so, and it is given nothing more.
+    Where the logger raises, one warning says so, and it receives nothing more.
 
     Args:
         name: of the logger, for people.
-        open_logger: opens it, in the thread.
+        open_writer: opens it, in the thread.
         seconds: between two deliveries.
     """
 
     def __init__(
-        self, name: str, open_logger: Callable[[], Logger], capacity: int = CAPACITY, seconds: float = _SECONDS
+        self, name: str, open_writer: Callable[[], MetricsWriter], capacity: int = CAPACITY, seconds: float = _SECONDS
     ) -> None:
-        self._name, self._open_logger, self._capacity, self._seconds = name, open_logger, capacity, seconds
+        self._name, self._open_writer, self._capacity, self._seconds = name, open_writer, capacity, seconds
         self._waiting: deque[Point] = deque()
         self._writing = self._left_out = 0
         self._outcome: Outcome = "failed"
@@ -80,11 +67,11 @@ class Delivery:
 
     def _run(self) -> None:
         try:
-            logger = self._open_logger()
+            writer = self._open_writer()
             while not self._ending.wait(self._seconds):
-                self._deliver(logger)
-            self._deliver(logger)
-            logger.close(self._outcome)
+                self._deliver(writer)
+            self._deliver(writer)
+            writer.close(self._outcome)
         except (Exception, SystemExit) as error:
             if not self._is_over:
                 self._is_over = True
@@ -92,9 +79,9 @@ class Delivery:
                 kind = type(error).__name__
                 _log.warning("%s failed, and training goes on without it: %s: %s", self._name, kind, error)
 
-    def _deliver(self, logger: Logger) -> None:
+    def _deliver(self, writer: MetricsWriter) -> None:
         points = [self._waiting.popleft() for _ in range(len(self._waiting))]
         self._writing = len(points)
         if points:
-            logger.write(points)
+            writer.write(points)
         self._writing = 0

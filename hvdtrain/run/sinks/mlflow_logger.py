@@ -1,12 +1,12 @@
 """MLflow: the run's metrics in its tracking store, on a server or in a local folder."""
 
+import importlib
 import importlib.util
 import logging
 import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -15,23 +15,14 @@ from data_sharding.storage.redaction import redacted, redacted_values
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.history.differences import flattened
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.delivery import Outcome
-from hvdtrain.run.sinks.kept_run import keep_run, kept_run
-from hvdtrain.run.sinks.logger_sink import LoggerSink, open_named
-from hvdtrain.run.sinks.points import Point
-from hvdtrain.run.sinks.sink import SinkContext
+from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, keep_run, kept_run
 from hvdtrain.version import versions
 
-_NAME: Final = "mlflow"
 _METRICS_PER_CALL: Final = 1000  # MLflow's own limits
 _PARAMS_PER_CALL: Final = 100
 _STATUS: Final[Mapping[Outcome, str]] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 _log = logging.getLogger("hvdtrain.run")
-
-
-def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
-    return open_named(_NAME, "MLflow", lambda _: MlflowRun(context.folder, context.config), context, stack)
 
 
 class MlflowRun:
@@ -91,18 +82,18 @@ class MlflowRun:
     def _experiment(self) -> str:
         from mlflow import MlflowException
 
-        if given := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-            return given
+        if experiment_id := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return experiment_id
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "hvdtrain"
-        found = self._client.get_experiment_by_name(name)
-        if found is None:
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is None:
             try:
                 return str(self._client.create_experiment(name))
             except MlflowException:  # another job has made it at the same moment
-                found = self._client.get_experiment_by_name(name)
-                if found is None:
+                experiment = self._client.get_experiment_by_name(name)
+                if experiment is None:
                     raise
-        return str(found.experiment_id)
+        return str(experiment.experiment_id)
 
 
 def key_of(name: str) -> str:
@@ -116,3 +107,17 @@ def _store() -> str | None:
     if os.environ.get("MLFLOW_TRACKING_URI") or importlib.util.find_spec("sqlalchemy") is not None:
         return None
     return Path("mlruns").absolute().as_uri()
+
+
+def _prepare() -> None:
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    importlib.import_module("mlflow")
+
+
+LOGGER: Final = Logger(
+    "MLflow",
+    lambda context, _: MlflowRun(context.folder, context.config),
+    module="mlflow",
+    package="mlflow-skinny",
+    prepare=_prepare,
+)

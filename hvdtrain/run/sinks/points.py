@@ -1,29 +1,8 @@
 """What is measured at one step as named numbers: the form in which other programs take metrics."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 from hvdtrain.engine import events
 from hvdtrain.measured import PARTS, known_metrics
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Numbers that were measured at one step.
-
-    Attributes:
-        step: updates done.
-        time: of `time.time()`.
-        values: name → number: "train/loss", "validation/accuracy", "lr", "seconds/data" and more.
-        histograms, pictures: name → one as the logger takes it that asked for it.
-    """
-
-    step: int
-    time: float
-    values: Mapping[str, float]
-    histograms: Mapping[str, Any] = field(default_factory=dict)
-    pictures: Mapping[str, Any] = field(default_factory=dict)
+from hvdtrain.run.sinks.logger_api import Point
 
 
 def training_point(event: events.Logged, time: float) -> Point:

@@ -2,19 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from hvdtrain.engine.events import Callback
-from hvdtrain.run.sinks import (
-    metrics_file,
-    metrics_table,
-    mlflow_logger,
-    progress,
-    rank_log,
-    tensorboard_logger,
-    wandb_logger,
-)
+from hvdtrain.run.sinks import metrics_file, metrics_table, progress, rank_log
 from hvdtrain.run.sinks.guarded import Guarded
+from hvdtrain.run.sinks.logger_api import Logger
+from hvdtrain.run.sinks.logger_sink import LoggerSink
+from hvdtrain.run.sinks.loggers import loggers_of
 from hvdtrain.run.sinks.sink import OpenSink, SinkContext
 
 SINKS: tuple[OpenSink, ...] = (
@@ -22,11 +18,8 @@ SINKS: tuple[OpenSink, ...] = (
     metrics_file.open_sink,
     metrics_table.open_sink,
     progress.open_sink,
-    tensorboard_logger.open_sink,
-    wandb_logger.open_sink,
-    mlflow_logger.open_sink,
 )
-"""In the order in which they receive each event. Those that may wait at the end of a run are last."""
+"""In the order in which they receive each event. Loggers, which may wait at the end of a run, come after them."""
 
 REQUIRED: Final[tuple[OpenSink, ...]] = (metrics_file.open_sink,)
 """Sinks without which training does not go on."""
@@ -36,16 +29,27 @@ def open_sinks(context: SinkContext, stack: ExitStack) -> Iterator[Callback]:
     """The callbacks of all sinks that have something to do on this rank, each as soon as it is open; `stack` closes
     them."""
     for open_sink in SINKS:
-        sink = open_sink(context, stack) if open_sink in REQUIRED else _guarded(open_sink, context, stack)
+        name = open_sink.__module__.rpartition(".")[2]
+        sink = open_sink(context, stack) if open_sink in REQUIRED else _guarded(name, open_sink, context, stack)
         if sink is not None:
             yield sink
+    if context.topology.is_root:
+        for name, logger in loggers_of(context.config).items():
+            if (sink := _guarded(f"{name}_logger", partial(_open_logger, logger), context, stack)) is not None:
+                yield sink
 
 
-def _guarded(open_sink: OpenSink, context: SinkContext, stack: ExitStack) -> Guarded | None:
+def _open_logger(logger: Logger, context: SinkContext, stack: ExitStack) -> LoggerSink:
+    sink = LoggerSink(logger.title, partial(logger.open, context), logger.further(context))
+    stack.callback(sink.close)
+    return sink
+
+
+def _guarded(name: str, open_sink: OpenSink, context: SinkContext, stack: ExitStack) -> Guarded | None:
     with ExitStack() as opening:  # closes what is open already, if the rest cannot be opened
         sink = open_sink(context, opening)
         if sink is None:
             return None
-        guarded = Guarded(open_sink.__module__.rpartition(".")[2], sink, opening.pop_all())
+        guarded = Guarded(name, sink, opening.pop_all())
     stack.callback(guarded.close)
     return guarded

@@ -3,7 +3,6 @@
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -12,39 +11,18 @@ import numpy as np
 
 from data_sharding.formats.tfrecord import FOOTER, HEADER, length_crc, masked_crc
 from data_sharding.storage.redaction import redacted_values
-from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.yaml_file import dump_values
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.named_arrays import State
-from hvdtrain.run.sinks.delivery import Outcome
-from hvdtrain.run.sinks.logger_packages import is_usable
-from hvdtrain.run.sinks.logger_sink import Further, LoggerSink, closed_by
-from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.logger_api import Further, Logger, Outcome, Point
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.tensorboard_messages import messages
 from hvdtrain.run.sinks.tensorboard_pictures import Pictures
 
-_NAME: Final = "tensorboard"
 _PREFIX: Final = "events.out.tfevents."
 _VERSION: Final = "brain.Event:2"
 _BINS: Final = 64
-
-
-def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
-    """On rank 0, where it is named, or where nothing is named and tensorboardX is installed."""
-    config, folder = context.config, context.folder.tensorboard
-    if not context.topology.is_root:
-        return None
-    if _NAME not in named_loggers(config) and not (config.loggers == "auto" and is_usable(_NAME)):
-        return None
-    further: list[Further] = []
-    if config.logger_histograms:
-        further.append(Histograms(context.state, config.logger_histograms))
-    if config.logger_pictures and context.train is not None:
-        further.append(Pictures(context.train, config.logger_pictures))
-    text = dump_values(redacted_values(asdict(config)))
-    return closed_by(stack, LoggerSink("TensorBoard", lambda step: EventFile(folder, step, text), further))
 
 
 class EventFile:
@@ -118,3 +96,24 @@ def _histograms(state: State) -> Iterator[tuple[str, Any]]:
         finite = array[np.isfinite(array)]
         if finite.size:
             yield f"weights/{name.removeprefix('model/')}", make_histogram(finite.astype(np.float64), _BINS)
+
+
+def _open(context: SinkContext, step: int) -> EventFile:
+    return EventFile(context.folder.tensorboard, step, dump_values(redacted_values(asdict(context.config))))
+
+
+def _further(context: SinkContext) -> Iterator[Further]:
+    if context.config.logger_histograms:
+        yield Histograms(context.state, context.config.logger_histograms)
+    if context.config.logger_pictures and context.train is not None:
+        yield Pictures(context.train, context.config.logger_pictures)
+
+
+LOGGER: Final = Logger(
+    "TensorBoard",
+    _open,
+    module="tensorboardX",
+    package="tensorboardX",
+    prepare=messages,
+    further=lambda context: list(_further(context)),
+)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.engine.source import Source
-from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.logger_api import Point
 from hvdtrain.run.sinks.tensorboard_messages import messages
 
 _MODES: Final = {1: "L", 3: "RGB"}

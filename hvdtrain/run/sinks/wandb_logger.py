@@ -1,33 +1,31 @@
 """Weights & Biases: the run's metrics on its server, or offline in the run folder's wandb/ for `wandb sync`."""
 
+import importlib
 import logging
 import os
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Final
 
 from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.delivery import Outcome
-from hvdtrain.run.sinks.kept_run import keep_run, kept_run
-from hvdtrain.run.sinks.logger_sink import LoggerSink, open_named
-from hvdtrain.run.sinks.points import Point
-from hvdtrain.run.sinks.sink import SinkContext
+from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, keep_run, kept_run
 from hvdtrain.version import versions
 
-_NAME: Final = "wandb"
+_SETTINGS: Final = {
+    "WANDB_ERROR_REPORTING": "false",  # nothing is sent anywhere but to the server that is named
+    "WANDB_SILENT": "true",  # it writes nothing over the bar, and asks for no key on the terminal
+    "WANDB_CONSOLE": "off",  # standard output and error stay as they are
+}
+"""Environment variables, unless they are set."""
+
 _UPLOAD_SECONDS: Final = 15.0
 """Of waiting for uploads at the end, shorter than the sink's own deadline; W&B waits as long again when Python ends, if
 it could not begin before. `wandb sync` uploads what is left."""
 
 _log = logging.getLogger("hvdtrain.run")
-
-
-def open_sink(context: SinkContext, stack: ExitStack) -> LoggerSink | None:
-    return open_named(_NAME, "W&B", lambda _: WandbRun(context.folder, context.config), context, stack)
 
 
 class WandbRun:
@@ -63,3 +61,18 @@ class WandbRun:
 
     def close(self, outcome: Outcome) -> None:
         self._run.finish(exit_code=1 if outcome == "failed" else 0)
+
+
+def _prepare() -> None:
+    for variable, value in _SETTINGS.items():
+        os.environ.setdefault(variable, value)
+    importlib.import_module("wandb")
+
+
+LOGGER: Final = Logger(
+    "W&B",
+    lambda context, _: WandbRun(context.folder, context.config),
+    module="wandb",
+    package="wandb",
+    prepare=_prepare,
+)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 from emulated_hosts import EmulatedHosts
 from support.process_table import kill
 from support.processes import Spawned, wait_until
-from support.runs import lines_of
+from support.runs import lines_of, trained_lines
 
 DEADLINE_S = 60.0
 
@@ -35,26 +34,22 @@ def end_cut(hosts: EmulatedHosts) -> None:
 
 def await_step(job: Spawned, folder: Path, step: int) -> None:
     """Until training has written the metrics of that step."""
-    path = folder / "out" / "metrics.jsonl"
-
-    def reached() -> bool:
-        lines = path.read_text().splitlines() if path.exists() else []
-        return any(json.loads(line).get("step", 0) >= step for line in lines if line.endswith("}"))
-
-    wait_until(f"step {step}", reached, 2 * DEADLINE_S, lambda: job.output)
+    out = folder / "out"
+    wait_until(
+        f"step {step}",
+        lambda: any(line.get("step", 0) >= step for line in lines_of(out)),
+        2 * DEADLINE_S,
+        lambda: job.output,
+    )
 
 
 def await_further_lines(job: Spawned, folder: Path, more: int = 3) -> None:
     """Until training has written so many further lines of metrics, and a checkpoint."""
-    path, latest = folder / "out" / "metrics.jsonl", folder / "out" / "checkpoints" / "latest"
-
-    def lines() -> int:
-        return path.read_text().count('"split"') if path.exists() else 0
-
-    before = lines()
+    out, latest = folder / "out", folder / "out" / "checkpoints" / "latest"
+    before = trained_lines(out)
     wait_until(
         f"{more} further lines of metrics",
-        lambda: latest.exists() and lines() >= before + more,
+        lambda: latest.exists() and trained_lines(out) >= before + more,
         2 * DEADLINE_S,
         lambda: job.output,
     )
@@ -64,5 +59,4 @@ def require_exactly_once(hosts: EmulatedHosts, folder: Path, resumed: int) -> No
     """The proof that every record of every epoch was used once, although training resumed so often."""
     verified = hosts.run("host1", [sys.executable, "-m", "hvdtrain", "shard", "verify", "out"], DEADLINE_S, cwd=folder)
     assert verified.returncode == 0, verified.tail()
-    events = lines_of(folder / "out")
-    assert sum(event.get("event") == "resumed" and event["step"] > 0 for event in events) == resumed
+    assert sum(event["step"] > 0 for event in lines_of(folder / "out", event="resumed")) == resumed

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock
+
 PACKAGES = {
     "/usr/sbin/sshd": "openssh-server",
     "ssh": "openssh-client",
@@ -27,6 +29,7 @@ _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _TRY = "ip link add one type bridge && ip link add two type veth peer name three"
 _NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 _APT_SECONDS = 300
+_APT_LOCK = "/var/lock/hvdtrain-tests-apt"  # tests of hosts and of browsers may be prepared at once
 
 
 def missing_rights() -> str | None:
@@ -89,7 +92,7 @@ def install(packages: list[str]) -> None:
         raise RuntimeError("there is no apt-get")
     argv = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
     print(f"tests/cluster: {' '.join(argv)}", flush=True)
-    with _services_stay_off():
+    with FileLock(_APT_LOCK), _services_stay_off():
         if _apt(argv) is not None:
             _apt(["apt-get", "update"])
             if said := _apt(argv):

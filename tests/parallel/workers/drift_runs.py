@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from drift_cases import LR, STEPS, batch_of, cases_of, task_of
+from drift_cases import LARGE_STEPS, LR, STEPS, batch_of, cases_of, task_of
 
 from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import bind_device_and_threads
@@ -32,7 +32,7 @@ def train(framework: str, topology: Topology, case: str, options: dict[str, Any]
     """The hashes after each update, or after each call of several; and what the first one's graph has."""
     adapter = open_adapter(task_of(framework, case), topology, 7, LR, TrainingOptions(**options))
     per_call, hashes, sums = options.get("steps_per_call", 1), [], []
-    for step in range(0, STEPS, per_call):
+    for step in range(0, LARGE_STEPS if case.startswith("large") else STEPS, per_call):
         batches = [batch_of(number, topology.rank, topology.size) for number in range(step, step + per_call)]
         with _watched(framework, sums) if step == 0 else _nothing():
             adapter.train_steps(batches, step, [LR] * per_call)

@@ -19,7 +19,7 @@ from hvdtrain.engine import events
 from hvdtrain.measured import Seconds
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks import logger_sink
-from hvdtrain.run.sinks.logger_packages import require_packages
+from hvdtrain.run.sinks.loggers import require_loggers
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.sink_registry import open_sinks
 from hvdtrain.topology import Topology
@@ -80,7 +80,7 @@ def main() -> None:
     for outcome in logger_sink._DEADLINES:
         logger_sink._DEADLINES[outcome] = 300.0
     logger_sink._SECONDS = 0.0  # between two points
-    require_packages(LOGGERS)
+    require_loggers(LOGGERS)
     folder = RunFolder(Path("out").absolute(), 1)
     folder.path.mkdir()
     train(folder, 1, 6, finished=False)

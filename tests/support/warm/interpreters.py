@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -82,13 +83,15 @@ class WarmInterpreter:
 
 
 _started: dict[str, WarmInterpreter] = {}
+_starting = threading.Lock()
 
 
 def warm(kind: str) -> WarmInterpreter:
     """That of this test process."""
-    if kind not in _started:
-        _started[kind] = WarmInterpreter(kind)
-    return _started[kind]
+    with _starting:
+        if kind not in _started:
+            _started[kind] = WarmInterpreter(kind)
+        return _started[kind]
 
 
 def close_all() -> None:

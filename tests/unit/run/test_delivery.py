@@ -11,9 +11,9 @@ import pytest
 from hvdtrain.engine import events
 from hvdtrain.measured import Seconds
 from hvdtrain.run.sinks import logger_sink
-from hvdtrain.run.sinks.delivery import Delivery, Logger, Outcome
+from hvdtrain.run.sinks.delivery import Delivery
+from hvdtrain.run.sinks.logger_api import MetricsWriter, Outcome, Point
 from hvdtrain.run.sinks.logger_sink import LoggerSink
-from hvdtrain.run.sinks.points import Point
 
 PATIENCE = 60.0  # for what comes at once
 
@@ -129,7 +129,7 @@ def test_a_sink_of_a_logger_has_all_metrics_and_how_the_run_ended(
     kept.may_go.set()
     begun = []
 
-    def opened(step: int) -> Logger:
+    def opened(step: int) -> MetricsWriter:
         begun.append(step)
         return kept
 

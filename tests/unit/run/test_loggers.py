@@ -16,7 +16,8 @@ from support.ranks import run_on_ranks
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.sinks import logger_packages
+from hvdtrain.run.sinks import loggers
+from hvdtrain.run.sinks.logger_api import Logger
 from hvdtrain.run.sinks.mlflow_logger import key_of
 
 SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "loggers_here.py"
@@ -80,7 +81,7 @@ def test_tensorboard_shows_each_step_once(facts: dict[str, Any], folder: Path) -
 def test_a_logger_whose_package_is_missing_is_refused_on_all_ranks(
     logger: str, package: str, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logger_packages, "is_installed", lambda name: name != logger)
+    monkeypatch.setattr(loggers, "is_installed", lambda asked: asked.package != package)
     config = TrainConfig(loggers=logger, data=DataConfig(dir=str(data.folder)))
     for error in run_on_ranks(3, lambda comm: prepare(config, NumpyTask, comm)):
         assert isinstance(error, UsageError)
@@ -91,16 +92,17 @@ def test_a_logger_whose_package_is_missing_is_refused_on_all_ranks(
 def test_a_package_that_cannot_be_imported_is_refused_where_it_is_named_and_else_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(_: str) -> None:
+    def broken() -> None:
         raise AttributeError("its dependency is too old")
 
-    monkeypatch.setattr(logger_packages, "import_package", broken)
-    with pytest.raises(UsageError, match="cannot be imported: AttributeError: its dependency is too old"):
-        logger_packages.require_packages(["mlflow"])
+    logger = Logger("Charts", lambda *_: 1 / 0, prepare=broken)  # type: ignore[arg-type,return-value]
+    monkeypatch.setattr(loggers, "load_logger", lambda _: logger)
+    with pytest.raises(UsageError, match="mlflow cannot be imported: AttributeError: its dependency is too old"):
+        loggers.require_loggers(["mlflow"])
     monkeypatch.setattr(logging.getLogger("hvdtrain"), "propagate", True)
-    assert not logger_packages.is_usable("tensorboard")
+    assert loggers.loggers_of(TrainConfig(loggers="auto")) == {}
     (record,) = caplog.records
-    assert "no metrics for tensorboard: AttributeError: its dependency is too old" in record.getMessage()
+    assert "no metrics for Charts: AttributeError: its dependency is too old" in record.getMessage()
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,9 @@ from support.event_files import events_of, shown_scalars
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.engine import events
-from hvdtrain.run.sinks.hidden_modules import forgotten_after, hidden
-from hvdtrain.run.sinks.points import Point
+from hvdtrain.run.sinks.logger_api import Point
 from hvdtrain.run.sinks.tensorboard_logger import EventFile, Histograms
-from hvdtrain.run.sinks.tensorboard_messages import messages
+from hvdtrain.run.sinks.tensorboard_messages import alone, messages
 from hvdtrain.run.sinks.tensorboard_pictures import Pictures, as_bytes
 
 
@@ -156,7 +155,7 @@ def test_a_users_own_import_of_the_package_is_not_touched() -> None:
     """It finds boto3, and without this test's own hiding, which spares its time, it would find torch."""
     ours = messages().Event(step=7).SerializeToString()
     assert "tensorboardX" not in sys.modules
-    with forgotten_after("tensorboardX"), hidden("torch", "google.cloud", "comet_ml"):
+    with alone("tensorboardX", ("torch", "google.cloud", "comet_ml")):
         record_writer = importlib.import_module("tensorboardX.record_writer")
         theirs = importlib.import_module("tensorboardX.proto.event_pb2").Event.FromString(ours)
     assert record_writer.S3_ENABLED
@@ -164,7 +163,7 @@ def test_a_users_own_import_of_the_package_is_not_touched() -> None:
 
 
 def test_what_is_hidden_is_found_again() -> None:
-    with hidden("wave", "json"):
+    with alone("none", ("wave", "json")):
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module("wave")
         importlib.import_module("json")  # it was imported already

@@ -147,7 +147,7 @@ def _graph_of(model: nn.Module) -> fx.Graph:
 
 
 def _layers_of(model: nn.Module) -> str:
-    """Between which the model could be cut, if they are called one after the other: for a sentence about a list."""
+    """Name the layers between which the model could be cut, if they are called one after the other: for a message."""
     names = [name for name, _ in model.named_children()]
     shown = ", ".join(f"model.{name}" for name in names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
     return f" (its own layers are {shown})" if names else ""

@@ -27,8 +27,7 @@ def chosen_cuts(
 
     The model is built for this, and dropped. A cut is the first link of a stage, for each stage but the first one.
 
-    Args:
-        features: of one micro batch, as `decode` makes them.
+    Args: `features`: of one micro batch, as `decode` makes them.
 
     Raises `UsageError`: the model cannot be cut so.
     """
@@ -123,7 +122,7 @@ def _told(chain: Chain, starts: Sequence[int], costs: Sequence[LinkCost] | None)
 
 
 def times_of_chain(task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]]) -> list[list[float]]:
-    """Of each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
+    """Measure each link of the model's chain: seconds forward and backward, bytes of weights, kept and passed on.
 
     One row of ones for a model that cannot be cut.
     """

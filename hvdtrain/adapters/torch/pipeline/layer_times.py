@@ -23,7 +23,7 @@ _REPEATS = 3  # the fastest counts: others were disturbed
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Of one micro batch."""
+    """What a link takes for one micro batch."""
 
     forward: float  # seconds
     backward: float  # seconds
@@ -35,10 +35,9 @@ class LinkTimes:
 def link_times(
     task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]], device: torch.device
 ) -> list[LinkTimes]:
-    """Of each link. The model is on the host, and is afterwards as it was.
+    """Time each link. The model is on the host, and is afterwards as it was.
 
-    Args:
-        device: on which one link at a time is timed.
+    Args: `device`: on which one link at a time is timed.
 
     Raises:
         UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`

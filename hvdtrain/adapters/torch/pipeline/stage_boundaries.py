@@ -95,7 +95,7 @@ class Neighbours:
 
 
 class MpiLink(Neighbours):
-    """By mpi4py.
+    """Sends and receives by mpi4py.
 
     Args:
         world: MPI's communicator of all ranks, of its own for these messages.

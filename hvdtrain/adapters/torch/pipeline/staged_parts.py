@@ -173,9 +173,7 @@ def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequ
 
     Half of the time until a message has come back, the median of several.
 
-    Args:
-        topology: of an even number of workers, whose process sets have been formed.
-        sizes: bytes, multiples of 4.
+    Args: `topology`: of an even number of workers, whose process sets have been formed; `sizes`: bytes, multiples of 4.
     """
     before, after = _rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
     times = []

@@ -24,7 +24,7 @@ from hvdtrain.task.task import Task
 
 
 class _Held(NamedTuple):
-    """Of a forward pass, until its backward pass: what came in, what went out (or the losses), which rows count."""
+    """What a forward pass leaves for its backward pass: what came in and went out (or the losses), which rows count."""
 
     entering: torch.Tensor
     leaving: torch.Tensor
@@ -48,7 +48,7 @@ class Stage:
     _held: dict[int, _Held] = field(default_factory=dict)
 
     def forward(self, part: LoadedBatch, number: int, step: int | None, timer: StepTimer) -> None:
-        """Of micro batch `number` of update `step`; None: of an evaluation, which nothing is kept of."""
+        """Run micro batch `number` of update `step`; None: of an evaluation, of which nothing is kept."""
         timer.begin()
         rows = self.measurement.rows(part)
         entering = self._entering(part, number, step, timer)
@@ -85,7 +85,7 @@ class Stage:
         return self.measurement.measure(GivenOutput(leaving), features, rows, len(part.ids)).float()
 
     def backward(self, number: int, share: float) -> None:
-        """Of micro batch `number`; each loss counts by `share`."""
+        """Run micro batch `number` backward; each loss counts by `share`."""
         self.timer.begin()
         held = self._held.pop(number)
         if self.after is None:

@@ -19,7 +19,7 @@ _REPEATS: Final = 3  # after a first step, which makes the state; the fastest co
 
 
 def update_times(task: Task, options: TrainingOptions, lr: float) -> tuple[float, float]:
-    """For each byte of weights: seconds of an update, and bytes of the optimizer's state.
+    """Measure, for each byte of weights, seconds of an update and bytes of the optimizer's state.
 
     Only some of the weights are updated, and they keep their values, so that little memory is needed.
     """

@@ -245,12 +245,12 @@ def test_agreed_streams_without_a_record(tmp_path: Path) -> None:
     empty = ChannelFeed((str(tmp_path / "empty"),))
     with PipeSimulator(tmp_path, {"r-0": feeds["r-0"], "r-1": empty}, 1), streams(tmp_path, 2, 4) as made:
         with pytest.raises(ds.MissingDataError, match="delivered no record"):
-            made[1]._next_own()
+            made[1]._next_of_rank()
         made[1].close()
         made[0].close()
     with PipeSimulator(tmp_path, {"r-0": empty}, 2), PipeReader(tmp_path, "r-0", timeout_s=TIMEOUT_S) as reader:
         shape = BatchShape(numbers, 4)
-        stream = UnevenStream(reader.open, lambda own: [own], shape, timeout_s=TIMEOUT_S)
+        stream = UnevenStream(reader.open, lambda count: [count], shape, timeout_s=TIMEOUT_S)
         with pytest.raises(ds.MissingDataError):
             stream.next()
         stream.close()
