@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from hvdtrain.cli.command_parser import parser_of
-from hvdtrain.cli.launch import launcher_names, load_launcher
 from hvdtrain.cli.main import COMMANDS
 from hvdtrain.config.option_help import groups, keys, option_of
 
