@@ -78,9 +78,9 @@ def predicted_plan(
     ways, best, jobs = {}, {}, {}
     for count in counts:
         local_work = replace(work, batch=work.batch * count) if grows else work
-        if not (options := candidates(local_work, cluster, count, ratios, may_run)):
+        if not (ways_here := candidates(local_work, cluster, count, ratios, may_run)):
             continue  # more workers than records
-        ways[count], best[count] = options, recommended(options)
+        ways[count], best[count] = ways_here, recommended(ways_here)
         if (chosen := best[count]) is not None:
             took = chosen.prediction
             steps = min(_MOST_STEPS, max(1, int(_SIMULATED_SECONDS / took.seconds)))
