@@ -73,6 +73,10 @@ def _metric(title: str, unknown: Any = MISSING, **facts: Any) -> Any:
     return field(default=unknown, metadata={"title": title, **facts})
 
 
+def _of_ranks(title: str, reduced: str, kind: str, live: tuple[str, str]) -> Any:
+    return _metric(title, (), line="largest", of="rank", reduced=reduced, kind=kind, live=live)
+
+
 @dataclass(frozen=True)
 class Seconds:
     """Where wall-clock time went, for one rank. The first four do not overlap, and are all of the time that is trained.
@@ -131,33 +135,11 @@ class BuiltInMetrics:
     samples_per_second: float = _metric("Throughput, samples per second", digits=1)
     grad_norm: float | None = _metric("Gradient norm", None, line="mean", reduced="mean")
     grad_norm_peak: float | None = _metric("Gradient norm", None, line="peak", reduced="max")
-    memory: tuple[int, ...] = _metric(
-        "Memory of the largest worker, bytes",
-        unknown=(),
-        line="largest",
-        of="rank",
-        reduced="max",
-        kind="bytes",
-        live=("memory", "memory"),
+    memory: tuple[int, ...] = _of_ranks("Memory of the largest worker, bytes", "max", "bytes", ("memory", "memory"))
+    device_memory: tuple[int, ...] = _of_ranks(
+        "GPU memory of the fullest GPU, bytes", "max", "bytes", ("gpu_memory", "GPU memory")
     )
-    device_memory: tuple[int, ...] = _metric(
-        "GPU memory of the fullest GPU, bytes",
-        unknown=(),
-        line="largest",
-        of="rank",
-        reduced="max",
-        kind="bytes",
-        live=("gpu_memory", "GPU memory"),
-    )
-    device_use: tuple[float, ...] = _metric(
-        "Busiest GPU, share of time",
-        unknown=(),
-        line="largest",
-        of="rank",
-        reduced="mean",
-        kind="share",
-        live=("gpu_use", "GPU"),
-    )
+    device_use: tuple[float, ...] = _of_ranks("Busiest GPU, share of time", "mean", "share", ("gpu_use", "GPU"))
 
 
 PARTS: Final = tuple(Part(part.name, **part.metadata) for part in fields(Seconds))
@@ -199,3 +181,10 @@ def known_metrics(event: Any) -> Iterator[tuple[Metric, Any]]:
         value = getattr(event, metric.name)
         if value not in (None, ()) and (value or metric.kind != "count"):
             yield metric, value
+
+
+def mean_seconds(event: Any) -> dict[str, float]:
+    """Part of the time → seconds since the last reading, the mean over ranks; of the parts that were measured."""
+    ranks = [rank.known() for rank in event.rank_seconds]
+    measured = [part.name for part in PARTS if any(part.name in rank for rank in ranks)]
+    return {part: sum(rank.get(part, 0.0) for rank in ranks) / len(ranks) for part in measured}

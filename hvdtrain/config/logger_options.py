@@ -1,5 +1,6 @@
 """The options that say where metrics go besides the run folder's own files."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,7 +40,7 @@ class LoggerOptions(Options):
                 f"{alone} is given alone: it stands for all loggers.",
                 f"give --loggers {others or 'none'}.",
             )
-        known = LOGGERS if set(names) <= LOGGERS.keys() else logger_names()
+        known: Collection[str] = LOGGERS if set(names) <= LOGGERS.keys() else logger_names()
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
             raise UsageError(

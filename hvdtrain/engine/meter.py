@@ -46,7 +46,7 @@ class Meter:
     Args:
         adapter: measures the batches.
         comm: the other ranks.
-        gauge: tells what keeps this rank from its work; None: nobody asks.
+        gauge: knows what keeps this rank from its work; None: nobody asks.
     """
 
     def __init__(self, adapter: Adapter, comm: Communicator, gauge: Gauge | None = None) -> None:
@@ -63,7 +63,7 @@ class Meter:
         self._expected = self._masked = 0.0
         self._weights: list[NDArray[np.float32]] = []
         self.watch.take("data")
-        self._saved += self.watch.take("checkpoint")  # before the interval; the next reading tells it
+        self._saved += self.watch.take("checkpoint")  # before the interval; the next reading has it
 
     def waits(self, batches: Iterable[LoadedBatch]) -> Iterator[LoadedBatch]:
         """The same batches; waiting for each of them, and for their end, is a step's wait for data."""

@@ -28,7 +28,7 @@ class Outcome:
 
     Attributes:
         name: e.g. "accuracy".
-        values: one a run, None where a run does not tell it.
+        values: one a run, None where a run does not say it.
         is_speed: whether the ratio says more than the difference.
     """
 
@@ -86,19 +86,19 @@ def compare(folders: Sequence[Path]) -> Comparison:
         )
     facts = [read_facts(folder) for folder in folders]
     data = tuple(_data(folder) for folder in folders)
-    weights = tuple(text(mapping(one.result, "weights"), "sha256") for one in facts)
+    weights = tuple(text(mapping(run_facts.result, "weights"), "sha256") for run_facts in facts)
     runs = tuple(overview(folder) for folder in folders)
-    configs = [one.config for one in facts]
+    configs = [run_facts.config for run_facts in facts]
     if all(run.framework for run in runs):  # which a config may leave to the task
         configs = [{**config, "framework": run.framework} for run, config in zip(runs, configs, strict=True) if config]
-    config = _differences(configs, _OWN_KEYS) if all(one.config for one in facts) else None
+    config = _differences(configs, _OWN_KEYS) if all(run_facts.config for run_facts in facts) else None
     same_data = _all_equal(data)
     same_order = config is not None and not any(row.key in _ORDER for row in config)
     return Comparison(
         runs=runs,
         config=config,
-        environment=_differences([one.environment for one in facts], _OWN_FACTS),
-        outcomes=_outcomes([_result(run, one.result) for run, one in zip(runs, facts, strict=True)]),
+        environment=_differences([run_facts.environment for run_facts in facts], _OWN_FACTS),
+        outcomes=_outcomes([_result(run, run_facts.result) for run, run_facts in zip(runs, facts, strict=True)]),
         weights=weights,
         data=data,
         same_weights=_all_equal(weights),
@@ -107,8 +107,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
     )
 
 
-def _differences(sides: Sequence[Mapping[str, Any]], own: Sequence[str]) -> list[Difference] | None:
-    return differences(sides, own) if all(sides) else None
+def _differences(sides: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> list[Difference] | None:
+    return differences(sides, ignored) if all(sides) else None
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
@@ -117,7 +117,9 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "runs": [{"path": str(run.path), "state": run.state.word, "note": run.state.note} for run in comparison.runs],
         "config": _rows(comparison.config),
         "environment": _rows(comparison.environment),
-        "outcome": {one.name: {"values": one.values, "changes": one.changes()} for one in comparison.outcomes},
+        "outcome": {
+            outcome.name: {"values": outcome.values, "changes": outcome.changes()} for outcome in comparison.outcomes
+        },
         "weights": {"sha256": comparison.weights, "equal": comparison.same_weights},
         "data": {
             "fingerprints": comparison.data,
@@ -148,7 +150,7 @@ def _result(run: Overview, result: Mapping[str, Any] | None) -> Mapping[str, Any
 
 
 def _named(metrics: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Measures of training are no measures of validation, although they have the same names."""
+    """Measures of training are not measures of validation, although they have the same names."""
     return {f"{kind} {name}": value for name, value in metrics.items()}
 
 
@@ -158,28 +160,29 @@ def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     best = [mapping(result, "best") for result in results]
     seconds = [mapping(result, "seconds") for result in results]
     goodput = [mapping(result, "goodput") for result in results]
-    named = {text(one, "metric") for one in best} - {""}
-    found = [
+    named = {text(values, "metric") for values in best} - {""}
+    outcomes = [
         Outcome("steps", tuple(number(result, "steps") for result in results)),
         Outcome("samples seen", tuple(number(result, "samples_seen") for result in results)),
-        *(Outcome(name, tuple(number(one, name) for one in metrics)) for name in _names(metrics)),
+        *(Outcome(name, tuple(number(values, name) for values in metrics)) for name in _names(metrics)),
         *(
             Outcome(
-                f"best {name}", tuple(number(one, "value") if text(one, "metric") == name else None for one in best)
+                f"best {name}",
+                tuple(number(values, "value") if text(values, "metric") == name else None for values in best),
             )
             for name in sorted(named)
         ),
         Outcome("samples/s", tuple(number(result, "samples_per_second") for result in results), is_speed=True),
-        Outcome("seconds", tuple(number(one, "total") for one in seconds), is_speed=True),
-        Outcome("restarts", tuple(_restarts(one) for one in goodput)),
-        Outcome("share of time that counts", tuple(number(one, "share") for one in goodput)),
+        Outcome("seconds", tuple(number(values, "total") for values in seconds), is_speed=True),
+        Outcome("restarts", tuple(_restarts(values) for values in goodput)),
+        Outcome("share of time that counts", tuple(number(values, "share") for values in goodput)),
         Outcome("parameters", tuple(number(result, "parameters") for result in results)),
     ]
-    return [one for one in found if any(value is not None for value in one.values)]
+    return [outcome for outcome in outcomes if any(value is not None for value in outcome.values)]
 
 
 def _names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for one in metrics for name in one))
+    return list(dict.fromkeys(name for values in metrics for name in values))
 
 
 def _restarts(goodput: Mapping[str, Any]) -> float | None:

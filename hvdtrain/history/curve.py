@@ -64,7 +64,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """Steps whose value was no finite number: the first and the last of them, and how many they are."""
+    """Steps whose value was not a finite number: the first and the last of them, and how many they are."""
 
     first: int
     last: int
@@ -108,10 +108,10 @@ class Curve:
 
     def buckets(self, most: int | None = None) -> list[Bucket]:
         """Copies of the buckets in the order of steps, merged until there are at most so many."""
-        found = {index: replace(bucket) for index, bucket in self._buckets.items()}
+        copies = {index: replace(bucket) for index, bucket in self._buckets.items()}
         if self._newest is not None:
-            _put(found, self._newest, self._shift, min(self._most, most or self._most))
-        return [found[index] for index in sorted(found)]
+            _put(copies, self._newest, self._shift, min(self._most, most or self._most))
+        return [copies[index] for index in sorted(copies)]
 
     def points(self, buckets: int | None = None) -> list[Point]:
         """What is kept of at most so many buckets, in the order of steps: at most four points for each."""

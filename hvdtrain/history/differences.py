@@ -13,7 +13,7 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-_DEEPEST: Final = 20  # mappings inside of each other; what is deeper is no config of ours
+_DEEPEST: Final = 20  # mappings inside of each other; what is deeper is not a config of ours
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] 
         mappings: of any depth; lists are compared as a whole.
         ignored: keys that are left out, with all that is inside of them.
     """
-    flat = [dict(flattened(one, frozenset(ignored))) for one in mappings]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    rows = (Difference(key, tuple(one.get(key, MISSING) for one in flat)) for key in keys)
+    flat = [dict(flattened(values, frozenset(ignored))) for values in mappings]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    rows = (Difference(key, tuple(values.get(key, MISSING) for values in flat)) for key in keys)
     return [row for row in rows if not all(_equal(row.values[0], value) for value in row.values[1:])]
 
 
@@ -61,6 +61,6 @@ def flattened(
             yield key, value
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, other: Any) -> bool:
     """By their text where they are not comparable or NaN; True is not 1."""
-    return repr(one) == repr(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
+    return repr(first) == repr(other) or (first == other and isinstance(first, bool) == isinstance(other, bool))

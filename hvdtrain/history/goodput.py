@@ -15,7 +15,7 @@ from hvdtrain.history.starts import KeptLines, is_start
 from hvdtrain.measured import STEP
 
 _step_parts = itemgetter(*STEP)
-_MOST_RESTARTS: Final = 10_000  # that are told one by one
+_MOST_RESTARTS: Final = 10_000  # that are listed one by one
 
 
 @dataclass
@@ -98,23 +98,23 @@ class Goodput:
         start = _Start(at if begun is None else begun, at, step, text(line, "cause"), at, step, restarts, causes)
         before, self._start = self._start, start
         self._seconds["start"] += max(0.0, start.trained_from - start.begin)
-        told = 0 if before is None or before.restarts > restarts else before.restarts  # else another launcher's
-        untold = restarts - told
+        counted = 0 if before is None or before.restarts > restarts else before.restarts  # else another launcher's
+        uncounted = restarts - counted
         if before is not None:
             self._seconds["total"] += max(0.0, before.last - before.begin)
             before.reached = max(before.reached, int(number(line, "reached") or 0))
             if not before.ended:
-                self._interrupted(before, start, untold)
-                untold -= 1
-        for back in range(untold, 0, -1):  # none of these has trained
+                self._interrupted(before, start, uncounted)
+                uncounted -= 1
+        for back in range(uncounted, 0, -1):  # none of these has trained
             self._add(Restart(step, 0, 0.0, causes[-back] if back <= len(causes) else ""))
 
-    def _interrupted(self, before: _Start, start: _Start, untold: int) -> None:
+    def _interrupted(self, before: _Start, start: _Start, uncounted: int) -> None:
         lost = max(0, before.reached - start.step)
         self._lost_steps += lost
         self._seconds["recovery"] += max(0.0, start.begin - before.last)
         down = round(start.trained_from - before.last, 3)
-        first = start.causes[-untold] if 1 < untold <= len(start.causes) else start.cause
+        first = start.causes[-uncounted] if 1 < uncounted <= len(start.causes) else start.cause
         self._add(Restart(start.step, lost, down, first))
 
     def _add(self, restart: Restart) -> None:

@@ -96,19 +96,19 @@ def read_heartbeats(run: Path, unread: set[int] | None = None) -> dict[int, Hear
     The clocks of hosts and file servers may differ. An age is by the one that makes it smaller, so that a rank is not
     taken for silent because of its clock.
     """
-    found: dict[int, Heard] = {}
+    heartbeats: dict[int, Heard] = {}
     with suppress(OSError):
         names = [_NAME.fullmatch(path.name) for path in (run / FOLDER).iterdir()]
         for rank in [int(name[1]) for name in names if name is not None]:
             heard = read_heartbeat(run, rank)
             if heard is not None:
-                found[rank] = heard
+                heartbeats[rank] = heard
             elif unread is not None:
                 unread.add(rank)
-    if not found:
+    if not heartbeats:
         return {}
-    first = found.get(0) or max(found.values(), key=lambda heard: heard.beat.time)  # each start has a rank 0
-    return {rank: heard for rank, heard in sorted(found.items()) if heard.beat.start == first.beat.start}
+    first = heartbeats.get(0) or max(heartbeats.values(), key=lambda heard: heard.beat.time)  # each start has a rank 0
+    return {rank: heard for rank, heard in sorted(heartbeats.items()) if heard.beat.start == first.beat.start}
 
 
 def read_heartbeat(run: Path, rank: int) -> Heard | None:
@@ -144,7 +144,7 @@ def _is_right(value: Any, kinds: tuple[type, ...]) -> bool:
 
 def _kinds() -> Mapping[str, tuple[type, ...]]:
     kinds = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Heartbeat).items()}
-    return {name: (*found, int) if float in found else found for name, found in kinds.items()}
+    return {name: (*types, int) if float in types else types for name, types in kinds.items()}
 
 
 _KINDS: Final = _kinds()

@@ -36,7 +36,7 @@ class JsonLines:
         self.unreadable, self.torn = 0, False
 
     def __iter__(self) -> Iterator[Line]:
-        """Raises OSError and UnusableFileError where there is something that cannot be read."""
+        """Raises `UNREADABLE` where there is something that cannot be read."""
         self.unreadable, self.torn = 0, False
         for raw in self._raw_lines():
             if self._words and not any(word in raw for word in self._words):
@@ -92,9 +92,7 @@ def last_lines(path: Path, most: int = MOST, chunk: int = _CHUNK) -> Iterator[by
         most: bytes that are read; a line that begins before them is left out.
         chunk: bytes that are read at once.
 
-    Raises:
-        OSError: as `open` and `read` do.
-        UnusableFileError: it is not a regular file.
+    Raises `UNREADABLE`.
     """
     with open_bounded(path) as file:
         end = file.seek(0, os.SEEK_END)

@@ -92,14 +92,10 @@ class LogFile:
         self._time, self._level = _UNKNOWN_TIME, 0
 
     def lines(self, whole: bool) -> Iterator[LogLine]:
-        """The lines that have come since the last call, up to the end that the file has now.
+        """The lines that have come since the last call, up to the end that the file has now. Raises `UNREADABLE`.
 
         Args:
             whole: whether a last line without an end is a line, too: nobody writes on, or it was left torn.
-
-        Raises:
-            OSError: as `open` and `read` do.
-            UnusableFileError: it is not a regular file.
         """
         end = self._end()
         while self._offset < end and (data := self._read(end)):

@@ -61,7 +61,7 @@ class Overview:
 
 
 def require_folders(folders: Sequence[Path]) -> None:
-    """Raise `UsageError` where one of them is no folder."""
+    """Raise `UsageError` where one of them is not a folder."""
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(
@@ -74,8 +74,8 @@ def require_folders(folders: Sequence[Path]) -> None:
 def overviews(folders: Sequence[Path]) -> list[Overview]:
     """All runs in these folders or below them, the newest first."""
     runs = {run.resolve(): run for folder in folders for run in _runs_below(folder, _DEPTH)}
-    found = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
-    return sorted(found, key=lambda view: (-(view.begun or 0.0), view.name))
+    views = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
+    return sorted(views, key=lambda view: (-(view.begun or 0.0), view.name))
 
 
 def overview(run: Path) -> Overview:
@@ -86,7 +86,7 @@ def overview(run: Path) -> Overview:
     heartbeats = _heartbeats(run, end, locked)
     state = state_of(run, facts.result, end, heartbeats, locked)
     result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
-    told = heartbeats[0].beat if 0 in heartbeats else None
+    beat = heartbeats[0].beat if 0 in heartbeats else None
     begin = begun(metrics) or _written(run)
     return Overview(
         path=run,
@@ -95,8 +95,8 @@ def overview(run: Path) -> Overview:
         framework=text(result, "framework") or _framework(facts, heartbeats),
         task=text(result, "task") or text(facts.config, "task"),
         workers=whole(result, "world_size") or whole(mapping(facts.environment, "topology"), "size"),
-        steps=whole(result, "steps") if result else _latest(end.step, told.step if told else None),
-        total_steps=told.total_steps if told else None,
+        steps=whole(result, "steps") if result else _latest(end.step, beat.step if beat else None),
+        total_steps=beat.total_steps if beat else None,
         measure=_measure(result, end),
         samples_per_second=number(result or end.train, "samples_per_second"),
         seconds=_seconds(result, state, begin, end),
@@ -132,9 +132,9 @@ def _heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mapping[int,
 
 
 def _framework(facts: RunFacts, heartbeats: Mapping[int, Heard]) -> str:
-    told = next((heard.beat.framework for heard in heartbeats.values()), "")
+    framework = next((heard.beat.framework for heard in heartbeats.values()), "")
     chosen = text(facts.config, "framework")
-    return told or ("" if chosen == "auto" else chosen)
+    return framework or ("" if chosen == "auto" else chosen)
 
 
 def _latest(*steps: int | None) -> int | None:
@@ -156,11 +156,11 @@ def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | Non
 
 
 def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd) -> float | None:
-    told = number(mapping(mapping(result, "goodput"), "seconds"), "total") or number(
+    total = number(mapping(mapping(result, "goodput"), "seconds"), "total") or number(
         mapping(result, "seconds"), "total"
     )
-    if told is not None:
-        return told
+    if total is not None:
+        return total
     last = time.time() if state.word == "running" else end.time
     return None if begin is None or last is None else max(0.0, last - begin)
 

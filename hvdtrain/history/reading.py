@@ -17,7 +17,7 @@ class UnusableFileError(ValueError):
 
 
 UNREADABLE: Final = (OSError, UnusableFileError)
-"""What opening and reading a file raises."""
+"""What opening and reading a file raises: it is not a regular file, is too large, or as `open` and `read` do."""
 
 
 def reason(error: Exception) -> str:
@@ -26,12 +26,7 @@ def reason(error: Exception) -> str:
 
 
 def open_bounded(path: Path) -> BinaryIO:
-    """The file `path` for reading, without waiting for a writer as a FIFO would.
-
-    Raises:
-        OSError: as `open` does.
-        UnusableFileError: it is not a regular file.
-    """
+    """The file `path` for reading, without waiting for a writer as a FIFO would. Raises `UNREADABLE`."""
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -40,15 +35,7 @@ def open_bounded(path: Path) -> BinaryIO:
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """The whole content of the file `path`.
-
-    Args:
-        most: bytes that it may have.
-
-    Raises:
-        OSError: as `open` and `read` do.
-        UnusableFileError: it is larger, or not a regular file.
-    """
+    """The whole content of the file `path`, of `most` bytes at most. Raises `UNREADABLE`."""
     with open_bounded(path) as file:
         content = file.read(most + 1)
     if len(content) > most:

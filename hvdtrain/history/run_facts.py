@@ -30,7 +30,7 @@ class RunFacts:
         path: the run folder.
         config: all options by name, those of the data in a mapping "data"; empty where it cannot be read.
         environment: versions, platform, topology and argv; empty where it cannot be read.
-        result: None where the run has left none (which is no problem: it may be running), or where it cannot be read.
+        result: None where it cannot be read, or where there is none, as of a run that goes on.
         problems: a sentence for each file that is missing, half written or broken.
     """
 
@@ -42,11 +42,7 @@ class RunFacts:
 
 
 def read_facts(folder: Path) -> RunFacts:
-    """Read the facts of the run in `folder`.
-
-    Raises:
-        UsageError: there is no such folder, or it holds nothing of a run.
-    """
+    """Read the facts of the run in `folder`; UsageError where there is no run."""
     require_run(folder)
     problems: list[str] = []
     config = _read(folder / "config.yaml", _CONFIG_BYTES, _from_yaml, problems)
@@ -72,7 +68,7 @@ def is_run(folder: Path) -> bool:
 
 
 def require_run(folder: Path) -> None:
-    """Raises `UsageError` where `folder` is no run folder."""
+    """Raises `UsageError` where `folder` is not a run folder."""
     hint = "name a run's folder; `hvdtrain ls` lists the runs under runs/."
     try:
         if not folder.exists():

@@ -32,7 +32,7 @@ class RunState:
     Attributes:
         word: "running"; "finished": all was trained; "stopped": it was asked to stop, and the same command continues
             it; "failed": it ended with an error; "lost": it has no last line, and nobody holds its folder; "unknown":
-            what would tell cannot be read.
+            what would say it cannot be read.
         note: for people, what `word` does not say; may be empty.
     """
 
@@ -87,9 +87,9 @@ def state_of(
 
 def state_at_end(result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
     """Of a run whose last line, or else its result, is there. It may still hold its folder."""
-    told = text(result, "status") or ("finished" if (end.end or {}).get("finished") is True else "")
+    status = text(result, "status") or ("finished" if (end.end or {}).get("finished") is True else "")
     unknown = "" if result else "its result is not known"
-    if told == "finished":
+    if status == "finished":
         return RunState("finished", unknown)
     cause = text(end.end, "stopped_by")
     if not cause:
@@ -124,14 +124,14 @@ def _silence(heartbeats: Mapping[int, Heard]) -> str:
 
 def _failure(end: MetricsEnd, heartbeats: Mapping[int, Heard]) -> str:
     """The error that ended the run; "" where none is known. That of the rank which failed first says most."""
-    told = text(end.end, "error") if text(end.end, "event") == "failed" else ""
-    others = [
+    error = text(end.end, "error") if text(end.end, "event") == "failed" else ""
+    of_ranks = [
         f"rank {rank}: {heard.beat.error or 'it failed'}"
         for rank, heard in heartbeats.items()
         if heard.beat.end == "failed"
     ]
-    known = [error for error in [*([told] if told else []), *others] if _OTHERS not in error]
-    first = next(iter(known), told or next(iter(others), ""))
+    known = [error for error in [*([error] if error else []), *of_ranks] if _OTHERS not in error]
+    first = next(iter(known), error or next(iter(of_ranks), ""))
     return first.partition("\n")[0][:_LONGEST_NOTE]
 
 

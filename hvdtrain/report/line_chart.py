@@ -78,7 +78,7 @@ def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Seq
     if not shown:
         return tag("figure", tag("figcaption", title), tag("p", "No value was finite.", class_="note"))
     marks = [mark for mark in marks if mark.at]
-    label = f"{title} by {axis.label}. {' '.join(_told(line, axis) for line in shown)}"
+    label = f"{title} by {axis.label}. {' '.join(_sentence(line, axis) for line in shown)}"
     picture = drawn(_HEIGHT, label, lambda figure: _draw(figure, shown, axis, marks))
     return tag(
         "figure",
@@ -90,7 +90,7 @@ def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Seq
     )
 
 
-def _told(line: Line, axis: Axis) -> str:
+def _sentence(line: Line, axis: Axis) -> str:
     """The facts of a curve in a sentence."""
     whole = line.curve.whole()
     if whole is None:

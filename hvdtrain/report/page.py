@@ -69,7 +69,7 @@ def _section(name: str, heading: str, make: Callable[[], Part]) -> Markup:
 
 
 def _made(make: Callable[[], Part]) -> Markup:
-    """What `make` returns. A file that nobody foresaw costs its own section, and is told."""
+    """What `make` returns. A file that nobody foresaw costs its own section, which says so."""
     try:
         return join(make())
     except Exception as error:
@@ -78,10 +78,10 @@ def _made(make: Callable[[], Part]) -> Markup:
 
 def _notice(runs: Sequence[RunRecord]) -> Markup | None:
     """What could not be read, so that nobody takes its absence for a fact."""
-    told = [f"{run.short}: {problem}" if len(runs) > 1 else problem for run in runs for problem in run.problems]
-    if not told:
+    problems = [f"{run.short}: {problem}" if len(runs) > 1 else problem for run in runs for problem in run.problems]
+    if not problems:
         return None
-    return tag("div", tag("h2", "Not everything could be read"), bullets(told), class_="notice")
+    return tag("div", tag("h2", "Not everything could be read"), bullets(problems), class_="notice")
 
 
 def _of_one(run: RunRecord) -> Iterator[_Section]:

@@ -61,7 +61,7 @@ def write_page(file: Path, runs: Sequence[RunRecord]) -> None:
 
 
 def require_ours(file: Path) -> None:
-    """Raise `UsageError` where `file` is there, and is no page of ours."""
+    """Raise `UsageError` where `file` is there, and is not a page of ours."""
     try:
         if not file.exists():
             return
@@ -72,5 +72,5 @@ def require_ours(file: Path) -> None:
     except OSError as error:
         raise unwritable(file, error) from error
     raise UsageError(
-        f"{file} is there, and is no report of hvdtrain.", "It is not written over.", "name another file with --out."
+        f"{file} is there, and is not a report of hvdtrain.", "It is not written over.", "name another file with --out."
     )

@@ -18,11 +18,11 @@ _MOST_BYTES: Final = 2**27  # of the ledger and of the catalog
 @dataclass(frozen=True)
 class Proof:
     """Attributes:
-    report: what was used; None where it was not read.
+    summary: what was used; None where it was not read.
     reason: why it was not, in a sentence or two.
     """
 
-    report: CoverageReport | None
+    summary: CoverageReport | None
     reason: str = ""
 
 

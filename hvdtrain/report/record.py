@@ -68,8 +68,8 @@ class RunRecord:
     @property
     def workers(self) -> int | None:
         """How many there were in the last start; None where nothing tells."""
-        told = whole(self.result, "world_size") or whole(mapping(self.facts.environment, "topology"), "size")
-        return told or len(self.metrics.ranks.sums) or None
+        known = whole(self.result, "world_size") or whole(mapping(self.facts.environment, "topology"), "size")
+        return known or len(self.metrics.ranks.sums) or None
 
     @property
     def steps(self) -> int:
@@ -90,11 +90,10 @@ def read_record(
     """Read the run in the folder `run`.
 
     Args:
-        state: where the caller knows it better than the folder tells.
+        state: where the caller knows it better than the folder.
         progress: learns how much of metrics.jsonl has been read.
 
-    Raises:
-        UsageError: there is no such folder, or it holds nothing of a run.
+    Raises UsageError where there is no run.
     """
     facts = read_facts(run)
     state = state or read_state(run, facts.result, read_metrics_end(run / "metrics.jsonl"))

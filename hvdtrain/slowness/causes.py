@@ -1,7 +1,7 @@
 """What kind of thing keeps a rank from its work: the one that explains most of the time that it needs more than others.
 
-Each kind is told by counters of its own, as seconds for which it can have stopped the process. A kind that explains
-less than a third is no cause; then the rank is slow in reading its input, or for a reason that Linux does not count.
+Each kind has counters of its own, as seconds for which it can have stopped the process. A kind that explains
+less than a third is not a cause; then the rank is slow in reading its input, or for a reason that Linux does not count.
 """
 
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def cause_of(excess: Excess, pressure: Pressure, others: Pressure) -> Cause:
     Args:
         excess: of the rank that is slow.
         pressure: of this rank.
-        others: of a typical other rank; what that has too is no cause.
+        others: of a typical other rank; what that has too is not a cause.
     """
     kinds = _explained(excess, pressure, others)
     cause, seconds = max(kinds.items(), key=lambda kind: kind[1])
@@ -67,28 +67,28 @@ def cause_of(excess: Excess, pressure: Pressure, others: Pressure) -> Cause:
 
 
 def facts_of(cause: Cause, pressure: Pressure) -> dict[str, float]:
-    """The counters that tell this kind of cause: shares of the time, and numbers a second."""
+    """The counters of this kind of cause: shares of the time, and numbers a second."""
     facts = {name: round(pressure.share(name), 3) for name in _FACTS[cause] if name != "round_trip"}
     return facts | ({"round_trip": round(pressure.round_trip, 6)} if cause == "slow link" else {})
 
 
-def _explained(excess: Excess, own: Pressure, others: Pressure) -> dict[Cause, float]:
+def _explained(excess: Excess, here: Pressure, others: Pressure) -> dict[Cause, float]:
     """Seconds for which each kind can have stopped the process, beyond those of a typical other rank."""
 
     def beyond(name: str) -> float:
-        return max(0.0, min(own.share(name), 1.0) - min(others.share(name), 1.0)) * excess.seconds
+        return max(0.0, min(here.share(name), 1.0) - min(others.share(name), 1.0)) * excess.seconds
 
     # A rank that does more waits more for a processor, on the same host: what counts is the wait for the same work.
-    work = own.share("cpu") / others.share("cpu") if own.cpu > 0 and others.cpu > 0 else 1.0
-    queued = max(0.0, min(own.share("queued"), 1.0) - others.share("queued") * work) * excess.seconds
-    swaps = own.swapped > 0 and own.share("major_faults") >= _FAULTS_PER_SECOND
+    work = here.share("cpu") / others.share("cpu") if here.cpu > 0 and others.cpu > 0 else 1.0
+    queued = max(0.0, min(here.share("queued"), 1.0) - others.share("queued") * work) * excess.seconds
+    swaps = here.swapped > 0 and here.share("major_faults") >= _FAULTS_PER_SECOND
     # All ranks of a host have the same of this; only the one whose input comes from that disk waits for data.
-    stalled = own.share("io_stall") * excess.seconds if _is_input(excess) else 0.0
+    stalled = here.share("io_stall") * excess.seconds if _is_input(excess) else 0.0
     return {
         "cpu throttled": beyond("throttled"),
         "cpu stolen": beyond("stolen"),
         "cpu contention": max(0.0, queued - beyond("throttled")),  # the queue of a stopped group counts too
-        "swapping": own.share("memory_stall") * excess.seconds if swaps else 0.0,
+        "swapping": here.share("memory_stall") * excess.seconds if swaps else 0.0,
         "slow disk": 0.0 if swaps else max(beyond("disk_wait"), stalled),
     }
 

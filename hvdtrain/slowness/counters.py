@@ -1,4 +1,4 @@
-"""Counters of Linux that tell what keeps a process from its work. What a kernel or a container does not show is 0.
+"""Counters of Linux that say what keeps a process from its work. What a kernel or a container does not show is 0.
 
 proc(5), proc_pid_stat(5), and of the kernel's documentation: scheduler/sched-stats, accounting/psi,
 admin-guide/cgroup-v1/cpuacct, admin-guide/cgroup-v2 (cpu.stat, io.pressure).
@@ -53,7 +53,7 @@ class Linux:
 
     def read(self) -> Counts:
         """Of this process. It takes some hundred microseconds."""
-        own = self._own_stat()
+        stat = self._own_stat()
         busy, stolen = self._processors()
         groups = group_folders(self.root, "cpu")
         return Counts(
@@ -61,11 +61,11 @@ class Linux:
             busy=busy,
             stolen=stolen,
             throttled=sum(_throttled(_text(group / "cpu.stat")) for group in groups),
-            major_faults=_number(own, _MAJOR_FAULTS),
+            major_faults=_number(stat, _MAJOR_FAULTS),
             swapped=_named(self._proc("vmstat"), "pswpin"),
             memory_stall=self._stall("memory", groups),
             io_stall=self._stall("io", groups),
-            disk_wait=_number(own, _DISK_TICKS) / _TICKS,
+            disk_wait=_number(stat, _DISK_TICKS) / _TICKS,
             read_bytes=_named(self._proc("self/io"), "read_bytes:"),
         )
 
@@ -76,12 +76,12 @@ class Linux:
         return self._proc("self/stat").rpartition(")")[2].split()
 
     def _threads(self) -> dict[int, tuple[float, float]]:
-        found = {}
+        times = {}
         with suppress(OSError):
             for thread in sorted(os.listdir(self.root / "proc/self/task"), key=int)[:_MOST_THREADS]:
                 words = self._proc(f"self/task/{thread}/schedstat").split()
-                found[int(thread)] = _number(words, 0) / 1e9, _number(words, 1) / 1e9
-        return found
+                times[int(thread)] = _number(words, 0) / 1e9, _number(words, 1) / 1e9
+        return times
 
     def _processors(self) -> tuple[float, float]:
         line = self._proc("stat").partition("\n")[0].split()[1:]

@@ -1,4 +1,4 @@
-"""Looks at Linux's counters at intervals, and tells what has changed between."""
+"""Looks at Linux's counters at intervals, and says what has changed between."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping

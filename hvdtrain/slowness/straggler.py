@@ -1,4 +1,4 @@
-"""A rank or a link that keeps the others waiting, as it is told to people and programs."""
+"""A rank or a link that keeps the others waiting, in words for people and as JSON for programs."""
 
 import math
 from collections.abc import Mapping
@@ -32,23 +32,23 @@ class Straggler:
     until_step: int
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Straggler | None":
+    def from_json(cls, line: Mapping[str, Any]) -> "Straggler | None":
         """What `dataclasses.asdict` made of one, read from a file; None where that is not what it holds."""
-        told: dict[str, Any] = {field.name: found.get(field.name) for field in fields(cls)}
-        facts = told["facts"]
-        if not isinstance(told["host"], str) or told["cause"] not in get_args(Cause) or not isinstance(facts, dict):
+        values: dict[str, Any] = {field.name: line.get(field.name) for field in fields(cls)}
+        facts = values["facts"]
+        if not isinstance(values["host"], str) or values["cause"] not in get_args(Cause) or not isinstance(facts, dict):
             return None
-        if not (told["rank"] is None or _is_number(told["rank"])) or not all(map(_is_number, facts.values())):
+        if not (values["rank"] is None or _is_number(values["rank"])) or not all(map(_is_number, facts.values())):
             return None
-        if not all(_is_number(told[name]) for name in _NUMBERS):
+        if not all(_is_number(values[name]) for name in _NUMBERS):
             return None
-        return cls(**{**told, "facts": {name: value for name, value in facts.items() if name in _WORDS}})
+        return cls(**{**values, "facts": {name: value for name, value in facts.items() if name in _WORDS}})
 
     @property
     def sentence(self) -> str:
         """For people."""
         waited = f"{self.share_of_time_others_waited:.0%} of their time"
-        facts = ", ".join(_told(name, value) for name, value in self.facts.items() if value)
+        facts = ", ".join(_counted(name, value) for name, value in self.facts.items() if value)
         counted = f" ({facts})" if facts else ""
         if self.cause == "slow link":
             whose = "the network" if self.rank is None else f"the network of {self._who}"
@@ -66,7 +66,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _told(name: str, value: float) -> str:
+def _counted(name: str, value: float) -> str:
     text, form = _WORDS[name]
     return f"{text} {value:{form}}"
 

@@ -82,8 +82,8 @@ class _Window(NamedTuple):
 
     @classmethod
     def of(cls, first: int, last: int, ranks: Sequence[RankTimes]) -> "_Window":
-        own = [rank.own for rank in ranks]
-        times = list(zip(own, _medians_of_others(own), strict=True))
+        work = [rank.own for rank in ranks]
+        times = list(zip(work, _medians_of_others(work), strict=True))
         slower = [[time >= (1 + rule.slower) * others for time, others in times] for rule in RULES]
         return cls(first, last, ranks, slower, min(rank.allreduce / max(rank.total, _INSTANT) for rank in ranks))
 
@@ -142,14 +142,14 @@ class Stragglers:
         return times.pressure.wall > 0 or len(self._windows) == _WINDOWS
 
     def _rank(self, rank: int, totals: Sequence[RankTimes], windows: Sequence[_Window]) -> Straggler:
-        own, rest = totals[rank], [times for number, times in enumerate(totals) if number != rank]
+        slow, rest = totals[rank], [times for number, times in enumerate(totals) if number != rank]
         others = median(times.own for times in rest)
-        excess = Excess(own.total, own.own - others, own.data - median(times.data for times in rest))
+        excess = Excess(slow.total, slow.own - others, slow.data - median(times.data for times in rest))
         cause = self._causes.get(rank, "unknown")
         if cause in ("unknown", "slow link"):  # the latter was found while no rank was slow itself
-            cause = cause_of(excess, own.pressure, _typical([times.pressure for times in rest]))
-        slower = own.own / max(others, _INSTANT) - 1
-        return self._straggler(rank, own, (_waited(totals, rank), slower), cause, windows)
+            cause = cause_of(excess, slow.pressure, _typical([times.pressure for times in rest]))
+        slower = slow.own / max(others, _INSTANT) - 1
+        return self._straggler(rank, slow, (_waited(totals, rank), slower), cause, windows)
 
     def _links(self, windows: Sequence[_Window]) -> list[Straggler]:
         """Where nobody is slow, and all wait in collectives while their connections to other hosts are in use."""
@@ -171,10 +171,10 @@ class Stragglers:
         return any(cause == "slow link" and rank is not None for rank, cause in self._found)
 
     def _straggler(
-        self, rank: int | None, own: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
+        self, rank: int | None, times: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
     ) -> Straggler:
         host = self._hosts[rank] if rank is not None and rank < len(self._hosts) else ""
-        facts, (waited, slower) = facts_of(cause, own.pressure), shares
+        facts, (waited, slower) = facts_of(cause, times.pressure), shares
         steps = windows[0].first, windows[-1].last
         return Straggler(rank, host, round(waited, 3), round(slower, 3), cause, facts, *steps)
 

@@ -30,26 +30,26 @@ class Connection(NamedTuple):
 
 def connections(files: Iterable[int]) -> dict[object, Connection]:
     """Those of `files` that are connections to other hosts, each by a key that no later one has."""
-    found: dict[object, Connection] = {}
+    counts: dict[object, Connection] = {}
     for file in files:
         with suppress(OSError, ValueError, struct.error):
             ends, info = _look(file)
             if ends is not None:
-                found[file, *ends] = _counted(info)
-    return found
+                counts[file, *ends] = _counted(info)
+    return counts
 
 
 def _look(file: int) -> tuple[tuple[object, object] | None, bytes]:
-    """The two ends' addresses, None where both are on this host or it is no connection; and the structure."""
+    """The two ends' addresses, None where both are on this host or it is not a connection; and the structure."""
     blocks = os.get_blocking(file)
     connection = socket.socket(fileno=file)  # which makes it non-blocking after socket.setdefaulttimeout()
     try:
         if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):
             return None, b""
-        own, other = connection.getsockname(), connection.getpeername()
-        if own[0] == other[0]:
+        here, there = connection.getsockname(), connection.getpeername()
+        if here[0] == there[0]:
             return None, b""
-        return (own, other), connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return (here, there), connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     finally:
         connection.detach()  # or it would be closed
         os.set_blocking(file, blocks)

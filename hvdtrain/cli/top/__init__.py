@@ -68,7 +68,7 @@ def _watch(look: Callable[[], Look], console: Console, interval: float) -> Look:
 
 
 def _print(seen: Look, console: Console, lines: int | None = None) -> None:
-    """Where the output is no terminal, lines are as long as they need to be."""
+    """Where the output is not a terminal, lines are as long as they need to be."""
     if not console.is_terminal:
         console = Console(width=_PIPE_COLUMNS)
     console.print(picture(seen, lines))

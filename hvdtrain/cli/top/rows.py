@@ -127,5 +127,5 @@ def size_of(heard: Mapping[int, Heard], known: int | None) -> int:
 
 
 def first_of(heard: Mapping[int, Heard]) -> Heartbeat | None:
-    """The heartbeat of the lowest rank, for what all ranks tell alike."""
+    """The heartbeat of the lowest rank, for what all ranks say alike."""
     return next((heard[rank].beat for rank in sorted(heard)), None)

@@ -56,11 +56,11 @@ def picture(look: Look, lines: int | None) -> RenderableType:
 
 
 def _heading(look: Look, size: int) -> Text:
-    told = first_of(look.heard)
+    beat = first_of(look.heard)
     hosts = {heard.beat.host for heard in look.heard.values()}
     where = f" on {next(iter(hosts))}" if len(hosts) == 1 else f" on {len(hosts)} hosts" if hosts else ""
     who = f"{size:,} rank{'s' * (size != 1)}{where}" if size else ""
-    about = ", ".join(part for part in (told.framework if told else "", who) if part)
+    about = ", ".join(part for part in (beat.framework if beat else "", who) if part)
     text = Text.assemble((look.name, "bold"), "  ", (look.state.word, STATE_STYLES[look.state.word]))
     if about:
         text.append(f"  {about}")
@@ -70,9 +70,9 @@ def _heading(look: Look, size: int) -> Text:
 
 
 def _progress(look: Look) -> RenderableType:
-    told = first_of(look.heard)
+    beat = first_of(look.heard)
     step = max((heard.beat.step for heard in look.heard.values()), default=look.end.step or 0)
-    total = told.total_steps if told is not None else None
+    total = beat.total_steps if beat is not None else None
     words = [_epoch(look), f"step {step:,}" + (f"/{total:,}" if total else ""), *_values(look)]
     if total and look.state.word == "running":
         rate = max((heard.beat.steps_per_second or 0.0 for heard in look.heard.values()), default=0.0)
@@ -115,11 +115,11 @@ def _bar(share: float) -> Text:
 
 
 def _epoch(look: Look) -> str:
-    told = first_of(look.heard)
+    beat = first_of(look.heard)
     epoch = whole(look.end.train, "epoch")
     if epoch is None:
         return ""
-    return f"epoch {epoch + 1}" + (f"/{told.epochs}" if told is not None and told.epochs else "")
+    return f"epoch {epoch + 1}" + (f"/{beat.epochs}" if beat is not None and beat.epochs else "")
 
 
 def _values(look: Look) -> Sequence[str]:

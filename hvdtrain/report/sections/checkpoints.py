@@ -10,13 +10,17 @@ _MOST = 20
 
 def section(run: RunRecord) -> Markup:
     """Of one run."""
-    found = run.checkpoints
-    older = len(found) - _MOST
+    checkpoints = run.checkpoints
+    older = len(checkpoints) - _MOST
     return join(
         tag("p", sentence(run)),
         tag("p", f"{wording.plural(older, 'older one')} not shown.") if older > 0 else None,
-        table("Checkpoints", ("checkpoint", "update", "workers", "size", "written", "note"), map(_row, found[-_MOST:]))
-        if found
+        table(
+            "Checkpoints",
+            ("checkpoint", "update", "workers", "size", "written", "note"),
+            map(_row, checkpoints[-_MOST:]),
+        )
+        if checkpoints
         else None,
     )
 
@@ -26,7 +30,7 @@ def sentence(run: RunRecord) -> str:
     totals = run.metrics.checkpoints
     there = f"{wording.plural(len(run.checkpoints), 'checkpoint')} {'is' if len(run.checkpoints) == 1 else 'are'} there"
     if not totals.written:
-        return f"{there}; metrics.jsonl tells of none that was written."
+        return f"{there}; metrics.jsonl has none that was written."
     waited, longest = wording.seconds(totals.seconds), wording.seconds(totals.longest)
     text = f"{there}, of {wording.count(totals.written)} that were written. "
     text += f"Training waited {waited} for them, {longest} at most for one."

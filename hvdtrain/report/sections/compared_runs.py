@@ -54,11 +54,11 @@ def differences(runs: Sequence[RunRecord]) -> Markup:
 
 
 def _no_table(
-    runs: Sequence[RunRecord], rows: Sequence[Difference] | None, what: str, told: Sequence[Mapping[str, Any]]
+    runs: Sequence[RunRecord], rows: Sequence[Difference] | None, what: str, values_by_run: Sequence[Mapping[str, Any]]
 ) -> str:
     if rows is not None:
         return f"The {what} are the same."
-    unknown = [run.short for run, values in zip(runs, told, strict=True) if not values]
+    unknown = [run.short for run, values in zip(runs, values_by_run, strict=True) if not values]
     return f"The {what} of {wording.listed(unknown)} are not known."
 
 

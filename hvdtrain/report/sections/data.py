@@ -13,60 +13,62 @@ _MOST_EPOCHS = 200
 
 def section(run: RunRecord) -> Markup:
     """Of one run."""
-    report = run.proof.report
-    return join(bullets(sentences(run), class_="findings"), None if report is None else _epochs(report))
+    summary = run.proof.summary
+    return join(bullets(sentences(run), class_="findings"), None if summary is None else _epochs(summary))
 
 
 def sentences(run: RunRecord) -> Iterator[str]:
     """The plan and the verdict."""
     yield from _plan(run)
-    report = run.proof.report
-    if report is None:
+    summary = run.proof.summary
+    if summary is None:
         yield f"There is no proof of which records were used. {run.proof.reason}"
         return
-    yield verdict(report)
-    if report.first_step:
+    yield verdict(summary)
+    if summary.first_step:
         yield (
-            f"The account begins at update {wording.count(report.first_step)}: this run resumed another one, "
+            f"The account begins at update {wording.count(summary.first_step)}: this run resumed another one, "
             "whose audit is not here."
         )
-    if report.unaccounted:
-        yield f"The newest checkpoint has {wording.plural(report.unaccounted, 'update')} that no line accounts for."
+    if summary.unaccounted:
+        yield f"The newest checkpoint has {wording.plural(summary.unaccounted, 'update')} that no line accounts for."
 
 
-def verdict(report: CoverageReport) -> str:
+def verdict(summary: CoverageReport) -> str:
     """Whether every record was used once."""
-    if not report.exact:
+    if not summary.exact:
         return "NOT exact: records are missing or were used twice; `hvdtrain shard verify` names them."
-    finished = sum(epoch.finished for epoch in report.epochs)
-    damaged = {record for epoch in report.epochs for record in epoch.damaged}
+    finished = sum(epoch.finished for epoch in summary.epochs)
+    damaged = {record for epoch in summary.epochs for record in epoch.damaged}
     but = f", but for {wording.count(len(damaged))} damaged ones that were left out" if damaged else ""
     if not finished:
         return f"No epoch is finished; so far no record was used twice{but}."
     epochs = "the finished epoch" if finished == 1 else f"each of {wording.count(finished)} finished epochs"
-    return f"Proved: {epochs} used every one of {wording.count(len(report.catalog))} records once{but}."
+    return f"Proved: {epochs} used every one of {wording.count(len(summary.catalog))} records once{but}."
 
 
 def _plan(run: RunRecord) -> Iterator[str]:
-    data, report = mapping(run.facts.config, "data"), run.proof.report
-    batch, records = whole(run.result, "global_batch_size"), len(report.catalog) if report is not None else None
+    data, summary = mapping(run.facts.config, "data"), run.proof.summary
+    batch, records = whole(run.result, "global_batch_size"), len(summary.catalog) if summary is not None else None
     parts = [
         f"{wording.plural(records, 'record')} for training" if records else "",
         f"a global batch of {wording.count(batch)}" if batch else "",
-        f"{wording.count(report.epochs[0].of_steps)} updates an epoch" if report is not None and report.epochs else "",
+        f"{wording.count(summary.epochs[0].of_steps)} updates an epoch"
+        if summary is not None and summary.epochs
+        else "",
         f"shuffle {text(data, 'shuffle')}" if text(data, "shuffle") else "",
         f"seed {wording.count(number(run.facts.config, 'seed'))}" if "seed" in run.facts.config else "",
     ]
-    told = [part for part in parts if part]
-    if told:
-        yield f"Plan: {', '.join(told)}. Each update is made from the same records with any number of workers."
+    known = [part for part in parts if part]
+    if known:
+        yield f"Plan: {', '.join(known)}. Each update is made from the same records with any number of workers."
     if run.metrics.masked:
         yield f"{wording.plural(run.metrics.masked, 'damaged record')} were left out of training."
 
 
-def _epochs(report: CoverageReport) -> Markup:
+def _epochs(summary: CoverageReport) -> Markup:
     columns = ("epoch", "updates", "used once", "left out", "missing", "twice", "workers", "verdict")
-    rows = [_row(epoch) for epoch in report.epochs[-_MOST_EPOCHS:]]
+    rows = [_row(epoch) for epoch in summary.epochs[-_MOST_EPOCHS:]]
     return details("Records used, by epoch", table("Records used, by epoch", columns, rows))
 
 

@@ -33,11 +33,11 @@ def sentence(run: RunRecord) -> str:
 def values(run: RunRecord) -> list[Fact]:
     """The last value of each measure, of validation where there was one."""
     validated = {name: curve.whole() for name, curve in run.metrics.validation.items()}
-    found = [(f"Validation {name}", wording.amount(whole.last[1])) for name, whole in validated.items() if whole]
-    if found:
-        return found
-    told = mapping(run.result, "metrics")
-    return [(wording.title_of(name), wording.amount(number(told, name))) for name in told]
+    validation = [(f"Validation {name}", wording.amount(whole.last[1])) for name, whole in validated.items() if whole]
+    if validation:
+        return validation
+    metrics = mapping(run.result, "metrics")
+    return [(wording.title_of(name), wording.amount(number(metrics, name))) for name in metrics]
 
 
 def costs(run: RunRecord) -> Iterator[Fact]:
@@ -70,11 +70,11 @@ def sizes(run: RunRecord) -> Iterator[Fact]:
 
 def best(run: RunRecord) -> list[Fact]:
     """The value and the step of the best checkpoint, if there is one."""
-    found = mapping(run.result, "best")
-    step, value = whole(found, "step"), number(found, "value")
+    best_values = mapping(run.result, "best")
+    step, value = whole(best_values, "step"), number(best_values, "value")
     if step is None:
         return []
-    return [(f"Best {text(found, 'metric')}", wording.amount(value)), ("Best at step", wording.count(step))]
+    return [(f"Best {text(best_values, 'metric')}", wording.amount(value)), ("Best at step", wording.count(step))]
 
 
 def facts(run: RunRecord) -> list[Fact]:

@@ -33,8 +33,8 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def cell(value: Any) -> str:
     """A value in a table, shortened where it is very long."""
-    told = wording.plain(value)
-    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}…"
+    text_of_value = wording.plain(value)
+    return text_of_value if len(text_of_value) <= _LONGEST else f"{text_of_value[:_LONGEST]}…"
 
 
 def _options(run: RunRecord) -> Markup:
@@ -42,8 +42,8 @@ def _options(run: RunRecord) -> Markup:
     if not config:
         return tag("p", "The options are not known.")
     usual = flat(asdict(TrainConfig()))
-    given = {k: v for k, v in flat(config).items() if k not in usual or usual[k] != v}
-    rows = [(name, cell(value), cell(usual.get(name))) for name, value in islice(given.items(), _MOST)]
+    changed = {k: v for k, v in flat(config).items() if k not in usual or usual[k] != v}
+    rows = [(name, cell(value), cell(usual.get(name))) for name, value in islice(changed.items(), _MOST)]
     whole = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True)[:_CONFIG_CHARACTERS]
     return join(
         table("Options that are not the default", ("option", "value", "default"), rows, numbers=False)

@@ -1,6 +1,6 @@
 """Where the time went: on each rank, and of all starts together; and who keeps the others waiting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -13,10 +13,11 @@ from hvdtrain.report.bar_chart import Bar, BarPart, bar_chart
 from hvdtrain.report.markup import Markup, bullets, details, join, table, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections.curves import speed_chart
-from hvdtrain.report.sections.slowness import sentences
+from hvdtrain.slowness.straggler import Straggler
 
 _MOST_BARS: Final = 16
 _MOST_ROWS: Final = 256
+_MOST_STRAGGLERS: Final = 8  # sentences
 _FEW: Final = 3  # ranks, each of which is a column of a table, and not a row
 
 _TITLES: Final = {part.name: part.title for part in PARTS}
@@ -36,10 +37,10 @@ _PARTS_OF_TIME: Final = (
 def section(run: RunRecord) -> Markup:
     """Of one run."""
     figures = [rank_chart(run.metrics.ranks), speed_chart([run]), _whole(run)]
-    found = [figure for figure in figures if figure is not None]
+    drawn = [figure for figure in figures if figure is not None]
     return join(
         bullets(sentences(run), class_="findings"),
-        side_by_side(*found) if found else tag("p", "No line of metrics.jsonl has times."),
+        side_by_side(*drawn) if drawn else tag("p", "No line of metrics.jsonl has times."),
         _steps(run),
     )
 
@@ -52,7 +53,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
         return None
     shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
     bars = [Bar(f"rank {rank}", every[rank]) for rank in shown]
-    label = "Seconds of each rank by part. " + " ".join(_told(rank, every[rank], parts) for rank in shown)
+    label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
     few = (
         f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
     )
@@ -87,9 +88,9 @@ def _is_any(ranks: RankTimes, part: str) -> bool:
     return any(total.get(part) for total in ranks.sums)
 
 
-def _told(rank: int, total: Mapping[str, float], parts: Sequence[str]) -> str:
-    told = ", ".join(f"{name_of(part)} {wording.seconds(total.get(part, 0.0))}" for part in parts)
-    return f"Rank {rank}: {told}."
+def _sentence(rank: int, total: Mapping[str, float], parts: Sequence[str]) -> str:
+    parts_text = ", ".join(f"{name_of(part)} {wording.seconds(total.get(part, 0.0))}" for part in parts)
+    return f"Rank {rank}: {parts_text}."
 
 
 def _row(
@@ -102,10 +103,10 @@ def _row(
 
 def _steps(run: RunRecord) -> Markup | None:
     """How long single steps took, by quantiles, as the result has them."""
-    told = mapping(run.result, "step_seconds")
+    step_seconds = mapping(run.result, "step_seconds")
     rows = [
         [f"rank {rank}: {name_of(part)}", *(wording.seconds(number(times, q)) for q in ("p50", "p90", "p99", "max"))]
-        for rank, parts in islice(told.items(), _MOST_BARS)
+        for rank, parts in islice(step_seconds.items(), _MOST_BARS)
         if isinstance(parts, dict)
         for part, times in islice(parts.items(), len(PARTS))
         if isinstance(times, dict)
@@ -128,3 +129,40 @@ def _whole(run: RunRecord) -> Markup | None:
     title = "Time of all starts together"
     note = tag("p", "By the clock of rank 0.", class_="note")
     return tag("figure", tag("figcaption", title), table(title, ("part", "time", "share"), rows), note)
+
+
+def sentences(run: RunRecord) -> Iterator[str]:
+    """One for each rank or link that was slow; or that none was, where the run has looked."""
+    slow = _stragglers(run)
+    for each in slow[:_MOST_STRAGGLERS]:
+        yield f"{_updates(run, each)}: {each.sentence}"
+    if len(slow) > _MOST_STRAGGLERS:
+        yield f"{wording.plural(len(slow) - _MOST_STRAGGLERS, 'more straggler')} were found."
+    if not slow and isinstance(run.result.get("stragglers"), list) and len(run.metrics.ranks.sums) > 1:
+        yield "No rank and no link has kept the others waiting for longer than chance explains."
+
+
+def _updates(run: RunRecord, each: Straggler) -> str:
+    since = wording.count(each.since_step)
+    if each not in _at_the_end(run):  # told when it was found, so that nothing says for how long it was slow
+        return f"From update {since} on"
+    return f"Updates {since} to {wording.count(each.until_step)}"
+
+
+def _stragglers(run: RunRecord) -> Sequence[Straggler]:
+    """Those that the run found while it was running, and those of its last start from its result."""
+    at_the_end = _at_the_end(run)
+    known = {(each.rank, each.since_step) for each in at_the_end}
+    earlier = [each for each in _readable(run.metrics.stragglers) if (each.rank, each.since_step) not in known]
+    return [*earlier, *at_the_end]
+
+
+def _at_the_end(run: RunRecord) -> list[Straggler]:
+    lines = run.result.get("stragglers")
+    return _readable(lines if isinstance(lines, list) else [])
+
+
+def _readable(lines: Iterable[object]) -> list[Straggler]:
+    """What is not such a thing is left out."""
+    stragglers = (Straggler.from_json(line) for line in lines if isinstance(line, dict))
+    return [each for each in stragglers if each is not None]

@@ -17,11 +17,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 def load_logger(name: str) -> Logger:
-    """The logger of that name, which is known to be there.
-
-    Raises:
-        UsageError: a package adds something else.
-    """
+    """The logger of that name, which is known to be there; UsageError where a package adds something else."""
     if name in LOGGERS:
         logger = importlib.import_module(LOGGERS[name]).LOGGER
     else:
@@ -41,11 +37,7 @@ def is_installed(logger: Logger) -> bool:
 
 
 def require_loggers(names: Iterable[str]) -> None:
-    """Import what these loggers need.
-
-    Raises:
-        UsageError: one of them is not installed, or cannot be imported.
-    """
+    """Import what these loggers need; UsageError where something is not installed, or cannot be imported."""
     for name in names:
         logger = load_logger(name)
         if not is_installed(logger):

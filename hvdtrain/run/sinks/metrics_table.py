@@ -13,8 +13,7 @@ from data_sharding.atomic import atomic_file
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.files import open_lines
-from hvdtrain.measured import METRICS, PARTS, known_metrics
-from hvdtrain.run.sinks.points import mean_seconds
+from hvdtrain.measured import METRICS, PARTS, known_metrics, mean_seconds
 from hvdtrain.run.sinks.sink import SinkContext
 
 COLUMNS: Final = (

@@ -94,14 +94,14 @@ class _FittingBar(tqdm):  # type: ignore[type-arg]  # which the class itself doe
         speed, shares, validation, best = (
             f"{{{word}}}" if self.words[word] else "" for word in ("speed", "shares", "validation", "best")
         )
-        told = f"validation {validation}{best}" if validation else ""
+        last_validation = f"validation {validation}{best}" if validation else ""
         if self.words["measure"]:  # of training
-            end = [*filter(None, ("{elapsed}<{remaining}", speed, shares, told))]
+            end = [*filter(None, ("{elapsed}<{remaining}", speed, shares, last_validation))]
             yield f"{{head}}{{measure}}|{{bar}}| {{n_fmt}}/{{total_fmt}} [{', '.join(end)}]"
         for shown in (
-            ("{elapsed}<{remaining}", speed, shares, told),
-            ("{elapsed}<{remaining}", speed, told),
-            ("{remaining} left", speed, told),
+            ("{elapsed}<{remaining}", speed, shares, last_validation),
+            ("{elapsed}<{remaining}", speed, last_validation),
+            ("{remaining} left", speed, last_validation),
             ("{remaining} left", speed, validation + best),
             ("{remaining} left", speed, validation),
             ("{remaining} left", validation),

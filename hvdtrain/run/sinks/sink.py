@@ -1,4 +1,4 @@
-"""What a sink is, and what it is given when it is opened."""
+"""What a sink is, and what it receives when it is opened."""
 
 import time
 from collections.abc import Callable

@@ -1,13 +1,13 @@
 """All sinks of a run. A new one is a file in this folder with an `open_sink`, and a line here."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
-from hvdtrain.engine.events import Callback
+from hvdtrain.engine.events import Callback, Event
 from hvdtrain.run.sinks import metrics_file, metrics_table, progress, rank_log
-from hvdtrain.run.sinks.guarded import Guarded
 from hvdtrain.run.sinks.logger_api import Logger
 from hvdtrain.run.sinks.logger_sink import LoggerSink
 from hvdtrain.run.sinks.loggers import loggers_of
@@ -23,6 +23,44 @@ SINKS: tuple[OpenSink, ...] = (
 
 REQUIRED: Final[tuple[OpenSink, ...]] = (metrics_file.open_sink,)
 """Sinks without which training does not go on."""
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+class Guarded:
+    """Passes events on to a sink until that raises: one warning says so, it is closed, and training goes on.
+
+    Args:
+        name: of the sink, for people.
+        sink: receives the events.
+        opened: closes what the sink has opened.
+    """
+
+    def __init__(self, name: str, sink: Callback, opened: ExitStack) -> None:
+        self.name, self.sink = name, sink
+        self._opened = opened
+        self._failed = False
+
+    def __call__(self, event: Event) -> None:
+        if self._failed:
+            return
+        try:
+            self.sink(event)
+        except Exception as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        """Close the sink."""
+        try:
+            self._opened.close()
+        except Exception as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            _log.warning("%s failed, and training goes on without it: %s: %s", self.name, type(error).__name__, error)
+            self.close()
 
 
 def open_sinks(context: SinkContext, stack: ExitStack) -> Iterator[Callback]:

@@ -23,7 +23,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 class Pictures:
-    """At the begin of each epoch, pictures of the first records. Rank 0 reads and decodes them once more for that.
+    """At the beginning of each epoch, pictures of the first records. Rank 0 reads and decodes them once more for that.
 
     Args:
         source: of the records 0, 1 … count − 1.
@@ -56,7 +56,7 @@ class Pictures:
             pictures, problem = {}, f"{type(error).__name__}: {error}"
         if problem:
             self._count = 0
-            _log.warning("TensorBoard is given no pictures: %s", problem)
+            _log.warning("TensorBoard receives no pictures: %s", problem)
         return pictures
 
 

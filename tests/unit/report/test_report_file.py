@@ -49,7 +49,7 @@ def test_the_file_of_somebody_else_is_left_alone(
     run = write_run(tmp_path / "run")
     (run / "report.html").write_bytes(content)
     assert main(["report", str(run)]) == 2
-    assert "is no report of hvdtrain" in capsys.readouterr().err
+    assert "is not a report of hvdtrain" in capsys.readouterr().err
     assert write_report(run, "always", 1.0) is None
     assert (run / "report.html").read_bytes() == content
 

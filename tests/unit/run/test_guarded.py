@@ -15,10 +15,9 @@ from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.measured import Seconds
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.guarded import Guarded
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.run.sinks.sink import SinkContext
-from hvdtrain.run.sinks.sink_registry import open_sinks
+from hvdtrain.run.sinks.sink_registry import Guarded, open_sinks
 from hvdtrain.topology import Topology
 
 EVENT = events.EpochStarted(0)

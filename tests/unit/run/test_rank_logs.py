@@ -13,8 +13,7 @@ from hvdtrain.engine import events
 from hvdtrain.errors import UsageError
 from hvdtrain.history.logs import RunLogs
 from hvdtrain.run.run_folder import RunFolder, close_logs
-from hvdtrain.run.sinks.event_text import text_of
-from hvdtrain.run.sinks.rank_log import RankLog
+from hvdtrain.run.sinks.rank_log import RankLog, text_of
 
 LEVELS = ["debug", "info", "warning", "error"]
 

@@ -21,14 +21,13 @@ from hvdtrain.measured import Seconds
 from hvdtrain.run.ending import print_table
 from hvdtrain.run.result import Totals
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.guarded import Guarded
 from hvdtrain.run.sinks.logger_sink import LoggerSink
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.run.sinks.metrics_table import MetricsTable
 from hvdtrain.run.sinks.progress import Lines
 from hvdtrain.run.sinks.rank_log import RankLog
 from hvdtrain.run.sinks.sink import SinkContext
-from hvdtrain.run.sinks.sink_registry import SINKS, open_sinks
+from hvdtrain.run.sinks.sink_registry import SINKS, Guarded, open_sinks
 from hvdtrain.slowness.straggler import Straggler
 from hvdtrain.topology import Topology
 

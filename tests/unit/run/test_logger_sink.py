@@ -11,9 +11,8 @@ import pytest
 from hvdtrain.engine import events
 from hvdtrain.measured import Seconds
 from hvdtrain.run.sinks import logger_sink
-from hvdtrain.run.sinks.delivery import Delivery
 from hvdtrain.run.sinks.logger_api import MetricsWriter, Outcome, Point
-from hvdtrain.run.sinks.logger_sink import LoggerSink
+from hvdtrain.run.sinks.logger_sink import Delivery, LoggerSink
 
 PATIENCE = 60.0  # for what comes at once
 
