@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
-"""They end a command that is not a job."""
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)  # they end a command that is not a job
 
 
 @contextmanager

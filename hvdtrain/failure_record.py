@@ -12,10 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
-
-STALL: Final = "Training has not gone on for"
-"""How the cause of a rank begins that its watchdog has ended."""
-
+STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
 Kind = Literal["exception", "error", "signal", "lost_rank", "stall"]
 """An exception that hvdtrain did not raise, an error that it did, a signal that ended this rank before it had saved,
 another rank that has ended, one that has stalled."""
@@ -23,8 +20,7 @@ another rank that has ended, one that has stalled."""
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Why one rank failed: the error's own text, its exit code, and in `detail` what its launcher should print, where
-    the rank itself has printed a single line."""
+    """Why one rank failed; `detail` is what its launcher should print, where the rank has printed a single line."""
 
     kind: Kind
     rank: int
@@ -40,8 +36,7 @@ class FailureRecord:
 
 
 class FailureFile:
-    """Where one worker leaves its record: memory of the launcher, which the worker opens by its path in /proc. So
-    nothing stays behind, however the launcher ends."""
+    """Where a worker leaves its record: memory of the launcher, opened by its path in /proc, so that nothing stays."""
 
     def __init__(self) -> None:
         self._file: int | None = os.memfd_create("hvdtrain-failure")

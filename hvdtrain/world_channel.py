@@ -23,14 +23,11 @@ from typing import Any, Final
 
 from hvdtrain.errors import HvdtrainError
 
-CHANNEL_VARIABLE: Final = "HVDTRAIN_WORLD_CHANNEL"
-"""The number of the worker's end of the socket."""
-
+CHANNEL_VARIABLE: Final = "HVDTRAIN_WORLD_CHANNEL"  # the number of the worker's end of the socket
 WORLD_VARIABLE: Final = "HVDTRAIN_WORLD"
 """The number of the world that a worker is in, from 1; 0: it has to ask for its first one."""
 
-CHANGE: Final = "a change of workers"
-"""Why all workers have stopped, where the launcher wants another world."""
+CHANGE: Final = "a change of workers"  # why all workers have stopped, where the launcher wants another world
 
 
 def is_change(stopped_by: str) -> bool:
@@ -142,7 +139,6 @@ class WorldChannel:
 
 
 def claim_world_channel() -> WorldChannel | None:
-    """This process's channel, where its launcher may change the number of workers. A command that this process starts
-    gets none."""
+    """This process's channel, where its launcher may change the number of workers; its own commands get none."""
     file = os.environ.pop(CHANNEL_VARIABLE, None)
     return None if file is None else WorldChannel(int(file))

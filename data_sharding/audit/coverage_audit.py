@@ -130,12 +130,12 @@ class CoverageAudit:
     def complete(self) -> bool:
         """Whether every expected record was read, and none twice."""
         unread_exclusions = int((~self._read.has(self._excluded)).sum())
-        return not self._repeats_count and len(self._read) + unread_exclusions == self.num_records
+        return not any(map(len, self._repeats)) and len(self._read) + unread_exclusions == self.num_records
 
     @property
     def count(self) -> int:
         """Readings of records, each as often as it was read."""
-        return len(self._read) + self._repeats_count
+        return len(self._read) + sum(map(len, self._repeats))
 
     @property
     def digest(self) -> int:
@@ -157,10 +157,6 @@ class CoverageAudit:
         return isinstance(other, CoverageAudit) and self.to_bytes() == other.to_bytes()
 
     __hash__ = None  # type: ignore[assignment]  # it changes
-
-    @property
-    def _repeats_count(self) -> int:
-        return sum(map(len, self._repeats))
 
     def _all_repeats(self) -> NDArray[np.int64]:
         self._repeats = [np.sort(np.concatenate([_NONE, *self._repeats]))]

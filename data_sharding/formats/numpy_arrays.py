@@ -86,7 +86,11 @@ def decode_rows(
     """
     kind, of_row = np.dtype(dtype), shape
     if dtype is None or of_row is None:
-        stored = _row_type_of(records)
+        stored = None if records.row_type is None else records.row_type()
+        if stored is None:
+            fact = f"{len(records)} records are to be decoded as rows, without dtype and shape."
+            conflict = "They were not read from .npy or .npz files, which say it."
+            raise PlanError(fact, conflict, "give both, as decode_rows(records, dtype, shape).")
         kind, of_row = stored[0] if dtype is None else kind, stored[1] if of_row is None else of_row
     payloads = b"".join(records.payloads)
     rows = np.empty((len(records), *of_row), kind)
@@ -98,15 +102,6 @@ def decode_rows(
         )
     rows[...] = np.frombuffer(payloads, kind).reshape(rows.shape)
     return {"data": rows} if records.labels is None else {"data": rows, "label": records.labels}
-
-
-def _row_type_of(records: RecordBatch) -> RowType:
-    known = None if records.row_type is None else records.row_type()
-    if known is None:
-        fact = f"{len(records)} records are to be decoded as rows, without dtype and shape."
-        conflict = "They were not read from .npy or .npz files, which say it."
-        raise PlanError(fact, conflict, "give both, as decode_rows(records, dtype, shape).")
-    return known
 
 
 def _choose(path: str, members: list[Member], data_name: str, labels_name: str) -> tuple[Member, Member | None]:

@@ -33,7 +33,16 @@ def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    contents: dict[str, Any] = {"plan.json": _as_json(plan)}
+    described = {
+        "format": PLAN_FORMAT,
+        **{name: getattr(plan, name) for name in _FIELDS},
+        "records": plan.rank_records(),
+        "channels": [
+            {"name": c.name, "bytes": c.bytes, "records": c.records, "files": list(map(astuple, c.files))}
+            for c in plan.channels
+        ],
+    }
+    contents: dict[str, Any] = {"plan.json": described}
     for channel in plan.channels:
         contents[f"{channel.name}.manifest"] = [{"prefix": plan.prefix}, *(file.name for file in channel.files)]
     for name, content in contents.items():
@@ -94,19 +103,6 @@ def local_paths(plan: PipePlan, channel: PipeChannel, folder: str | Path | None 
         fact = f"The plan's files are at {plan.prefix}."
         raise PlanError(fact, "Local copies are needed.", "say where copies of them are: --source DIR.")
     return tuple(str(Path(plan.prefix if folder is None else folder) / file.name) for file in channel.files)
-
-
-def _as_json(plan: PipePlan) -> dict[str, Any]:
-    fields = {name: getattr(plan, name) for name in _FIELDS}
-    return {
-        "format": PLAN_FORMAT,
-        **fields,
-        "records": plan.rank_records(),
-        "channels": [
-            {"name": c.name, "bytes": c.bytes, "records": c.records, "files": list(map(astuple, c.files))}
-            for c in plan.channels
-        ],
-    }
 
 
 def _from_json(content: Any) -> PipePlan:

@@ -41,6 +41,7 @@ class FileEntry:
         return cls(path, status.st_size, str(status.st_mtime_ns))
 
     def no_content(self) -> MissingDataError:
+        """The error for a file of 0 bytes."""
         if self.version == self.LINK_TO_NOTHING:
             fact = f"{redacted(self.path)} is a link to nothing."
             conflict = "Its name says that it holds records."
@@ -59,6 +60,7 @@ class FileEntry:
             raise self.changed("was modified after it was indexed")
 
     def changed(self, how: str) -> ChangedDataError:
+        """The error that says so."""
         fact = f"{redacted(self.path)} {how}."
         conflict = "The catalog no longer describes the data."
         return ChangedDataError(fact, conflict, "restore the file, or index the data again.")

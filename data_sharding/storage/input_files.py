@@ -56,30 +56,20 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[
         return expand_remote(item, patterns, recursive, listed)
     path = os.path.abspath(item)
     if os.path.isdir(path):
-        return _folder_files(path, patterns, recursive)
-    if os.path.lexists(path):
+        folders = walk(path) if recursive else itertools.islice(walk(path), 1)
+        names = (os.path.join(parent, name) for parent, names in folders for name in names if matches(name, patterns))
+        files, nothing = sorted(names), no_such_files(path, patterns)
+    elif os.path.lexists(path):
         return [path]
-    if not glob.has_magic(path):
+    elif glob.has_magic(path):
+        files, nothing = sorted(file for file in matching(path) if not os.path.isdir(file)), no_match(path)
+    else:
         raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
-    files = sorted(file for file in matching(path) if not os.path.isdir(file))
     if not files:
-        raise no_match(path)
-    return _require_files(files)
-
-
-def _folder_files(folder: str, patterns: tuple[str, ...], recursive: bool) -> list[str]:
-    folders = walk(folder) if recursive else itertools.islice(walk(folder), 1)
-    files = [os.path.join(parent, name) for parent, names in folders for name in names if matches(name, patterns)]
-    if not files:
-        raise no_such_files(folder, patterns)
-    return _require_files(sorted(files))
-
-
-def _require_files(files: list[str]) -> list[str]:
-    for file in files:
-        if not os.path.isfile(file) and os.path.exists(file):
-            fact = f"{file} is not a regular file."
-            raise MissingDataError(fact, "Its name says that it holds records.", "remove it, or name the others.")
+        raise nothing
+    if odd := next((file for file in files if not os.path.isfile(file) and os.path.exists(file)), None):
+        fact = f"{odd} is not a regular file."
+        raise MissingDataError(fact, "Its name says that it holds records.", "remove it, or name the others.")
     return files
 
 
@@ -119,7 +109,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
         if this in holders or visits[this] > 2:
             subfolders.clear()
             continue
-        subfolders[:] = _visible(subfolders)
+        subfolders[:] = filter(is_data, subfolders)
         above.update((os.path.join(parent, name), holders | {this}) for name in subfolders)
         yield parent, names
 
@@ -127,7 +117,7 @@ def walk(folder: str) -> Iterator[tuple[str, list[str]]]:
 def listing(folder: str) -> tuple[list[str], list[str]]:
     """Names of the subfolders that are not hidden, and of all else. Raises MissingDataError (it cannot be read)."""
     _, subfolders, names = next(os.walk(folder, onerror=_unreadable))
-    return _visible(subfolders), names
+    return [*filter(is_data, subfolders)], names
 
 
 def identity(path: str) -> object:
@@ -159,10 +149,6 @@ def _matches(pattern: str) -> set[str]:
     roots = [path for path in glob.glob(head or "/") if os.path.isdir(path)]
     folders = (parent for root in roots for parent, _ in walk(root))
     return {path for parent in folders for path in _matches(f"{glob.escape(parent.rstrip('/'))}/{tail}")}
-
-
-def _visible(subfolders: list[str]) -> list[str]:
-    return [name for name in subfolders if is_data(name)]
 
 
 def _unreadable(error: OSError) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from hvdtrain.cli.command_parser import parser_of
 from hvdtrain.cli.main import COMMANDS
 from hvdtrain.config.option_help import groups, keys, option_of
 
+_EXAMPLES = Path(__file__).parents[2] / "examples"
 _TAKE_TRAIN_OPTIONS = ("train", "bench", "plan")
 """Commands that take the options of `hvdtrain train` beside their own."""
 
@@ -57,6 +60,16 @@ def train_options() -> frozenset[str]:
     return frozenset(named | {"-h", "--parallel"})
 
 
+@cache
+def launchers_of_examples() -> frozenset[str]:
+    """Launchers that the package in examples/ adds, whose options are those of a launcher."""
+    found: set[str] = set()
+    for file in _EXAMPLES.rglob("pyproject.toml"):
+        points = tomllib.loads(file.read_text(encoding="utf-8"))["project"].get("entry-points", {})
+        found |= set(points.get("hvdtrain.launchers", ()))
+    return frozenset(found)
+
+
 def unknown_words(call: list[str]) -> list[str]:
     """Options of a call that its command does not know, or a command that does not exist.
 
@@ -66,18 +79,29 @@ def unknown_words(call: list[str]) -> list[str]:
     if "--" in call:
         at = call.index("--")
         return unknown_words(call[:at]) + unknown_words(call[at + 1 :])
-    first = call[0] if call else ""
+    first, second = [*call, "", ""][:2]
     if first and not first.startswith("-") and first not in COMMANDS and first != "help":
-        return [] if first in ("COMMAND", "...", "…") or first.isupper() else [first]
+        return [] if _is_placeholder(first) else [first]
     name = first if first in COMMANDS else "train"
+    below = {words[1]: command for command in commands() if (words := command.name.split())[0] == name and words[1:]}
+    added = launchers_of_examples() if name == "launch" else frozenset()
+    if below and second and not second.startswith("-") and second not in {*below, *added, "help"}:
+        return [] if _is_placeholder(second) else [second]
     known = {"--debug", "--help", "-h", "--version", "--help-all"}
     known |= train_options() if name in _TAKE_TRAIN_OPTIONS else set()
     for command in commands():
-        words = command.name.split()
-        if words[0] == name and command.parser and (len(words) == 1 or words[1] in call[:2]):
-            known |= {option for action in command.parser._actions for option in action.option_strings}
+        if command.name in (name, f"{name} {second}") or (second in added and command in below.values()):
+            known |= {option for action in _actions(command) for option in action.option_strings}
     options = [word.partition("=")[0] for word in call if word.startswith("-") and len(word) > 1]
     return [each for each in options if not _is_known(each, known)]
+
+
+def _actions(command: Command) -> list[argparse.Action]:
+    return command.parser._actions if command.parser else []
+
+
+def _is_placeholder(word: str) -> bool:
+    return word in ("...", "…") or word.isupper()
 
 
 def _is_known(option: str, known: set[str]) -> bool:

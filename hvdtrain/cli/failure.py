@@ -158,8 +158,7 @@ class Failure:
     """One exception, as it was caught."""
 
     def __init__(self, error: BaseException) -> None:
-        self.full = _COLOURS.sub("", "".join(TracebackException.from_exception(error).format()))
-        """The whole traceback."""
+        self.full = _COLOURS.sub("", "".join(TracebackException.from_exception(error).format()))  # the whole traceback
         self._traceback = TracebackException.from_exception(error)
         self._user_frames = [frame for part in _chain(self._traceback) for frame in part.stack if _is_users(frame)]
         self._text = _plain("".join(self._traceback.format_exception_only())).split("\n")

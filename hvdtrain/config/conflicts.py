@@ -210,7 +210,9 @@ def _rows(table: str) -> Iterator[Row]:
 
 def _rows_of(optimizers: Mapping[str, Optimizer]) -> Iterator[Row]:
     settings = [*dict.fromkeys(option for optimizer in optimizers.values() for option in optimizer.usual)]
-    names = {option: "|".join(name for name, one in optimizers.items() if option in one.usual) for option in settings}
+    names = {
+        option: "|".join(name for name, other in optimizers.items() if option in other.usual) for option in settings
+    }
     whole = "|".join(name for name, optimizer in optimizers.items() if optimizer.uses_norms)
     table = [
         f"shard excludes optimizer={whole}",

@@ -214,13 +214,13 @@ def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") 
 def _refusal(message: str) -> UsageError:
     """jsonargparse's message in our three parts."""
     key = re.search(r'(?:Parser key "|argument --?)([\w.]+)', message)
-    given = re.search(r"(?:Given value|Got value): (.*)", message)
-    if key and given:
+    value = re.search(r"(?:Given value|Got value): (.*)", message)
+    if key and value:
         wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
         kinds = " or ".join(_KINDS.get(kind, kind) or other.replace("'", "") for kind, other in wanted)
         name = "--" + key[1].replace("_", "-")
         return UsageError(
-            f"{name} is given as {given[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {name}."
+            f"{name} is given as {value[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {name}."
         )
     return UsageError(
         f"The command line cannot be understood: {' '.join(message.split())}.",

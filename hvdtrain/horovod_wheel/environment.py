@@ -156,8 +156,7 @@ def _names(extras: str) -> list[str]:
 
 
 def write_start_up(folder: Path | None = None) -> None:
-    """Write the module and the .pth file that imports it. `folder`: of packages; None: that of the environment in which
-    this runs."""
+    """Write the module and the .pth file that imports it into a folder of packages; None: this environment's."""
     folder = folder or Path(sysconfig.get_path("purelib"))
     module = folder / f"{_START_UP}.py"
     module.write_text(Path(__file__).with_name("start_up.py").read_text(encoding="utf-8"), encoding="utf-8")

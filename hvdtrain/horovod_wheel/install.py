@@ -54,8 +54,7 @@ def ensure_mpi(constraints: Path | None) -> Mpi:
 
 
 def verify(recipe: Recipe, wheel: Path) -> None:
-    """Loads Horovod under every framework that it was built for, in processes of their own. Raises HvdtrainError: it
-    cannot be loaded, or lacks MPI, Gloo or NCCL."""
+    """Loads Horovod under every framework that it was built for, in own processes; HvdtrainError: it cannot be."""
     nccl = " and hvd.nccl_built()" if recipe.gpu else ""
     children = {
         name: subprocess.Popen(

@@ -89,8 +89,7 @@ def cuda_home() -> dict[str, str]:
 
 
 def linkable_nccl(folder: Path, into: Path) -> Path:
-    """A folder in which CMake can find NCCL, inside `into`: the wheel holds libnccl.so.2, the linker looks for
-    libnccl.so."""
+    """A folder with NCCL for CMake, inside `into`: the wheel has libnccl.so.2, the linker looks for libnccl.so."""
     (into / "lib").mkdir(parents=True)
     (into / "include").symlink_to(folder / "include")
     (into / "lib" / "libnccl.so").symlink_to(folder / "lib" / "libnccl.so.2")

@@ -45,8 +45,7 @@ def pip_install(arguments: list[str], constraints: Path | None, python: str = sy
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package in the environment of this Python; None where it is not installed. That of Horovod ends
-    in its recipe's key if we built it."""
+    """The version of a package that is installed here, else None; that of our Horovod ends in its recipe's key."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -65,7 +64,6 @@ def write_pins(root: Path, extras: str) -> None:
 
 
 def pins_of(frozen: str) -> str:
-    """The lines of `pip freeze --all` as constraints, without local parts of versions such as +cpu: the same constraint
-    must allow the build for CUDA."""
+    """`pip freeze --all` as constraints, without +cpu and the like: they must allow the build for CUDA, too."""
     lines = [line for line in frozen.splitlines() if "==" in line and not _LEFT_OUT.match(line)]
     return "".join(f"{line.partition('+')[0]}\n" for line in lines)

@@ -71,8 +71,7 @@ class Recipe:
 
 
 def find_recipe(mpi: Mpi) -> Recipe:
-    """The recipe of the environment that this Python runs in. Raises UsageError: neither framework is installed, or
-    there is no C++ compiler."""
+    """The recipe of this Python's environment; UsageError: there is neither framework, or no C++ compiler."""
     return Recipe(
         revision=BUILD_REVISION,
         horovod=HOROVOD_VERSION,

@@ -84,10 +84,6 @@ class JobSpec:
         job_checks.require_gpus_and_cores(self.slots, self.gpus_per_host, self.cores_per_host, self.binding)
 
     @property
-    def changes_workers(self) -> bool:
-        return self.world_sizes != (self.np, self.np)
-
-    @property
     def is_elastic(self) -> bool:
         """Whether its workers may go on after the loss of one, without being started again."""
         is_bounded = self.min_workers is not None or self.max_workers is not None

@@ -22,9 +22,7 @@ from hvdtrain.launch.supervisor.restarts import option_value
 
 IMPLEMENTATIONS = {"openmpi4": "OpenMPI", "openmpi5": "OpenMPI", "mpich": "MPICH", "intel": "Intel"}
 HOSTFILE = "/etc/mpi/hostfile"
-HOME = "/home/hvdtrain"
-"""Home of the image's user, where sshd's settings and the operator's keys are."""
-
+HOME = "/home/hvdtrain"  # home of the image's user, where sshd's settings and the operator's keys are
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
 _UNSUPPORTED = (*ELASTIC, "hosts", "ssh_port", "start_timeout", "allow_root")
@@ -77,8 +75,7 @@ def require_label(option_name: str, text: str) -> None:
 
 
 def render(job: JobSpec, options: KubernetesOptions | None = None, program: str = "kubectl") -> LaunchPlan:
-    """The MPIJob of a job with an image and without hosts, and the kubectl that hands it over. Raises UsageError:
-    Kubernetes cannot do what the job asks for."""
+    """The MPIJob of a job with an image, and the kubectl that hands it over; UsageError: the job cannot be one."""
     options = options or KubernetesOptions()
     _require_fit(job, options)
     file = f"{job.name}.yaml"

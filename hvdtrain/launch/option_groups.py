@@ -8,9 +8,7 @@ from typing import Any, Final
 from hvdtrain.launch.job_checks import BINDINGS
 from hvdtrain.launch.mpi_flavor import FLAVORS
 
-Option = tuple[tuple[str, ...], dict[str, Any]]
-"""Names, and further arguments of `ArgumentParser.add_argument`."""
-
+Option = tuple[tuple[str, ...], dict[str, Any]]  # names, and further arguments of `ArgumentParser.add_argument`
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")
 _DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as sbatch(1), --time
 

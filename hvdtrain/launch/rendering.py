@@ -9,12 +9,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec, option_of
 from hvdtrain.topology.launcher_variables import matches
 
-Note = tuple[str, str]
-"""A choice that a reader may wonder about, and why it was made."""
-
-END = "END-OF-FILE"
-"""What closes a file's text in the script; the renderers put no such line into a file."""
-
+Note = tuple[str, str]  # a choice that a reader may wonder about, and why it was made
+END = "END-OF-FILE"  # what closes a file's text in the script; the renderers put no such line into a file
 ELASTIC = ("backoff", "min_workers", "max_workers", "host_discovery_script")
 SUPERVISED = ("max_restarts", *ELASTIC)
 """Fields of JobSpec that only our own supervisor can fulfil; of the first ones, no scheduler knows anything."""

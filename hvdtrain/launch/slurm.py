@@ -33,12 +33,8 @@ from hvdtrain.launch.supervisor.restarts import option_value, trains
 from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
-MIN_NOTICE_SECONDS = 60
-"""Slurm looks at time limits once a minute: sbatch(1), --signal."""
-
-LAST_SECONDS = 30
-"""Between the end of the first worker and that of the last."""
-
+MIN_NOTICE_SECONDS = 60  # Slurm looks at time limits once a minute: sbatch(1), --signal
+LAST_SECONDS = 30  # between the end of the first worker and that of the last
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
 _UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 

@@ -31,7 +31,7 @@ class Plan:
     @property
     def fits(self) -> bool:
         """Whether some way fits into the memory, for some number of workers."""
-        return any(one is not None for one in self.recommended.values())
+        return any(way is not None for way in self.recommended.values())
 
     def to_json(self) -> dict[str, Any]:
         """As it is saved."""
@@ -39,24 +39,24 @@ class Plan:
             "workload": asdict(self.work),
             "measured_in_parts": self.in_parts,
             "cluster": asdict(self.cluster),
-            "ways": {str(workers): [_row(one) for one in ways] for workers, ways in self.ways.items()},
-            "recommended": {str(workers): one and one.name for workers, one in self.recommended.items()},
+            "ways": {str(workers): [_row(way) for way in ways] for workers, ways in self.ways.items()},
+            "recommended": {str(workers): way and way.name for workers, way in self.recommended.items()},
             "simulated": {
-                str(workers): {**asdict(one), "goodput": one.goodput} for workers, one in self.simulated.items()
+                str(workers): {**asdict(job), "goodput": job.goodput} for workers, job in self.simulated.items()
             },
-            "verified": [{**asdict(one), "median": one.median, "error": one.error} for one in self.verified],
+            "verified": [{**asdict(way), "median": way.median, "error": way.error} for way in self.verified],
         }
 
 
-def _row(one: Candidate) -> dict[str, Any]:
+def _row(way: Candidate) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "layout": asdict(one.layout),
-        **asdict(one.prediction),
-        "records_per_second": one.records,
-        "worker_seconds_per_record": one.cost,
-        "fits": one.fits,
-        "options": one.options,
+        "name": way.name,
+        "layout": asdict(way.layout),
+        **asdict(way.prediction),
+        "records_per_second": way.records,
+        "worker_seconds_per_record": way.cost,
+        "fits": way.fits,
+        "options": way.options,
     }
 
 
@@ -78,11 +78,11 @@ def predicted_plan(
     ways, best, jobs = {}, {}, {}
     for count in counts:
         local_work = replace(work, batch=work.batch * count) if grows else work
-        if not (candidates_here := candidates(local_work, cluster, count, ratios, may_run)):
+        if not (ways_here := candidates(local_work, cluster, count, ratios, may_run)):
             continue  # more workers than records
-        ways[count], best[count] = candidates_here, recommended(candidates_here)
-        if (one := best[count]) is not None:
-            took = one.prediction
+        ways[count], best[count] = ways_here, recommended(ways_here)
+        if (chosen := best[count]) is not None:
+            took = chosen.prediction
             steps = min(_MOST_STEPS, max(1, int(_SIMULATED_SECONDS / took.seconds)))
             jobs[count] = simulated(took.compute, took.seconds - took.compute, count, steps, what)
     if not ways:

@@ -11,8 +11,7 @@ ASSUMED = "assumed: "
 DERIVED = "derived: "
 
 Env = Mapping[str, str]
-Table = Mapping[str, tuple[str, ...]]
-"""Fact name → the variables that may hold it; the first one that is set decides."""
+Table = Mapping[str, tuple[str, ...]]  # fact name → the variables that may hold it; the first one that is set decides
 
 
 @dataclass(frozen=True, slots=True)

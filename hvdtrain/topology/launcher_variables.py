@@ -7,20 +7,15 @@ from typing import Final, NamedTuple
 LAUNCHER_VARIABLE: Final = "HVDTRAIN_LAUNCHER"
 """Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
 
-RESTART_CAUSE_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSE"
-"""Why the launcher has started the job again; not set at first."""
-
-RESTART_VARIABLE: Final = "HVDTRAIN_RESTART"
-"""How often the job has gone on after a loss; 0 at first."""
-
+RESTART_CAUSE_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSE"  # why the launcher has started the job again; not set at first
+RESTART_VARIABLE: Final = "HVDTRAIN_RESTART"  # how often the job has gone on after a loss; 0 at first
 RESTART_CAUSES_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSES"
 """Why, a line each, the last ones: some restarts end before they train, and leave no other trace in the run folder."""
 
 ASKED_SIZE_VARIABLE: Final = "HVDTRAIN_ASKED_SIZE"
 """How many workers the job was asked for; where hosts are lost, it may go on with fewer."""
 
-MOST_SIZE_VARIABLE: Final = "HVDTRAIN_MOST_SIZE"
-"""How many workers it may have, where hosts come."""
+MOST_SIZE_VARIABLE: Final = "HVDTRAIN_MOST_SIZE"  # how many workers it may have, where hosts come
 
 RANK_VARIABLES: Final = (
     *("OMPI_*", "PMIX_*", "PMI_*", "MV2_*", "JSM_NAMESPACE_*", "SLURM_PROCID", "TORCHELASTIC_*"),

@@ -11,9 +11,7 @@ from typing import TypeVar
 
 from hvdtrain.errors import UsageError
 
-LIMIT = 65_536
-"""Most nodes or counts that one text may expand to: Slurm's own MAX_RANGE is 64 * 1024."""
-
+LIMIT = 65_536  # most nodes or counts that one text may expand to: Slurm's own MAX_RANGE is 64 * 1024
 T = TypeVar("T")
 
 _NO_NODES = "This is not a valid node list such as n[1-3,07],m2."

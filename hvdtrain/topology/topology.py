@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-ASSUMED = "assumed"
-"""How `Topology.source` begins for a fact that nobody stated; Horovod's own answer replaces it."""
-
+ASSUMED = "assumed"  # how `Topology.source` begins for a fact that nobody stated; Horovod's own answer replaces it
 FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 
 

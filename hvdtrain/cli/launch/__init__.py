@@ -89,8 +89,7 @@ def _parser(name: str, launcher: Launcher) -> CommandParser:
 
 
 def _require_options(command: tuple[str, ...]) -> None:
-    """Raise `UsageError` for options of `hvdtrain train` that every worker would refuse. A config file belongs to the
-    workers and need not be here."""
+    """Raise `UsageError` for options that every worker would refuse. A config file is theirs and need not be here."""
     names = {word.partition("=")[0] for word in command}
     if command[0] != "train" or names & {"--config", "-h", "--help", "--help-all", "--print-config", "--print_config"}:
         return

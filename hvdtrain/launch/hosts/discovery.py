@@ -16,9 +16,7 @@ from contextlib import suppress
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots
 
-SECONDS_BETWEEN = 1.0
-"""As Horovod's."""
-
+SECONDS_BETWEEN = 1.0  # as Horovod's
 _MOST_SECONDS = 60.0  # that the script may take
 _LOOK_SECONDS = 0.2  # between two looks whether it is wanted any longer
 _LEAVE_SECONDS = 2.0  # for it to end once it was killed

@@ -13,8 +13,7 @@ from hvdtrain.errors import UsageError
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_SLOTS = 65_536
-MAX_NAME = 253
-"""Characters of a host name: RFC 1123, section 2.1."""
+MAX_NAME = 253  # characters of a host name: RFC 1123, section 2.1
 
 # Underscores are not part of RFC 1123, but machines are called so, and they harm nobody.
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*")

@@ -27,12 +27,8 @@ from typing import NamedTuple
 JOB_TOKEN_VARIABLE = "HVDTRAIN_JOB"
 """Marks of the jobs that a process belongs to, separated by commas: a job may start another one."""
 
-SWEEP_SECONDS = 8.0
-"""After this time, what is left (waiting in the kernel for a dead disk, say) is given up."""
-
-LOOK_SECONDS = 2.0
-"""Between two looks of the reaper at the launcher's descendants."""
-
+SWEEP_SECONDS = 8.0  # after this time, what is left (waiting in the kernel for a dead disk, say) is given up
+LOOK_SECONDS = 2.0  # between two looks of the reaper at the launcher's descendants
 _PAUSE_SECONDS = 0.02  # between two looks at processes that were killed and have not gone yet
 
 

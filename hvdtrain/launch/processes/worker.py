@@ -61,11 +61,13 @@ class Worker:
         self._ended = False
         self._killed = False
         self._failure = FailureFile()
-        self.channel: socket.socket | None
-        """The launcher's end of the worker's `WorldChannel`, without blocking."""
-        self.channel, end = _connected_sockets() if spec.is_elastic else (None, None)
+        self.channel: socket.socket | None  # the launcher's end of the worker's `WorldChannel`, without blocking
+        self.channel, end = socket.socketpair() if spec.is_elastic else (None, None)
+        if self.channel is not None:
+            self.channel.setblocking(False)
         self._lines = LineReader()
         self._mark = secrets.token_hex(16) if spec.is_elastic else None
+        channel = {} if end is None else {CHANNEL_VARIABLE: str(end.fileno())}
         mark = {JOB_TOKEN_VARIABLE: with_job_token(spec.environment, self._mark)} if self._mark else {}
         try:
             self.process = subprocess.Popen(
@@ -75,7 +77,7 @@ class Worker:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 cwd=folder,
-                env={**spec.environment, **mark, FILE_VARIABLE: self._failure.place, **_variables(end)},
+                env={**spec.environment, **mark, FILE_VARIABLE: self._failure.place, **channel},
                 pass_fds=[] if end is None else [end.fileno()],
                 start_new_session=True,
             )
@@ -158,16 +160,6 @@ class Worker:
     def _close_channel(self) -> None:
         if self.channel is not None:
             self.channel.close()
-
-
-def _connected_sockets() -> tuple[socket.socket, socket.socket]:
-    launchers, workers = socket.socketpair()
-    launchers.setblocking(False)
-    return launchers, workers
-
-
-def _variables(end: socket.socket | None) -> dict[str, str]:
-    return {} if end is None else {CHANNEL_VARIABLE: str(end.fileno())}
 
 
 def _not_startable(program: str, folder: str | None, error: OSError) -> UsageError:

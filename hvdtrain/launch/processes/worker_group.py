@@ -14,9 +14,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
 
-OUT, ERR = 1, 2
-"""The streams of a worker."""
-
+OUT, ERR = 1, 2  # the streams of a worker
 _GROUP_COUNTERS = ("memory.events", "memory.oom_control")
 _OUT_OF_MEMORY = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _LAST_READS = 64  # a pipe contains less, unless a child of the worker still writes
@@ -55,8 +53,7 @@ class WorkerGroup(Protocol):
 
 
 class LocalWorkerGroup:
-    """Children of this process, started in `folder` (None: here). Raises UsageError: a program cannot be started;
-    others may run, for the caller to kill by their token."""
+    """Children of this process, in `folder` (None: here); UsageError: one cannot be started, though others may run."""
 
     def __init__(self, specs: Iterable[WorkerSpec], folder: str | None = None) -> None:
         self._workers: list[Worker] = []

@@ -11,8 +11,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
-ATTEMPTS = 6
-"""Of one call, with growing pauses between them: botocore's mode "standard"."""
+ATTEMPTS = 6  # of one call, with growing pauses between them: botocore's mode "standard"
 
 
 _HINTS = {

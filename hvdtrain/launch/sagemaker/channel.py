@@ -12,11 +12,8 @@ from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
-DEFAULT_CHANNEL = "train"
-"""The channel of data that were given without a name."""
-
-CHANNEL_NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
-"""API_Channel, ChannelName."""
+DEFAULT_CHANNEL = "train"  # the channel of data that were given without a name
+CHANNEL_NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")  # API_Channel, ChannelName
 NUMBERED_NAME = re.compile(r"(.+)-(\d+)")
 """The name of a Pipe channel: what it brings, and the number of the worker that reads it."""
 

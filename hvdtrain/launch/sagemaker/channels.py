@@ -31,8 +31,7 @@ from hvdtrain.launch.sagemaker.pipe_plan import (
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TrainingSpec
 
 PLACEHOLDER = "{local_rank}"
-TRAINING_CHANNELS = ("train", "training")
-"""What hvdtrain takes from pipes; all else it reads from folders."""
+TRAINING_CHANNELS = ("train", "training")  # what hvdtrain takes from pipes; all else it reads from folders
 
 
 def make_channels(spec: TrainingSpec, inputs: Inputs, upload_prefix: str, plan_folder: Path) -> tuple[Channel, ...]:

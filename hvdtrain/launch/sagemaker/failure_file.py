@@ -13,8 +13,7 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.launch.processes.worker_group import ERR, OUT
 from hvdtrain.launch.supervisor.worker_state import OutputTail
 
-REASON_CHARACTERS = 1024
-"""How much of the file SageMaker shows."""
+REASON_CHARACTERS = 1024  # how much of the file SageMaker shows
 FAILURE_FILE = "failure"
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -46,8 +45,7 @@ def write_failure(output: Path, text: str) -> bool:
 
 
 def await_first_cause(output: Path, seconds: float) -> None:
-    """Return when the folder has its file `failure`, or after `seconds`: for a worker that only stopped because another
-    did, which is about to write why."""
+    """Return when `failure` is there, or after `seconds`: for a worker that only stopped because another did."""
     deadline = time.monotonic() + seconds
     while not (output / FAILURE_FILE).exists() and time.monotonic() < deadline:
         time.sleep(_LOOK_SECONDS)

@@ -17,9 +17,7 @@ from hvdtrain.launch.execute import run_program
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
-OptionCheck = Callable[[Sequence[str]], object]
-"""Raises UsageError for options that `hvdtrain train` would refuse."""
-
+OptionCheck = Callable[[Sequence[str]], object]  # raises UsageError for options that `hvdtrain train` would refuse
 _CHECKER = "hvdtrain.cli.launch.train_options"
 _CHECK_SECONDS = 120.0
 
@@ -29,8 +27,7 @@ def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
 
 
 def decode(encoded: Mapping[str, str]) -> dict[str, HyperparameterValue]:
-    """What `encode` was given. As in SageMaker's toolkit, text that is not JSON stays as it is, and so do lists,
-    mappings, null."""
+    """What `encode` was given. As in SageMaker's toolkit, what is not JSON, and lists, mappings, null, stay text."""
     decoded: dict[str, HyperparameterValue] = dict(encoded)
     for name, text in encoded.items():
         with suppress(ValueError):

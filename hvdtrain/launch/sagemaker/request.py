@@ -55,6 +55,7 @@ def region_of(spec: TrainingSpec, environ: Mapping[str, str]) -> str:
 
 
 def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, region: str) -> dict[str, Any]:
+    of_sagemaker = reserved(spec, job_name, archive_uri(spec, job_name), region)
     metrics = [{"Name": name, "Regex": regex} for name, regex in spec.metric_definitions.items()]
     variables = {**interface_variables(spec), **spec.environment}
     vpc = {"Subnets": list(spec.subnets), "SecurityGroupIds": list(spec.security_group_ids)}
@@ -68,7 +69,7 @@ def render(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, regio
             ContainerEntrypoint=list(spec.container_entrypoint) or None,
             MetricDefinitions=metrics or None,
         ),
-        HyperParameters=_hyperparameters(spec, job_name, region),
+        HyperParameters=encode({**spec.worker_hyperparameters, **of_sagemaker}),
         InputDataConfig=[_channel(channel, spec) for channel in channels] or None,
         OutputDataConfig=_present(S3OutputPath=spec.output_path, KmsKeyId=spec.output_kms_key),
         ResourceConfig=_present(
@@ -118,11 +119,6 @@ def notes(spec: TrainingSpec, channels: Sequence[Channel], job_name: str, compar
 
 def _present(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _hyperparameters(spec: TrainingSpec, job_name: str, region: str) -> dict[str, str]:
-    of_sagemaker = reserved(spec, job_name, archive_uri(spec, job_name), region)
-    return encode({**spec.worker_hyperparameters, **of_sagemaker})
 
 
 def _channel(channel: Channel, spec: TrainingSpec) -> dict[str, Any]:

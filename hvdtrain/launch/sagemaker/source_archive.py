@@ -14,8 +14,7 @@ from pathlib import Path
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM, TrainingSpec
 
-MAX_BYTES = 256 * 2**20
-"""Of all files together; more is most likely data, which belong in a channel."""
+MAX_BYTES = 256 * 2**20  # of all files together; more is most likely data, which belong in a channel
 LEFT_OUT = frozenset({".git", ".hg", ".svn", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache"})
 """Names of folders that hold no source."""
 

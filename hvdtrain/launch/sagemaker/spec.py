@@ -27,15 +27,10 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.sagemaker import spec_checks
 
-LOCAL = "local"
-"""The instance type that means this machine."""
-TASK_PROGRAM = "hvdtrain_entry.py"
-"""What workers run where the job has a task instead of an entry point."""
-PLAN_CHANNEL = "pipe-plan"
-"""The channel that brings `plan.json`, in files."""
-CHECKPOINT_FOLDER = "/opt/ml/checkpoints"
-"""What SageMaker keeps equal with `checkpoint_s3_uri`."""
-
+LOCAL = "local"  # the instance type that means this machine
+TASK_PROGRAM = "hvdtrain_entry.py"  # what workers run where the job has a task instead of an entry point
+PLAN_CHANNEL = "pipe-plan"  # the channel that brings `plan.json`, in files
+CHECKPOINT_FOLDER = "/opt/ml/checkpoints"  # what SageMaker keeps equal with `checkpoint_s3_uri`
 HyperparameterValue = str | int | float | bool
 InputMode = Literal["Pipe", "File", "FastFile"]
 

@@ -15,8 +15,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_checks import NIC
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
-RESERVED = "sagemaker_"
-"""What names of SageMaker's own hyperparameters begin with."""
+RESERVED = "sagemaker_"  # what names of SageMaker's own hyperparameters begin with
 
 _TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "str": ("text", (str,)),

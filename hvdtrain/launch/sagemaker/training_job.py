@@ -9,8 +9,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.aws import Service
 
 ENDED = ("Completed", "Failed", "Stopped")
-OUTAGE_SECONDS = 900.0
-"""How long AWS may not be reached while a job is waited for."""
+OUTAGE_SECONDS = 900.0  # how long AWS may not be reached while a job is waited for
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 POLL_SECONDS = 15.0
 MAX_PENDING_SECONDS = 3 * 3600

@@ -32,9 +32,7 @@ from hvdtrain.launch.ssh.host_addresses import interface_towards
 from hvdtrain.launch.worker_environment import worker_environment
 from hvdtrain.world_channel import WORLD_VARIABLE
 
-HEARTBEATS = 5
-"""Heartbeats within the time after which silence means loss."""
-
+HEARTBEATS = 5  # heartbeats within the time after which silence means loss
 _UNREAD_BYTES = 2**19  # of output that is under way to the launcher; workers wait when it is more
 _READ_BYTES = 2**16
 _GONE = (BrokenPipeError, ConnectionResetError)

@@ -51,8 +51,7 @@ class Agent:
         return self.answer(time.monotonic() + deadline_s)
 
 
-Request = tuple[Agent, str, Mapping[str, Any]]
-"""Whom to ask, what, and with which arguments."""
+Request = tuple[Agent, str, Mapping[str, Any]]  # whom to ask, what, and with which arguments
 
 
 def ask_at_once(requests: Sequence[Request], deadline_s: float) -> list[Any]:
@@ -82,8 +81,7 @@ class RemoteWorkerGroup:
     ) -> None:
         self.link = link
         self._joins_others = joins_others
-        self.has_lost = False
-        """Whether the agent is lost, and whoever watches was told that its workers are."""
+        self.has_lost = False  # whether the agent is lost, and whoever watches was told that its workers are
         self._running: set[int] = set()
         self.add(ranks, order)
 

@@ -18,9 +18,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 
-CHECK_SECONDS = 15.0
-"""For each host to answer."""
-
+CHECK_SECONDS = 15.0  # for each host to answer
 _AT_ONCE = 64  # logins; sshd(8) itself takes as many from all sides as its MaxStartups says
 _SHOWN = 8
 _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot start: POSIX, section 2.8.2
@@ -28,8 +26,7 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used, of a `kind` in `_SAID`, "no-python" or "other"; `message` is half a sentence
-    of fact, without the host's name."""
+    """What keeps a host from being used; its `kind` is one of `_SAID`, "no-python" or "other"."""
 
     host: str
     kind: str

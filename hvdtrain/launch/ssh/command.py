@@ -85,8 +85,7 @@ def _on_host(options: SshOptions) -> str:
 def preview(
     job: JobSpec, options: SshOptions, is_here: Callable[[str], bool], environ: Mapping[str, str], folder: str
 ) -> str:
-    """What would run, word for word. Of variables in `environ` that are passed on, values are not shown. Workers start
-    in `folder` unless the job says so."""
+    """What would run, word for word, in `folder` unless the job says so; the values of variables are not shown."""
     places = assign_ranks(job.hosts, job.np)
     title = f"hvdtrain launch ssh: {job.np} workers on {job.describe_hosts()}"
     parts = [comment(title, _notes(job, options))]

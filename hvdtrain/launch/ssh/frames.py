@@ -17,10 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PREAMBLE = b"\nHVDTRAIN-AGENT-1\n"
-
-MAX_HEADER_BYTES = 2**24
-"""Room for the variables and commands of a host's workers."""
-
+MAX_HEADER_BYTES = 2**24  # room for the variables and commands of a host's workers
 MAX_BODY_BYTES = 2**20
 _MAX_GREETING_BYTES = 2**18  # of a remote shell, before the preamble
 _LENGTHS = struct.Struct("!II")
@@ -49,8 +46,7 @@ class FrameReader:
     def __init__(self, skips_greeting: bool = False) -> None:
         self._skipping = skips_greeting
         self._buffer = bytearray()
-        self.greeting = ""
-        """What a shell printed before the PREAMBLE."""
+        self.greeting = ""  # what a shell printed before the PREAMBLE
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that are complete now; BrokenFrameError if what arrived is not a frame."""

@@ -10,7 +10,6 @@ from hvdtrain.errors import UsageError
 from hvdtrain.topology.source_address import source_address
 
 LOOPBACK = "127.0.0.1"
-
 _SIOCGIFADDR = 0x8915  # linux/sockios.h; netdevice(7)
 
 
@@ -88,8 +87,7 @@ def interface_address(name: str, question: int = _SIOCGIFADDR) -> str | None:
 
 
 def ask_interface(name: str, question: int) -> bytes | None:
-    """What follows the name, 16 bytes, in the struct ifreq of an ioctl's answer; None: the interface has no such thing,
-    or there is none of that name."""
+    """16 bytes after the name in the struct ifreq of an ioctl's answer; None: the interface has no such thing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         try:
             return fcntl.ioctl(asking, question, struct.pack("16s240x", name.encode()[:15]))[16:]

@@ -40,8 +40,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         self._coming: dict[str, HostLink] = {}
         self._dismissed: set[HostLink] = set()
         self._again_at = 0.0
-        self.safe_at = 0.0
-        """Before this time of the monotonic clock, workers of a host that was lost may still run."""
+        self.safe_at = 0.0  # before this time of the monotonic clock, workers of a host that was lost may still run
         self.use(self.hosts)
 
     def __exit__(self, *exception: object) -> None:

@@ -30,12 +30,9 @@ class HostLink:
 
     def __init__(self, name: str, argv: Sequence[str], hello_seconds: float, link_seconds: float) -> None:
         self.name = name
-        self.hello: dict[str, Any] | None = None
-        """What the agent said of its host, once it did."""
-        self.lost = ""
-        """Why there is no agent any more, once there is none."""
-        self._began = self.heard = time.monotonic()
-        """When something came from it last."""
+        self.hello: dict[str, Any] | None = None  # what the agent said of its host, once it did
+        self.lost = ""  # why there is no agent any more, once there is none
+        self._began = self.heard = time.monotonic()  # when something came from it last
         self._hello_seconds = hello_seconds
         self._link_seconds = link_seconds
         self._reader = FrameReader(skips_greeting=True)

@@ -28,10 +28,8 @@ class Console:
 
     def __init__(self, inbox: SignalInbox | None = None) -> None:
         self.holding = True
-        self.patient = True
-        """Whether to wait for a reader that pauses; else what it does not take is lost."""
-        self.may_vanish = False
-        """Whether the terminal is gone: then what cannot be written is not a failure."""
+        self.patient = True  # whether to wait for a reader that pauses; else what it does not take is lost
+        self.may_vanish = False  # whether the terminal is gone: then what cannot be written is not a failure
         self._inbox = inbox
         self._unfinished = False  # rank 0's bar is on the cursor's line
         self._rest: dict[tuple[int, int], bytes] = defaultdict(bytes)

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-KILLED_SECONDS = 10.0
-"""After SIGKILL: who still runs waits in the kernel."""
+KILLED_SECONDS = 10.0  # after SIGKILL: who still runs waits in the kernel
 
 
 def after(seconds: float | None) -> float | None:

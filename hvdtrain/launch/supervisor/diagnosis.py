@@ -13,9 +13,7 @@ from hvdtrain.launch.supervisor.worker_state import CRASH, WorkerState
 USAGE = UsageError.exit_code
 
 SHOWN_LINES = 20
-GIST_LINES = 3
-"""Of a rank whose lines were printed before."""
-
+GIST_LINES = 3  # of a rank whose lines were printed before
 _SHOWN_CHARACTERS = 300
 _CRASHED_THREAD = "Current thread 0x"
 _TRACEBACK = "Traceback (most recent call last)"

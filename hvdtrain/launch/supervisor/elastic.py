@@ -22,8 +22,7 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
 
-_FAILED_STARTS = 3
-"""New workers that fail one after the other: then those that are too few without one wait no longer."""
+_FAILED_STARTS = 3  # new workers that fail one after the other: then those that are too few without one wait no longer
 
 
 @dataclass(eq=False)
@@ -56,8 +55,7 @@ class Elastic:
         self._least, self._wanted, self._room = self.limits.least, len(self.workers), len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
-        """Take note of a worker's end; whether the others go on. `mendable`: whether the world was formed completely,
-        and nothing else ends the job."""
+        """Whether the others go on after its end. `mendable`: the world was complete, and nothing ends the job."""
         end, was_killed = self.workers[number].end, self.departures.was_killed(number)
         self._waiting.discard(number)
         self.departures.ended(number)

@@ -24,8 +24,7 @@ class ElasticLauncher(Protocol):
     def start(self, number: int) -> str:
         """Start one more worker, which waits for its first world; returns its host, "" where all are on this one."""
 
-    server: RendezvousServer
-    """Where the workers of the newest world meet."""
+    server: RendezvousServer  # where the workers of the newest world meet
 
     def open_world(self, numbers: Sequence[int], restarts: int) -> list[Variables]:
         """Let these workers meet, in this order of ranks; the variables of each."""

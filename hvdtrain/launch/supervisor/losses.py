@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-TOLD_CAUSES: Final = 8
-"""Of the last losses, which workers are told."""
+TOLD_CAUSES: Final = 8  # of the last losses, which workers are told
 
 
 @dataclass(eq=False)

@@ -13,8 +13,7 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 @dataclass(eq=False)
 class Newcomers:
-    """The numbers of such workers, which are added to the job's `workers`; `failures` have failed one after the other
-    since one has joined."""
+    """The numbers of such workers, which are added to `workers`; `failures`: of them in a row since one has joined."""
 
     limits: ElasticLimits
     workers: list[WorkerState]

@@ -104,7 +104,7 @@ def require_changes_possible(job: JobSpec) -> None:
 
 
 def _require_same_batch(job: JobSpec) -> None:
-    changes = job.changes_workers or job.host_discovery_script is not None
+    changes = job.world_sizes != (job.np, job.np) or job.host_discovery_script is not None
     if changes and not job.max_restarts:
         raise UsageError(
             "The job may continue with more or fewer workers, and has no --max-restarts.",

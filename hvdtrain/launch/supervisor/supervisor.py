@@ -19,9 +19,7 @@ from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
-LAST_WORDS_SECONDS = 3.0
-"""After the first failure the others have this long to notice it, and to say so."""
-
+LAST_WORDS_SECONDS = 3.0  # after the first failure the others have this long to notice it, and to say so
 _HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
 
 

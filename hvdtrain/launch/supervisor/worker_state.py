@@ -10,9 +10,7 @@ from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 
 TAIL_LINES = 60
-CRASH = "Fatal Python error"
-"""First words of the interpreter's report of a crash: faulthandler's."""
-
+CRASH = "Fatal Python error"  # first words of the interpreter's report of a crash: faulthandler's
 _CRASH_LINES = 1000  # of that report: the stack of any of many threads may be the one that matters
 _LINE_BYTES = 4000  # of a line that is kept for the report
 # A worker that one of these has ended did not fail because of another one, whatever it has printed before.
@@ -55,8 +53,7 @@ def _seen(line: bytes) -> str:
 
 @dataclass
 class WorkerState:
-    """One worker: its rank in the world that it is in, or its number while it is in none; `was_replaced`: whether the
-    job went on without it after its end."""
+    """One worker; its rank, or its number while it is in no world. `was_replaced`: the job went on without it."""
 
     rank: int
     host: str = ""  # where all are on this machine

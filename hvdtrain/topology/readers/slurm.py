@@ -78,10 +78,6 @@ def _local_size(facts: Facts, env: Env) -> Fact | None:
     return None
 
 
-def _place(facts: Facts, env: Env) -> Facts:
-    return assume_place({**_step_facts(env), **facts})
-
-
 def _hosts(facts: Facts, env: Env) -> tuple[str, ...]:
     for variable in (name for name in NODE_LIST if name in env):
         hosts = expand_node_list(env[variable], variable)
@@ -94,7 +90,7 @@ READER = Reader(
     platform="Slurm",
     launcher="slurm",
     table=TABLE,
-    place=_place,
+    place=lambda facts, env: assume_place({**_step_facts(env), **facts}),
     hosts=_hosts,
     outside=_outside,
     context=("SLURM_JOB_ID", "SLURM_STEP_ID", *TASKS_PER_NODE, *NODE_LIST),

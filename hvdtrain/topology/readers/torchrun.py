@@ -12,9 +12,7 @@ from hvdtrain.topology.reader import Reader, four_facts
 from hvdtrain.topology.readers.slurm import fill_from_step, hosts_of_step
 from hvdtrain.topology.readers.unjoined import ALONE, Unjoined
 
-AGENT = "TORCHELASTIC_RUN_ID"
-"""Set by a torchrun agent for its workers, and by nobody else."""
-
+AGENT = "TORCHELASTIC_RUN_ID"  # set by a torchrun agent for its workers, and by nobody else
 PER_NODE = ("NPROC_PER_NODE", "PET_NPROC_PER_NODE")
 """How many processes torchrun is to start on each node: its PET_ variables are its flags."""
 

@@ -61,6 +61,8 @@ def test_nothing_is_asked_of_other_servers(site: Path) -> None:
         ("```bash\nhvdtrain launch local -np 2 -- train --max-restarts 2\n```", "knows no --max-restarts"),
         ("```console\n$ hvdtrain checkpoint prune RUN --keeep 2\n```", "knows no --keeep"),
         ("```bash\nhvdtrain prune RUN\n```", "knows no prune"),
+        ("```bash\nhvdtrain launch slrum -np 2\n```", "knows no slrum"),
+        ("```bash\nhvdtrain checkpoint prnue RUN\n```", "knows no prnue"),
         ("It says `hvdtrain ls --everything` then.", "knows no --everything"),
     ],
 )

@@ -275,7 +275,7 @@ MISSING = (
         (lambda s: (s.folder / s.files["body.bias"]).unlink(), MISSING),
         (lambda s: s.write_index({**s.files, "body.bias": "../other.safetensors"}), "is not the name of a file"),
         (lambda s: s.write_index({**s.files, "body.bias": 3}), "is not the name of a file"),
-        (lambda s: s.write_index({**s.files, "body.bias": s.index.name}), "is no file of safetensors"),
+        (lambda s: s.write_index({**s.files, "body.bias": s.index.name}), "is not a file of safetensors"),
         (lambda s: s.write_index({**s.files, "extra": s.files["body.bias"]}), "lists extra"),
         (lambda s: s.write_index({}), "lists no weights"),
         (lambda s: s.index.write_text('{"weight_map": {'), "is not a file of weights"),

@@ -19,11 +19,8 @@ from hvdtrain.launch.sagemaker.hyperparameters import decode
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
-BASE_VARIABLE = "SAGEMAKER_BASE_DIR"
-"""Names another folder than /opt/ml, for `sagemaker-training` too."""
-JOB_VARIABLE = "TRAINING_JOB_NAME"
-"""SageMaker sets it to the job's name, in all containers of the job."""
-
+BASE_VARIABLE = "SAGEMAKER_BASE_DIR"  # names another folder than /opt/ml, for `sagemaker-training` too
+JOB_VARIABLE = "TRAINING_JOB_NAME"  # SageMaker sets it to the job's name, in all containers of the job
 _DEFAULT_BASE = "/opt/ml"
 _WHERE = "it is written by SageMaker; to run the same on one machine, use Estimator(instance_type='local')."
 

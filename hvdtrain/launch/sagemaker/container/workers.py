@@ -27,9 +27,7 @@ from hvdtrain.topology.launcher_variables import without_launcher
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""
-START_SECONDS = 300.0
-"""Within which the workers of a host must have found each other."""
-
+START_SECONDS = 300.0  # within which the workers of a host must have found each other
 ELSEWHERE = "Another machine's failure ended the workers of this one: its own account tells the cause."
 """How the failure file of a machine begins whose workers ended only because others did."""
 

@@ -17,9 +17,7 @@ from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, GRACE_SECONDS
 from hvdtrain.launch.sagemaker.failure_file import FAILURE_FILE
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
-END_SECONDS = GRACE_SECONDS + 20.0
-"""Seconds from SIGTERM to SIGKILL, as on SageMaker."""
-
+END_SECONDS = GRACE_SECONDS + 20.0  # seconds from SIGTERM to SIGKILL, as on SageMaker
 _OTHERS_SECONDS = 8.0  # that containers may still run after one has failed: SageMaker ends them, too
 _LOOK_SECONDS = 1.0  # between two looks at the simulators
 _ALL_EPOCHS = 1_000_000  # SageMaker's agent feeds as long as somebody reads

@@ -283,7 +283,7 @@ def test_only_files_are_replaced_and_links_are_followed(tmp_path: Path) -> None:
     script = tmp_path / "hvdtrain.sbatch"
     os.mkfifo(script)
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match="no regular file"):
+        with pytest.raises(UsageError, match="not a regular file"):
             write_files(plan, overwrite, folder=tmp_path)
     script.unlink()
     script.symlink_to("kept elsewhere")
