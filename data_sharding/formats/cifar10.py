@@ -50,15 +50,10 @@ _VARIANTS: Final = {
 
 @dataclass(frozen=True)
 class Cifar10Format(RecordFormat):
-    """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels.
+    """`RecordFormat` for CIFAR batches: payloads of 3072 bytes (3 x 32 x 32, channel first), and labels."""
 
-    Attributes:
-        split: which files of a folder are meant; a file named by itself is taken whatever it is called.
-        classes: 10 for CIFAR-10; for CIFAR-100, 100 for its fine or 20 for its coarse labels.
-    """
-
-    split: Split = "train"
-    classes: Classes = 10
+    split: Split = "train"  # which files of a folder are meant; a file named by itself is taken whatever it is called
+    classes: Classes = 10  # 10 for CIFAR-10; for CIFAR-100, 100 for its fine or 20 for its coarse labels
     name = "cifar10"
 
     def __post_init__(self) -> None:

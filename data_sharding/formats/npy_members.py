@@ -25,22 +25,16 @@ _PIECE: Final = 1 << 22
 
 
 class Member(NamedTuple):
-    """An array in a file.
+    """An array in a file."""
 
-    Attributes:
-        name: without ".npy"; empty for the array of an .npy file.
-        begin: byte of the file at which its values begin.
-        whole: begin and end of the .npy file in the zip, and the zip's CRC-32 for it; None in an .npy file.
-        compressed: it is compressed, and all but name and CRC is unknown.
-    """
-
-    name: str
+    name: str  # without ".npy"; empty for the array of an .npy file
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fortran_order: bool
-    begin: int
+    begin: int  # byte of the file at which its values begin
+    # begin and end of the .npy file in the zip, and the zip's CRC-32 for it; None in an .npy file
     whole: tuple[int, int, int] | None
-    compressed: bool = False
+    compressed: bool = False  # it is compressed, and all but name and CRC is unknown
 
     @property
     def rows(self) -> int:

@@ -21,15 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NumpyFormat(RecordFormat):
-    """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz.
+    """`RecordFormat` for the rows of an array, with labels from a vector of integers beside it in the .npz."""
 
-    Attributes:
-        data: name of the array in the .npz; default: the only one that can be meant.
-        labels: name of the vector; default: the only vector of integers that has as many values as `data` rows, or
-            none.
-    """
-
-    data: str = ""
+    data: str = ""  # name of the array in the .npz; default: the only one that can be meant
+    # name of the vector; default: the only vector of integers that has as many values as `data` rows, or none
     labels: str = ""
     name = "npz"
     patterns = ("*.npz", "*.npy")

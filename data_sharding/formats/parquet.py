@@ -28,15 +28,12 @@ from data_sharding.storage import ByteSource, FileEntry, open_source
 
 @dataclass(frozen=True)
 class ParquetFormat(RecordFormat):
-    """`RecordFormat` for Parquet files. Payloads are a column's byte strings, or rows as serialized tf.train.Examples.
+    """`RecordFormat` for Parquet files. Payloads are a column's bytes, or rows as serialized tf.train.Examples."""
 
-    Attributes:
-        data: the column of byte strings that are payloads; default: the only column, if it is one of byte strings, or
-            the only one beside one of integers; otherwise payloads are Examples of all columns but the labels.
-        label: the column of integer labels; default: that of integers beside the only one of byte strings, or none.
-    """
-
+    # the column of byte strings that are payloads; default: the only column, if it is one of byte strings, or the only
+    # one beside one of integers; otherwise payloads are Examples of all columns but the labels
     data: str = ""
+    # the column of integer labels; default: that of integers beside the only one of byte strings, or none
     label: str = ""
     name = "parquet"
     patterns = ("*.parquet",)

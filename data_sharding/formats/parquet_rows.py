@@ -26,17 +26,11 @@ _HOLDS_VALUES: Final = re.compile(r"((large_|fixed_size_)?list|dictionary)<")
 
 
 class Columns(NamedTuple):
-    """Names of the columns to use; a field of a struct is called "column.field".
+    """Names of the columns to use; a field of a struct is called "column.field"."""
 
-    Attributes:
-        data: the column of byte strings that are the payloads; empty: payloads are Examples of `features`.
-        features: the columns of an Example.
-        label: the column of labels; empty: none.
-    """
-
-    data: str
-    features: tuple[str, ...]
-    label: str
+    data: str  # the column of byte strings that are the payloads; empty: payloads are Examples of `features`
+    features: tuple[str, ...]  # the columns of an Example
+    label: str  # the column of labels; empty: none
 
     @property
     def payload(self) -> list[str]:

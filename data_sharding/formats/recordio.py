@@ -160,18 +160,12 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
 
 
 class ImageRecord(NamedTuple):
-    """One image with its labels.
+    """One image with its labels."""
 
-    Attributes:
-        labels: float32[n]; n is 1 for a label in the header.
-        image_id, image_id2: the image's number, and a second one, which is 0 where unused.
-        image: the encoded image file.
-    """
-
-    labels: NDArray[np.float32]
-    image_id: int
-    image_id2: int
-    image: bytes
+    labels: NDArray[np.float32]  # float32[n]; n is 1 for a label in the header
+    image_id: int  # the image's number, and a second one, which is 0 where unused
+    image_id2: int  # the image's number, and a second one, which is 0 where unused
+    image: bytes  # the encoded image file
 
 
 def decode_image_record(payload: bytes) -> ImageRecord:

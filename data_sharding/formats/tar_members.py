@@ -44,22 +44,15 @@ class TarError(FrameError):
 
 
 class Member(NamedTuple):
-    """One member of an archive.
+    """One member of an archive."""
 
-    Attributes:
-        name: its path, as stored; bytes that are not UTF-8 as surrogates.
-        begin, data, after: bytes at which its first header, its content and the next member begin.
-        size: bytes of content.
-        refused: why it must not be used: "is a symbolic link", "has an absolute name"; None for a good one.
-    """
-
-    name: str
-    begin: int
-    data: int
-    size: int
-    after: int
+    name: str  # its path, as stored; bytes that are not UTF-8 as surrogates
+    begin: int  # bytes at which its first header, its content and the next member begin
+    data: int  # bytes at which its first header, its content and the next member begin
+    size: int  # bytes of content
+    after: int  # bytes at which its first header, its content and the next member begin
     is_file: bool
-    refused: str | None
+    refused: str | None  # why it must not be used: "is a symbolic link", "has an absolute name"; None for a good one
 
 
 def next_member(source: ByteSource | bytes, begin: int, end: int) -> Member | None:

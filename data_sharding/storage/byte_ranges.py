@@ -22,17 +22,11 @@ _NEAR: Final = 2 << 20
 
 
 class MergedRanges(NamedTuple):
-    """Disjoint ranges that cover all that was asked for.
+    """Disjoint ranges that cover all that was asked for."""
 
-    Attributes:
-        begins: int64[m], ascending.
-        ends: int64[m], exclusive.
-        of: int64[k], the merged range that holds each range asked for; -1 for an empty one.
-    """
-
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    of: NDArray[np.int64]
+    begins: NDArray[np.int64]  # int64[m], ascending
+    ends: NDArray[np.int64]  # int64[m], exclusive
+    of: NDArray[np.int64]  # int64[k], the merged range that holds each range asked for; -1 for an empty one
 
 
 def merge(begins: _Integers, ends: _Integers, gap: int) -> MergedRanges:

@@ -22,15 +22,11 @@ _OF_THE_SYSTEM: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """Absolute path or URL, size in bytes, and what changes when its content does.
-
-    Attributes:
-        version: modification time in nanoseconds of a local file, the ETag or modification time of a remote one.
-    """
+    """Absolute path or URL, size in bytes, and what changes when its content does."""
 
     path: str
     size: int
-    version: str
+    version: str  # modification time in nanoseconds of a local file, the ETag or modification time of a remote one
 
     LINK_TO_NOTHING: ClassVar[str] = "a link to nothing"
     """The version of a local link that leads to no file; its size is 0."""

@@ -30,20 +30,14 @@ _JITTER: Final = random.SystemRandom()  # of its own: the program's draws stay w
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Limits for one operation on a remote store, in seconds.
+    """Limits for one operation on a remote store, in seconds."""
 
-    Attributes:
-        request_s: an answer to one request, its body included.
-        attempts: times that a request is sent before it is given up.
-        pause_s: longest wait before the second attempt; doubles with each. A random share of it is waited, so that
-            workers that were refused together do not come back together.
-        total_s: no attempt starts later than this after the first.
-    """
-
-    request_s: float = 60.0
-    attempts: int = 5
+    request_s: float = 60.0  # an answer to one request, its body included
+    attempts: int = 5  # times that a request is sent before it is given up
+    # longest wait before the second attempt; doubles with each. A random share of it is waited, so that workers that
+    # were refused together do not come back together.
     pause_s: float = 0.5
-    total_s: float = 180.0
+    total_s: float = 180.0  # no attempt starts later than this after the first
 
     def call(self, url: str, ask: Callable[[float], T]) -> T:
         """Call `ask` with a time limit in seconds until it returns, or fails in a way that asking again won't mend.

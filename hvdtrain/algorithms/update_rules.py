@@ -34,29 +34,17 @@ _LARS_EPS = 1e-8  # apex's
 
 @dataclass(frozen=True)
 class Settings:
-    """One optimizer, for one kind of parameter. Settings that the rule of `name` does not know change nothing.
+    """One optimizer, for one kind of parameter. Settings that the rule of `name` does not know change nothing."""
 
-    Attributes:
-        name: which rule.
-        momentum: share of the momentum buffer that an update keeps, for sgd and lars.
-        nesterov: look ahead by the momentum, for sgd.
-        beta1: decay of the first moment, for adam, adamw and lamb.
-        beta2: decay of the second moment.
-        eps: added to the root of the second moment, after its correction, as in torch.
-        weight_decay: added to the gradient (sgd, adam, lars) or to the direction (adamw, lamb).
-        trust_coefficient: of lars.
-        adapts: whether lars and lamb scale the step by the norm of the weights.
-    """
-
-    name: str
-    momentum: float = 0.9
-    nesterov: bool = False
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    trust_coefficient: float = 0.001
-    adapts: bool = True
+    name: str  # which rule
+    momentum: float = 0.9  # share of the momentum buffer that an update keeps, for sgd and lars
+    nesterov: bool = False  # look ahead by the momentum, for sgd
+    beta1: float = 0.9  # decay of the first moment, for adam, adamw and lamb
+    beta2: float = 0.999  # decay of the second moment
+    eps: float = 1e-8  # added to the root of the second moment, after its correction, as in torch
+    weight_decay: float = 0.0  # added to the gradient (sgd, adam, lars) or to the direction (adamw, lamb)
+    trust_coefficient: float = 0.001  # of lars
+    adapts: bool = True  # whether lars and lamb scale the step by the norm of the weights
 
     def for_exempt(self) -> "Settings":
         """The same for normalization layers and biases: no decay, and no scaling by norms."""
@@ -65,18 +53,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Operations:
-    """What arrays cannot do by operators.
+    """What arrays cannot do by operators."""
 
-    Attributes:
-        sqrt, sign: the root, and the sign, of each element.
-        norm: the Euclidean norm of a whole array, as a scalar array.
-        where: `where(condition, array, other)` for scalar arrays; `other` may be a number.
-    """
-
-    sqrt: Callable[[Any], Any]
-    sign: Callable[[Any], Any]
-    norm: Callable[[Any], Any]
-    where: Callable[[Any, Any, Any], Any]
+    sqrt: Callable[[Any], Any]  # the root, and the sign, of each element
+    sign: Callable[[Any], Any]  # the root, and the sign, of each element
+    norm: Callable[[Any], Any]  # the Euclidean norm of a whole array, as a scalar array
+    where: Callable[[Any, Any, Any], Any]  # `where(condition, array, other)` for scalar arrays; `other` may be a number
 
 
 @dataclass(frozen=True)

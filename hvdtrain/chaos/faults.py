@@ -23,24 +23,17 @@ _SHARE: Final = 0.25  # of the CPU that a slow worker gets
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One thing that goes wrong."""
 
-    Attributes:
-        kind: kill (SIGKILL of a worker, or of a process that it has started), stop (SIGSTOP for a while), slow (a
-            quarter of the CPU for a while), term (SIGTERM to the launcher, as a scheduler sends it), corrupt (one byte
-            of the newest checkpoint is changed, and a worker is killed), full (the process of rank 0 can write no file
-            for a while, as on a full disk).
-        after: seconds for which training goes on before.
-        rank: of the worker.
-        seconds: how long it lasts, for stop, slow and full.
-        choice: from 0 to 1: which of the worker's processes, or which byte.
-    """
-
+    # kill (SIGKILL of a worker, or of a process that it has started), stop (SIGSTOP for a while), slow (a quarter of
+    # the CPU for a while), term (SIGTERM to the launcher, as a scheduler sends it), corrupt (one byte of the newest
+    # checkpoint is changed, and a worker is killed), full (the process of rank 0 can write no file for a while, as on a
+    # full disk)
     kind: Kind
-    after: float
-    rank: int
-    seconds: float
-    choice: float
+    after: float  # seconds for which training goes on before
+    rank: int  # of the worker
+    seconds: float  # how long it lasts, for stop, slow and full
+    choice: float  # from 0 to 1: which of the worker's processes, or which byte
 
 
 def schedule(seed: int, kinds: Sequence[Kind], size: int, every: float) -> Iterator[Fault]:

@@ -24,17 +24,11 @@ _ORDER: Final = ("seed", "global_batch_size", "data.shuffle", "data.mode")
 
 @dataclass(frozen=True)
 class Outcome:
-    """One number of several runs.
+    """One number of several runs."""
 
-    Attributes:
-        name: e.g. "accuracy".
-        values: one a run, None where a run does not say it.
-        is_speed: whether the ratio says more than the difference.
-    """
-
-    name: str
-    values: tuple[float | None, ...]
-    is_speed: bool = False
+    name: str  # e.g. "accuracy".
+    values: tuple[float | None, ...]  # one a run, None where a run does not say it
+    is_speed: bool = False  # whether the ratio says more than the difference
 
     def changes(self) -> list[float | None]:
         """Against the first run: for each other one the difference, or the ratio for a speed."""
@@ -49,27 +43,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side. What differs is said against the first one.
+    """Several runs side by side. What differs is said against the first one."""
 
-    Attributes:
-        runs: at a glance.
-        config, environment: keys that differ; None where those of one run are unknown.
-        outcomes: numbers of their results, or of what they have reached so far.
-        weights: SHA-256 of the final weights of each run, "" where it is unknown.
-        data: fingerprints of the training data.
-        same_weights, same_data: whether all are equal; None if one is unknown.
-        same_batches: whether each step was made of the same records.
-    """
-
-    runs: tuple[Overview, ...]
-    config: list[Difference] | None
-    environment: list[Difference] | None
-    outcomes: list[Outcome]
-    weights: tuple[str, ...]
-    data: tuple[str, ...]
-    same_weights: bool | None
-    same_data: bool | None
-    same_batches: bool | None
+    runs: tuple[Overview, ...]  # at a glance
+    config: list[Difference] | None  # keys that differ; None where those of one run are unknown
+    environment: list[Difference] | None  # keys that differ; None where those of one run are unknown
+    outcomes: list[Outcome]  # numbers of their results, or of what they have reached so far
+    weights: tuple[str, ...]  # SHA-256 of the final weights of each run, "" where it is unknown
+    data: tuple[str, ...]  # fingerprints of the training data
+    same_weights: bool | None  # whether all are equal; None if one is unknown
+    same_data: bool | None  # whether all are equal; None if one is unknown
+    same_batches: bool | None  # whether each step was made of the same records
 
 
 def compare(folders: Sequence[Path]) -> Comparison:

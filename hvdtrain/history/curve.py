@@ -11,18 +11,14 @@ BUCKETS: Final = 256
 
 @dataclass(slots=True)
 class Bucket:
-    """What is kept of the values in a span of steps: the first and the last, the least and the greatest, their mean.
-
-    Attributes:
-        total: the sum of `count` values.
-    """
+    """What is kept of the values in a span of steps: the first and the last, the least and the greatest, their mean."""
 
     first: Point
     last: Point
     least: Point
     greatest: Point
     count: int
-    total: float
+    total: float  # the sum of `count` values
 
     @classmethod
     def of(cls, step: int, value: float) -> "Bucket":

@@ -18,15 +18,10 @@ _DEEPEST: Final = 20  # mappings inside of each other; what is deeper is not a c
 
 @dataclass(frozen=True)
 class Difference:
-    """A key whose values are not all equal.
+    """A key whose values are not all equal."""
 
-    Attributes:
-        key: with those of outer mappings before it: "data.dir".
-        values: one for each mapping, in their order; `MISSING` where a mapping lacks the key.
-    """
-
-    key: str
-    values: tuple[Any, ...]
+    key: str  # with those of outer mappings before it: "data.dir"
+    values: tuple[Any, ...]  # one for each mapping, in their order; `MISSING` where a mapping lacks the key
 
 
 def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] = ()) -> list[Difference]:

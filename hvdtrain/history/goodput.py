@@ -20,20 +20,15 @@ _MOST_RESTARTS: Final = 10_000  # that are listed one by one
 
 @dataclass
 class Restart:
-    """A start after an interruption, or one that did not come so far that it trained.
+    """A start after an interruption, or one that did not come so far that it trained."""
 
-    Attributes:
-        step: the update after which it resumed, or the next start that trained did.
-        lost_steps: updates that were trained before and are not in the checkpoint; as many as are known: where rank 0
-            was killed, those of its last line.
-        seconds: from the last sign of the start before until training went on, through all starts that did not train.
-        cause: of the interruption, as the launcher says; "" where nobody does.
-    """
-
-    step: int
+    step: int  # the update after which it resumed, or the next start that trained did
+    # updates that were trained before and are not in the checkpoint; as many as are known: where rank 0 was killed,
+    # those of its last line
     lost_steps: int
+    # from the last sign of the start before until training went on, through all starts that did not train
     seconds: float
-    cause: str
+    cause: str  # of the interruption, as the launcher says; "" where nobody does
 
 
 @dataclass

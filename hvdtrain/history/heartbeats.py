@@ -22,53 +22,31 @@ _MISSED: Final = 3.0  # intervals
 
 @dataclass(frozen=True, kw_only=True)
 class Heartbeat:
-    """What one rank says of itself. Missing values are those of a version that did not say them, or of this machine.
+    """What one rank says of itself. Missing values are those of a version that did not say them, or of this machine."""
 
-    Attributes:
-        rank, size: of this process, and how many there are.
-        start: which start of the run this is, the same on all its ranks.
-        host, pid: where the process runs.
-        time: when it was written, by `time.time()` of the host.
-        beat: how many this process has written before.
-        interval: seconds until the next one.
-        end: "" while the run goes on; then "ended" or "failed".
-        error: of a rank that has failed: one line.
-        phase, step: as `activity.Activity`.
-        seconds: for how long the rank has been in this phase, or in this wait.
-        waits_in: the collective that it waits in, if it does.
-        collective: the last one that it waited for.
-        reads: what is being read, in the phases of data.
-        total_steps, epochs: of the whole training.
-        framework: "torch" or "tensorflow".
-        steps_per_second: over the last heartbeats.
-        memory: bytes of the process that are in RAM.
-        gpu_memory: bytes of GPU memory that torch holds.
-        gpu_use: share of the time in which the GPU computes, from 0 to 1.
-    """
-
-    rank: int
-    size: int
-    start: str
-    host: str
-    pid: int
-    time: float
-    beat: int = 0
-    interval: float = 2.0
-    end: str = ""
-    error: str = ""
-    phase: str = "start"
-    step: int = 0
-    seconds: float = 0.0
-    waits_in: str | None = None
-    collective: str = ""
-    reads: str = ""
-    total_steps: int | None = None
-    epochs: int | None = None
-    framework: str = ""
-    steps_per_second: float | None = None
-    memory: int | None = None
-    gpu_memory: int | None = None
-    gpu_use: float | None = None
+    rank: int  # of this process, and how many there are
+    size: int  # of this process, and how many there are
+    start: str  # which start of the run this is, the same on all its ranks
+    host: str  # where the process runs
+    pid: int  # where the process runs
+    time: float  # when it was written, by `time.time()` of the host
+    beat: int = 0  # how many this process has written before
+    interval: float = 2.0  # seconds until the next one
+    end: str = ""  # "" while the run goes on; then "ended" or "failed"
+    error: str = ""  # of a rank that has failed: one line
+    phase: str = "start"  # as `activity.Activity`
+    step: int = 0  # as `activity.Activity`
+    seconds: float = 0.0  # for how long the rank has been in this phase, or in this wait
+    waits_in: str | None = None  # the collective that it waits in, if it does
+    collective: str = ""  # the last one that it waited for
+    reads: str = ""  # what is being read, in the phases of data
+    total_steps: int | None = None  # of the whole training
+    epochs: int | None = None  # of the whole training
+    framework: str = ""  # "torch" or "tensorflow"
+    steps_per_second: float | None = None  # over the last heartbeats
+    memory: int | None = None  # bytes of the process that are in RAM
+    gpu_memory: int | None = None  # bytes of GPU memory that torch holds
+    gpu_use: float | None = None  # share of the time in which the GPU computes, from 0 to 1
 
 
 @dataclass(frozen=True)

@@ -60,21 +60,13 @@ def head_of(line: bytes) -> tuple[float, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log.
+    """A line of a log."""
 
-    Attributes:
-        rank: whose log it is.
-        text: without its end.
-        time: of its record, in seconds since the epoch; -inf before the file's first record.
-        level: of its record, as `logging` counts them; 0 before the first record.
-        begins: whether its record begins here. Others, such as lines of a traceback, belong to the line before.
-    """
-
-    rank: int
-    text: bytes
-    time: float
-    level: int
-    begins: bool
+    rank: int  # whose log it is
+    text: bytes  # without its end
+    time: float  # of its record, in seconds since the epoch; -inf before the file's first record
+    level: int  # of its record, as `logging` counts them; 0 before the first record
+    begins: bool  # whether its record begins here. Others, such as lines of a traceback, belong to the line before.
 
 
 class LogFile:

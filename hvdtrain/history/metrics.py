@@ -28,41 +28,27 @@ _MOST_CURVES, _LONGEST_NAME, _MOST_STRAGGLERS = 64, 100, 100
 
 @dataclass
 class MetricsHistory:
-    """What the lines say; every part may be empty.
+    """What the lines say; every part may be empty."""
 
-    Attributes:
-        training: curves by step, of every number in lines of training: measures, "lr", "grad_norm", SPEED and others;
-            of what each rank has ("memory"), the largest.
-        validation: the same of validations.
-        speed: SPEED by milliseconds since the first line, of lost work too; empty where lines have no times.
-        ranks: where time went.
-        goodput: of restarts and time.
-        events: starts, stops, failures.
-        checkpoints: how many, and what they cost.
-        stragglers: lines of ranks and links that have kept others waiting.
-        samples: that were trained on, and `masked`: that were left out as damaged; `skipped`: updates.
-        lines: how many there are.
-        began, ended: `time.time()` of the first and of the last line; None where lines have no times.
-        last_step: the last one that counts.
-        problems: what could not be read, in sentences.
-    """
-
+    # curves by step, of every number in lines of training: measures, "lr", "grad_norm", SPEED and others; of what each
+    # rank has ("memory"), the largest
     training: dict[str, Curve] = field(default_factory=dict)
-    validation: dict[str, Curve] = field(default_factory=dict)
+    validation: dict[str, Curve] = field(default_factory=dict)  # the same of validations
+    # SPEED by milliseconds since the first line, of lost work too; empty where lines have no times
     speed: Curve = field(default_factory=Curve)
-    ranks: RankTimes = field(default_factory=RankTimes)
-    goodput: Goodput = field(default_factory=Goodput)
-    events: RunEvents = field(default_factory=RunEvents)
-    checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)
-    stragglers: list[Line] = field(default_factory=list)
-    samples: int = 0
+    ranks: RankTimes = field(default_factory=RankTimes)  # where time went
+    goodput: Goodput = field(default_factory=Goodput)  # of restarts and time
+    events: RunEvents = field(default_factory=RunEvents)  # starts, stops, failures
+    checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)  # how many, and what they cost
+    stragglers: list[Line] = field(default_factory=list)  # lines of ranks and links that have kept others waiting
+    samples: int = 0  # that were trained on, and `masked`: that were left out as damaged; `skipped`: updates
     masked: int = 0
     skipped: int = 0
-    lines: int = 0
-    began: float | None = None
-    ended: float | None = None
-    last_step: int = 0
-    problems: tuple[str, ...] = ()
+    lines: int = 0  # how many there are
+    began: float | None = None  # `time.time()` of the first and of the last line; None where lines have no times
+    ended: float | None = None  # `time.time()` of the first and of the last line; None where lines have no times
+    last_step: int = 0  # the last one that counts
+    problems: tuple[str, ...] = ()  # what could not be read, in sentences
 
     def add(self, line: Line, counts: bool) -> None:
         """The next line, and whether it belongs to the weights that are there."""

@@ -19,23 +19,14 @@ _KINDS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class MetricsEnd:
-    """The last lines of each kind; None where there is none near the end of the file.
+    """The last lines of each kind; None where there is none near the end of the file."""
 
-    Attributes:
-        train: training values.
-        validation: validation values.
-        start: "started" or "resumed"; the other lines are later ones.
-        end: "ended" or "failed".
-        time: of the last line, by `time.time()` of rank 0's host.
-        problem: why there are no lines, where the file is there: a sentence without its end; else "".
-    """
-
-    train: Mapping[str, Any] | None = None
-    validation: Mapping[str, Any] | None = None
-    start: Mapping[str, Any] | None = None
-    end: Mapping[str, Any] | None = None
-    time: float | None = None
-    problem: str = ""
+    train: Mapping[str, Any] | None = None  # training values
+    validation: Mapping[str, Any] | None = None  # validation values
+    start: Mapping[str, Any] | None = None  # "started" or "resumed"; the other lines are later ones
+    end: Mapping[str, Any] | None = None  # "ended" or "failed"
+    time: float | None = None  # of the last line, by `time.time()` of rank 0's host
+    problem: str = ""  # why there are no lines, where the file is there: a sentence without its end; else ""
 
     @property
     def is_empty(self) -> bool:

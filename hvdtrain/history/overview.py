@@ -30,34 +30,21 @@ class Measure:
 
 @dataclass(frozen=True)
 class Overview:
-    """One run at a glance; None and "" stand for what its folder does not say.
-
-    Attributes:
-        name: of its folder.
-        framework: "torch" or "tensorflow".
-        task: its name, or MODULE:CLASS.
-        workers: how many.
-        steps, total_steps: updates done, and of the whole training.
-        measure: the last validation, or the last training values where there was none.
-        samples_per_second: over all workers.
-        seconds: how long it has run, through all its restarts.
-        begun: when it began, by `time.time()`.
-        problems: as in `RunFacts`.
-    """
+    """One run at a glance; None and "" stand for what its folder does not say."""
 
     path: Path
-    name: str
+    name: str  # of its folder
     state: RunState
-    framework: str
-    task: str
-    workers: int | None
-    steps: int | None
-    total_steps: int | None
-    measure: Measure | None
-    samples_per_second: float | None
-    seconds: float | None
-    begun: float | None
-    problems: tuple[str, ...]
+    framework: str  # "torch" or "tensorflow"
+    task: str  # its name, or MODULE:CLASS
+    workers: int | None  # how many
+    steps: int | None  # updates done, and of the whole training
+    total_steps: int | None  # updates done, and of the whole training
+    measure: Measure | None  # the last validation, or the last training values where there was none
+    samples_per_second: float | None  # over all workers
+    seconds: float | None  # how long it has run, through all its restarts
+    begun: float | None  # when it began, by `time.time()`
+    problems: tuple[str, ...]  # as in `RunFacts`
 
 
 def require_folders(folders: Sequence[Path]) -> None:

@@ -40,15 +40,11 @@ class RunEvent:
 
 @dataclass
 class RunEvents:
-    """The first and the last ones, in the order of time.
-
-    Attributes:
-        left_out: how many there are between them.
-    """
+    """The first and the last ones, in the order of time."""
 
     first: list[RunEvent] = field(default_factory=list)
     last: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_MOST))
-    left_out: int = 0
+    left_out: int = 0  # how many there are between them
     _is_ended: bool = False
 
     def add(self, line: Line, step: int, at: float | None) -> None:
@@ -74,22 +70,15 @@ class RunEvents:
 
 @dataclass
 class CheckpointTotals:
-    """How many checkpoints there were, and what they cost.
+    """How many checkpoints there were, and what they cost."""
 
-    Attributes:
-        written, failed, skipped: how many.
-        seconds: that training has waited for them, and `longest`: for one of them.
-        write_seconds: that writing them took, most of it beside training.
-        largest: bytes of the largest one.
-    """
-
-    written: int = 0
-    failed: int = 0
-    skipped: int = 0
-    seconds: float = 0.0
+    written: int = 0  # how many
+    failed: int = 0  # how many
+    skipped: int = 0  # how many
+    seconds: float = 0.0  # that training has waited for them, and `longest`: for one of them
     longest: float = 0.0
-    write_seconds: float = 0.0
-    largest: int = 0
+    write_seconds: float = 0.0  # that writing them took, most of it beside training
+    largest: int = 0  # bytes of the largest one
 
     def add(self, line: Line) -> None:
         """A line with an "event"; one that is not of a checkpoint is left out."""

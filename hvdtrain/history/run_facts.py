@@ -24,21 +24,14 @@ folders of other hosts have only what their ranks write."""
 
 @dataclass(frozen=True)
 class RunFacts:
-    """The facts of one run. Files of an older version may lack any key, so readers ask by `get`.
+    """The facts of one run. Files of an older version may lack any key, so readers ask by `get`."""
 
-    Attributes:
-        path: the run folder.
-        config: all options by name, those of the data in a mapping "data"; empty where it cannot be read.
-        environment: versions, platform, topology and argv; empty where it cannot be read.
-        result: None where it cannot be read, or where there is none, as of a run that goes on.
-        problems: a sentence for each file that is missing, half written or broken.
-    """
-
-    path: Path
+    path: Path  # the run folder
+    # all options by name, those of the data in a mapping "data"; empty where it cannot be read
     config: Mapping[str, Any]
-    environment: Mapping[str, Any]
-    result: Mapping[str, Any] | None
-    problems: tuple[str, ...]
+    environment: Mapping[str, Any]  # versions, platform, topology and argv; empty where it cannot be read
+    result: Mapping[str, Any] | None  # None where it cannot be read, or where there is none, as of a run that goes on
+    problems: tuple[str, ...]  # a sentence for each file that is missing, half written or broken
 
 
 def read_facts(folder: Path) -> RunFacts:

@@ -27,17 +27,13 @@ _OTHERS: Final = "PeerError"  # the name of the error of a rank that ends becaus
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of a run.
+    """The state of a run."""
 
-    Attributes:
-        word: "running"; "finished": all was trained; "stopped": it was asked to stop, and the same command continues
-            it; "failed": it ended with an error; "lost": it has no last line, and nobody holds its folder; "unknown":
-            what would say it cannot be read.
-        note: for people, what `word` does not say; may be empty.
-    """
-
+    # "running"; "finished": all was trained; "stopped": it was asked to stop, and the same command continues it;
+    # "failed": it ended with an error; "lost": it has no last line, and nobody holds its folder; "unknown": what would
+    # say it cannot be read
     word: Word
-    note: str = ""
+    note: str = ""  # for people, what `word` does not say; may be empty
 
 
 def read_state(run: Path, result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:

@@ -13,15 +13,10 @@ _NAME: Final = "explanation.txt"
 
 @dataclass(frozen=True)
 class Stall:
-    """The explanations of one start of a run.
+    """The explanations of one start of a run."""
 
-    Attributes:
-        start: the name of its folder: when the start began.
-        text: a line for each explanation.
-    """
-
-    start: str
-    text: str
+    start: str  # the name of its folder: when the start began
+    text: str  # a line for each explanation
 
 
 def read_stalls(run: Path) -> tuple[list[Stall], list[str]]:

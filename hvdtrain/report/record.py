@@ -21,21 +21,16 @@ _MOST_CHECKPOINTS: Final = 1000
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run.
+    """One run."""
 
-    Attributes:
-        sign: a letter by which charts and tables name it among several runs; "" where it is alone.
-        problems: what could not be read, in sentences.
-    """
-
-    sign: str
+    sign: str  # a letter by which charts and tables name it among several runs; "" where it is alone
     facts: RunFacts
     state: RunState
     metrics: MetricsHistory
     proof: Proof
     checkpoints: list[Entry]
     stalls: list[Stall]
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # what could not be read, in sentences
 
     @property
     def path(self) -> Path:

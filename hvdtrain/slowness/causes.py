@@ -39,16 +39,11 @@ _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Excess:
-    """By how many seconds a rank's work takes longer than that of the others, in a time of `seconds`.
-
-    Attributes:
-        own: of its work.
-        data: of this, waiting for the loader.
-    """
+    """By how many seconds a rank's work takes longer than that of the others, in a time of `seconds`."""
 
     seconds: float
-    own: float
-    data: float
+    own: float  # of its work
+    data: float  # of this, waiting for the loader
 
 
 def cause_of(excess: Excess, pressure: Pressure, others: Pressure) -> Cause:

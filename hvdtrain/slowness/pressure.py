@@ -5,42 +5,25 @@ from typing import NamedTuple
 
 
 class Pressure(NamedTuple):
-    """Of one process and its host, over `wall` seconds. Times are in seconds.
+    """Of one process and its host, over `wall` seconds. Times are in seconds."""
 
-    Attributes:
-        wall: the time that is looked at; 0: nothing is known.
-        cpu: that the process has computed, over all of its threads.
-        queued: that its busiest thread was ready to compute and had no processor.
-        stolen: for which the hypervisor took processors of this host away, as a share of the busy time, times `wall`.
-        throttled: that the limit of a cgroup has stopped the process.
-        major_faults: pages that the process had to wait for.
-        swapped: pages that this host has read back from swap.
-        memory_stall: in which a task of the host, or of the cgroup, waited for memory.
-        io_stall: in which a task of the host, or of the cgroup, waited for a disk.
-        disk_wait: that the process itself waited for disks; Linux counts that where task_delayacct is on.
-        read_bytes: that the process had read from disks.
-        sent_bytes: that other hosts have confirmed on the process's connections.
-        send_busy: in which the busiest of these connections had something to send or to be confirmed.
-        retransmitted, segments: packets that were sent again, and all that were sent.
-        round_trip: on the slowest of these connections, at the last look.
-    """
-
-    wall: float = 0.0
-    cpu: float = 0.0
-    queued: float = 0.0
+    wall: float = 0.0  # the time that is looked at; 0: nothing is known
+    cpu: float = 0.0  # that the process has computed, over all of its threads
+    queued: float = 0.0  # that its busiest thread was ready to compute and had no processor
+    # for which the hypervisor took processors of this host away, as a share of the busy time, times `wall`
     stolen: float = 0.0
-    throttled: float = 0.0
-    major_faults: float = 0.0
-    swapped: float = 0.0
-    memory_stall: float = 0.0
-    io_stall: float = 0.0
-    disk_wait: float = 0.0
-    read_bytes: float = 0.0
-    sent_bytes: float = 0.0
-    send_busy: float = 0.0
-    retransmitted: float = 0.0
-    segments: float = 0.0
-    round_trip: float = 0.0
+    throttled: float = 0.0  # that the limit of a cgroup has stopped the process
+    major_faults: float = 0.0  # pages that the process had to wait for
+    swapped: float = 0.0  # pages that this host has read back from swap
+    memory_stall: float = 0.0  # in which a task of the host, or of the cgroup, waited for memory
+    io_stall: float = 0.0  # in which a task of the host, or of the cgroup, waited for a disk
+    disk_wait: float = 0.0  # that the process itself waited for disks; Linux counts that where task_delayacct is on
+    read_bytes: float = 0.0  # that the process had read from disks
+    sent_bytes: float = 0.0  # that other hosts have confirmed on the process's connections
+    send_busy: float = 0.0  # in which the busiest of these connections had something to send or to be confirmed
+    retransmitted: float = 0.0  # packets that were sent again, and all that were sent
+    segments: float = 0.0  # packets that were sent again, and all that were sent
+    round_trip: float = 0.0  # on the slowest of these connections, at the last look
 
     def plus(self, other: "Pressure") -> "Pressure":
         """Over both times, one after the other."""

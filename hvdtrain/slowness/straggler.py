@@ -10,26 +10,16 @@ from hvdtrain.slowness.causes import Cause
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank, or a link between hosts, for which the others wait.
+    """A rank, or a link between hosts, for which the others wait."""
 
-    Attributes:
-        rank: which one; None: a link, and it cannot be told whose.
-        host: where it runs, "" where that is not known.
-        share_of_time_others_waited: of the others' time, in the windows in which it was slow.
-        slower_by: by which share its own time is longer than the median of the others'; 0 for a link.
-        cause: what kind of thing makes it slow.
-        facts: what Linux counted of that: shares of the time, and numbers a second.
-        since_step, until_step: the first and the last update of the time in which it was slow.
-    """
-
-    rank: int | None
-    host: str
-    share_of_time_others_waited: float
-    slower_by: float
-    cause: Cause
-    facts: Mapping[str, float]
-    since_step: int
-    until_step: int
+    rank: int | None  # which one; None: a link, and it cannot be told whose
+    host: str  # where it runs, "" where that is not known
+    share_of_time_others_waited: float  # of the others' time, in the windows in which it was slow
+    slower_by: float  # by which share its own time is longer than the median of the others'; 0 for a link
+    cause: Cause  # what kind of thing makes it slow
+    facts: Mapping[str, float]  # what Linux counted of that: shares of the time, and numbers a second
+    since_step: int  # the first and the last update of the time in which it was slow
+    until_step: int  # the first and the last update of the time in which it was slow
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Straggler | None":

@@ -22,17 +22,11 @@ WINDOW_SECONDS: Final = 0.5
 
 
 class Rule(NamedTuple):
-    """Who is slow.
+    """Who is slow."""
 
-    Attributes:
-        windows: the last ones, which are looked at.
-        most: in so many of them the rank's own time is longer, and in all of them together.
-        slower: by this share, at least, than the median of the others'.
-    """
-
-    windows: int
-    most: int
-    slower: float
+    windows: int  # the last ones, which are looked at
+    most: int  # in so many of them the rank's own time is longer, and in all of them together
+    slower: float  # by this share, at least, than the median of the others'
 
 
 RULES: Final = (Rule(windows=16, most=14, slower=0.15), Rule(windows=6, most=6, slower=0.5))
@@ -72,7 +66,7 @@ class RankTimes(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """Attributes: `slower`: for each of `RULES`, whether each rank is; `waits`: the least share of waiting."""
+    """"""
 
     first: int
     last: int

@@ -12,20 +12,13 @@ _SIZE: Final = 176
 
 
 class Connection(NamedTuple):
-    """Counts since it was opened.
+    """Counts since it was opened."""
 
-    Attributes:
-        sent_bytes: that the other side has confirmed.
-        busy: seconds in which something was to be sent or to be confirmed.
-        retransmitted, segments: packets with data that were sent again, and all of them.
-        round_trip: seconds, smoothed.
-    """
-
-    sent_bytes: float
-    busy: float
-    retransmitted: float
-    segments: float
-    round_trip: float
+    sent_bytes: float  # that the other side has confirmed
+    busy: float  # seconds in which something was to be sent or to be confirmed
+    retransmitted: float  # packets with data that were sent again, and all of them
+    segments: float  # packets with data that were sent again, and all of them
+    round_trip: float  # seconds, smoothed
 
 
 def connections(files: Iterable[int]) -> dict[object, Connection]:

@@ -10,25 +10,18 @@ FACTS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One worker among the others. Raises ValueError: the numbers contradict each other.
+    """One worker among the others. Raises ValueError: the numbers contradict each other."""
 
-    Attributes:
-        rank, size: this worker's number, from 0, among all `size` workers.
-        local_rank, local_size: the same among the workers of this node.
-        node_rank, num_nodes: the same for this worker's node among the nodes.
-        hosts: names of the nodes, where the launcher says them.
-        launcher: "horovodrun", "hvdtrain launch", "mpirun", "pmi", "jsrun", "torchrun", "slurm" or "single".
-        source: for each fact what decided it: `VARIABLE=value`, `derived: …` or `assumed: …`.
-    """
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    node_rank: int = 0
-    num_nodes: int = 1
-    hosts: tuple[str, ...] = ()
+    rank: int  # this worker's number, from 0, among all `size` workers
+    size: int  # this worker's number, from 0, among all `size` workers
+    local_rank: int  # the same among the workers of this node
+    local_size: int  # the same among the workers of this node
+    node_rank: int = 0  # the same for this worker's node among the nodes
+    num_nodes: int = 1  # the same for this worker's node among the nodes
+    hosts: tuple[str, ...] = ()  # names of the nodes, where the launcher says them
+    # "horovodrun", "hvdtrain launch", "mpirun", "pmi", "jsrun", "torchrun", "slurm" or "single"
     launcher: str = "single"
+    # for each fact what decided it: `VARIABLE=value`, `derived: …` or `assumed: …`
     source: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

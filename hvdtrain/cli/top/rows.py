@@ -41,19 +41,13 @@ GIVE_WAY: Final = (*reversed(_LIVE), "steps/s", "last sign", "step")
 
 @dataclass(frozen=True)
 class Row:
-    """One rank.
-
-    Attributes:
-        state: what it does, for people.
-        mood: how that is shown.
-        cells: what it says in `COLUMNS`, as far as it says something.
-    """
+    """One rank."""
 
     rank: int
     host: str
-    state: str
-    mood: Mood
-    cells: Mapping[str, str] = field(default_factory=dict)
+    state: str  # what it does, for people
+    mood: Mood  # how that is shown
+    cells: Mapping[str, str] = field(default_factory=dict)  # what it says in `COLUMNS`, as far as it says something
 
 
 def rows(heard: Mapping[int, Heard], size: int, most: int, unread: Collection[int] = ()) -> tuple[list[Row], int]:

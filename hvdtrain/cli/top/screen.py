@@ -26,21 +26,14 @@ _STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bol
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of a run at one moment.
+    """What was seen of a run at one moment."""
 
-    Attributes:
-        name: of the run, for people.
-        heard: the heartbeats by rank.
-        workers: how many there are, as env.json tells; None where it does not.
-        unread: ranks whose heartbeats are there and cannot be read.
-    """
-
-    name: str
+    name: str  # of the run, for people
     state: RunState
-    heard: Mapping[int, Heard]
+    heard: Mapping[int, Heard]  # the heartbeats by rank
     end: MetricsEnd
-    workers: int | None
-    unread: frozenset[int] = frozenset()
+    workers: int | None  # how many there are, as env.json tells; None where it does not
+    unread: frozenset[int] = frozenset()  # ranks whose heartbeats are there and cannot be read
 
 
 def picture(look: Look, lines: int | None) -> RenderableType:

@@ -155,22 +155,15 @@ def parse_slots(text: str, name: str, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RankAssignment:
-    """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank.
+    """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank."""
 
-    Attributes:
-        rank, size: among all workers.
-        local_rank, local_size: among those of its host.
-        cross_rank, cross_size: among those of other hosts with the same local rank.
-        host: the name by which Horovod tells hosts apart.
-    """
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-    host: str
+    rank: int  # among all workers
+    size: int  # among all workers
+    local_rank: int  # among those of its host
+    local_size: int  # among those of its host
+    cross_rank: int  # among those of other hosts with the same local rank
+    cross_size: int  # among those of other hosts with the same local rank
+    host: str  # the name by which Horovod tells hosts apart
 
     @property
     def variables(self) -> dict[str, str]:

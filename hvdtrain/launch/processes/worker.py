@@ -31,21 +31,13 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:
-    """How a worker ended.
+    """How a worker ended."""
 
-    Attributes:
-        code: its exit code, or minus the signal that killed it.
-        by_us: whether the supervisor killed it.
-        out_of_memory: whether the kernel has killed processes of its host for lack of memory meanwhile.
-        lost: why it is not known any more what it does; empty where it is.
-        failure: what it has left about its failure, if anything.
-    """
-
-    code: int
-    by_us: bool = False
-    out_of_memory: bool = False
-    lost: str = ""
-    failure: FailureRecord | None = None
+    code: int  # its exit code, or minus the signal that killed it
+    by_us: bool = False  # whether the supervisor killed it
+    out_of_memory: bool = False  # whether the kernel has killed processes of its host for lack of memory meanwhile
+    lost: str = ""  # why it is not known any more what it does; empty where it is
+    failure: FailureRecord | None = None  # what it has left about its failure, if anything
 
     @property
     def failed(self) -> bool:

@@ -83,18 +83,13 @@ class PipePlanInput:
 
 @dataclass(frozen=True)
 class Channel:
-    """One channel of a training job.
-
-    Attributes:
-        source: where its data are; `input_mode` and `distribution` are set.
-        upload: a file of this machine that has to be at `source.s3_data` before the job starts; None: nothing.
-        pending_plan: how that file is to be made; None: it is there.
-    """
+    """One channel of a training job."""
 
     name: str
-    source: TrainingInput
+    source: TrainingInput  # where its data are; `input_mode` and `distribution` are set
+    # a file of this machine that has to be at `source.s3_data` before the job starts; None: nothing
     upload: Path | None = None
-    pending_plan: PendingPipePlan | None = None
+    pending_plan: PendingPipePlan | None = None  # how that file is to be made; None: it is there
 
     @property
     def data_location(self) -> str:

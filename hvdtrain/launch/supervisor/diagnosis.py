@@ -25,23 +25,14 @@ _MISSING_RANK = re.compile(r"(\d{1,6}): \[")
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """One start of a job.
+    """One start of a job."""
 
-    Attributes:
-        code: exit code: 0, 2, 75, 128 + signal, a worker's own, else 1.
-        root_cause_rank: the rank whose failure ended the job, where there is one.
-        message: what to say; empty where a worker has said it all.
-        may_restart: whether trying again makes sense.
-        mended: losses after which the job went on without being started again.
-        first_cause: of the loss with which it began, where the others tried to go on; else empty.
-    """
-
-    code: int
-    root_cause_rank: int | None = None
-    message: str = ""
-    may_restart: bool = False
-    mended: int = 0
-    first_cause: str = ""
+    code: int  # exit code: 0, 2, 75, 128 + signal, a worker's own, else 1
+    root_cause_rank: int | None = None  # the rank whose failure ended the job, where there is one
+    message: str = ""  # what to say; empty where a worker has said it all
+    may_restart: bool = False  # whether trying again makes sense
+    mended: int = 0  # losses after which the job went on without being started again
+    first_cause: str = ""  # of the loss with which it began, where the others tried to go on; else empty
 
     @property
     def cause(self) -> str:

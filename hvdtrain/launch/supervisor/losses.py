@@ -8,20 +8,14 @@ TOLD_CAUSES: Final = 8  # of the last losses, which workers are told
 
 @dataclass(eq=False)
 class Losses:
-    """Of one start: at most `most` are mended, and the job went on after `restarts`, those of earlier starts too.
-
-    Attributes:
-        mended: losses of this start after which its workers went on.
-        cause: of the loss that is being mended; of one that could not be mended, to the end.
-        causes: of the last losses, the newest last.
-        is_stopping: whether the job was asked to stop: then going on is for saving alone, and is not counted.
-    """
+    """Of one start: at most `most` are mended, and the job went on after `restarts`, those of earlier starts too."""
 
     most: int
     restarts: int
-    mended: int = 0
-    cause: str = ""
-    causes: list[str] = field(default_factory=list)
+    mended: int = 0  # losses of this start after which its workers went on
+    cause: str = ""  # of the loss that is being mended; of one that could not be mended, to the end
+    causes: list[str] = field(default_factory=list)  # of the last losses, the newest last
+    # whether the job was asked to stop: then going on is for saving alone, and is not counted
     is_stopping: bool = False
 
     @property

@@ -15,20 +15,14 @@ from hvdtrain.topology import Topology
 
 @dataclass(frozen=True)
 class SinkContext:
-    """The run whose events a sink receives: its options, its folder, and which of its ranks this is.
-
-    Attributes:
-        begun: when this process began its work, of `time.time()`.
-        state: returns a copy of what training changes, as `Adapter.state`. Not collective.
-        train: the records of training.
-    """
+    """The run whose events a sink receives: its options, its folder, and which of its ranks this is."""
 
     config: TrainConfig
     folder: RunFolder
     topology: Topology
-    begun: float = field(default_factory=time.time)
-    state: Callable[[], State] = dict
-    train: Source | None = None
+    begun: float = field(default_factory=time.time)  # when this process began its work, of `time.time()`
+    state: Callable[[], State] = dict  # returns a copy of what training changes, as `Adapter.state`. Not collective.
+    train: Source | None = None  # the records of training
 
 
 OpenSink = Callable[[SinkContext, ExitStack], Callback | None]

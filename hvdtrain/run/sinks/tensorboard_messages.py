@@ -10,19 +10,13 @@ _NOT_NEEDED: Final = ("torch", "tensorflow", "boto3", "google.cloud", "comet_ml"
 
 
 class Messages(NamedTuple):
-    """Classes of protobuf messages, and two functions that make such messages.
+    """Classes of protobuf messages, and two functions that make such messages."""
 
-    Attributes:
-        Event, SessionLog, Summary: see tensorflow/core/util/event.proto and framework/summary.proto.
-        text: (tag, text in Markdown) → Summary.
-        histogram: (numbers, bins) → HistogramProto.
-    """
-
-    Event: Any
-    SessionLog: Any
-    Summary: Any
-    text: Any
-    histogram: Any
+    Event: Any  # see tensorflow/core/util/event.proto and framework/summary.proto
+    SessionLog: Any  # see tensorflow/core/util/event.proto and framework/summary.proto
+    Summary: Any  # see tensorflow/core/util/event.proto and framework/summary.proto
+    text: Any  # (tag, text in Markdown) → Summary
+    histogram: Any  # (numbers, bins) → HistogramProto
 
 
 @functools.cache

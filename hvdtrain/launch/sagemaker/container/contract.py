@@ -41,24 +41,19 @@ class Folders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One container of a training job.
-
-    Attributes:
-        hyperparameters: decoded; the user's own and `sagemaker_*`.
-        hosts: names of all containers, in the order of ranks.
-        channels: name → input mode: "File", "FastFile" (a folder as well, whose files are fetched while they are
-            read) or "Pipe", whose data come through FIFOs, `NAME_0` for the first epoch.
-        network_interface: on which the containers see each other, if SageMaker says so.
-        resources, inputs: all that resourceconfig.json and inputdataconfig.json hold.
-    """
+    """One container of a training job."""
 
     folders: Folders
-    hyperparameters: Mapping[str, HyperparameterValue]
-    hosts: tuple[str, ...]
+    hyperparameters: Mapping[str, HyperparameterValue]  # decoded; the user's own and `sagemaker_*`
+    hosts: tuple[str, ...]  # names of all containers, in the order of ranks
     current_host: str
+    # name → input mode: "File", "FastFile" (a folder as well, whose files are fetched while they are read) or "Pipe",
+    # whose data come through FIFOs, `NAME_0` for the first epoch
     channels: Mapping[str, str]
-    network_interface: str | None = None
+    network_interface: str | None = None  # on which the containers see each other, if SageMaker says so
+    # all that resourceconfig.json and inputdataconfig.json hold
     resources: Mapping[str, Any] = field(default_factory=dict)
+    # all that resourceconfig.json and inputdataconfig.json hold
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
 

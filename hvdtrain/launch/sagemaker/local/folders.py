@@ -19,20 +19,13 @@ LOCAL_REGION = "local"
 
 @dataclass(frozen=True, slots=True)
 class LocalChannel:
-    """One channel.
-
-    Attributes:
-        mode: "File", "FastFile" or "Pipe".
-        folder: what all containers see as the channel's folder; None where it is made of `files`.
-        files: what it delivers, in this order.
-        is_divided: whether each container gets a part of the files: S3DistributionType ShardedByS3Key.
-    """
+    """One channel."""
 
     name: str
-    mode: str
-    folder: Path | None
-    files: tuple[Path, ...] = ()
-    is_divided: bool = False
+    mode: str  # "File", "FastFile" or "Pipe"
+    folder: Path | None  # what all containers see as the channel's folder; None where it is made of `files`
+    files: tuple[Path, ...] = ()  # what it delivers, in this order
+    is_divided: bool = False  # whether each container gets a part of the files: S3DistributionType ShardedByS3Key
 
     def lay_out(self, folder: Path, container: int, containers: int) -> None:
         """Link the files of container number `container` into `folder`, so that their names keep their order."""
