@@ -17,8 +17,10 @@ from hvdtrain.measured import METRICS, PARTS, known_metrics, mean_seconds
 from hvdtrain.run.sinks.sink import SinkContext
 
 COLUMNS: Final = (
-    *("time", "split", "epoch", "step", "samples", "best"),
-    *(metric.name for metric in METRICS),
+    *("time", "split", "epoch", "step", "samples"),
+    *(metric.name for metric in METRICS if metric.kind == "count"),
+    "best",
+    *(metric.name for metric in METRICS if metric.kind != "count"),
     *(f"seconds_{part.name}" for part in PARTS),
 )
 """Of every table, before the columns of the task's measures."""
