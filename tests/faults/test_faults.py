@@ -213,7 +213,7 @@ def test_a_discovery_script_that_fails_is_refused_first_and_reported_later(
     script.chmod(0o755)
     flags = ("-np", "2", "--min-workers", "1", "--max-restarts", "2", "--host-discovery-script", str(script))
     first = start(*flags)
-    assert first.wait() == 2, first.output
+    assert first.ended() == 2, first.output
     script.write_text("#!/bin/sh\necho localhost:2\n")
     job = start(*flags)
     job.await_lines()
