@@ -43,7 +43,7 @@ def _options(_root: Path) -> str:
     told = all_page()
     parts = []
     for name, members in groups().items():
-        parts.append(f"\n## {name}\n\n| option | |\n|---|---|\n")
+        parts.append(f"\n## {name}\n\n| option | meaning |\n|---|---|\n")
         for key in members:
             known = keys().get(key)
             metavar, about = (known.metavar, known.about) if known else ("", _said_of(key, told))
@@ -75,7 +75,7 @@ def _command(command: Command) -> str:
         f"| {_cell(_help_of(action))} |\n"
         for action in actions
     )
-    return head + "| option | |\n|---|---|\n" + "".join(rows)
+    return head + "| option | meaning |\n|---|---|\n" + "".join(rows)
 
 
 def _value(action: object) -> str:
@@ -158,7 +158,7 @@ def _exit_codes(_root: Path) -> str:
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HvdtrainError)
     ]
     rows = "".join(f"| `{kind.__name__}` | {kind.exit_code} | {_cell(_first_line(kind))} |\n" for kind in kinds)
-    return f"| error | exit code | |\n|---|---:|---|\n{rows}\nExit code {errors.RESUMABLE} is not an error.\n"
+    return f"| error | exit code | meaning |\n|---|---:|---|\n{rows}\nExit code {errors.RESUMABLE} is not an error.\n"
 
 
 def _first_line(kind: type) -> str:

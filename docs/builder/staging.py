@@ -16,8 +16,10 @@ _FENCE = re.compile(r"^ {0,4}(```|~~~)", re.MULTILINE)
 _TARGET = re.compile(r"(\]\()([^)\s]+)")
 _CODE = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".conf": "ini", "": "text"}
 _CODE |= {".sbatch": "bash", ".patch": "diff", ".txt": "text", ".csv": "text", ".css": "css"}
-_COLUMNS, _WIDE = '<div class="side-by-side"', "---\nhide: [toc]\n---\n\n"
-"""Code in two columns needs the place of the page's table of contents."""
+_WITHOUT_CONTENTS = "---\nhide: [toc]\n---\n\n"
+"""What is wide needs the place of the page's table of contents."""
+_COLUMNS = '<div class="side-by-side"'
+_MANY_COLUMNS, _LONG_LINE = 4, 100
 _AS_IT_IS = (".svg", ".png", ".json", ".jpg")
 
 
@@ -73,7 +75,7 @@ class Staging:
         self.written.append(place)
 
     def _with_links(self, path: str, text: str) -> str:
-        parts, inside = [_WIDE if _COLUMNS in text else ""], False
+        parts, inside = [_WITHOUT_CONTENTS if _is_wide(text) else ""], False
         for line in text.splitlines(keepends=True):
             if _FENCE.match(line):
                 inside = not inside
@@ -97,6 +99,17 @@ class Staging:
             self._waiting.append(target)
         there = posixpath.relpath(_place(target), posixpath.dirname(_place(path)))
         return f"{there}#{anchor}" if anchor else there
+
+
+def _is_wide(text: str) -> bool:
+    """Whether a page has code in two columns, a wide diagram, or a table of many columns with much in them."""
+    long_lines = [line for line in text.splitlines() if len(line) > _LONG_LINE]
+    diagrams = [block for block in re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if "│" in block]
+    return (
+        _COLUMNS in text
+        or any(line in diagram for diagram in diagrams for line in long_lines)
+        or any(len(re.findall(r"(?<!\\)\|", row)) > _MANY_COLUMNS for row in long_lines if row.startswith("|"))
+    )
 
 
 def _place(path: str) -> str:

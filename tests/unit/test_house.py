@@ -36,9 +36,24 @@ PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] + sorted(
 @pytest.mark.parametrize("page", PAGES)
 def test_every_path_that_a_page_names_is_there(page: str) -> None:
     text = (ROOT / page).read_text()
-    named = re.findall(rf"`((?:{'|'.join(_PACKAGES)})/[\w/.-]*)`", text)
-    missing = [path for path in named if not (ROOT / path).exists()]
+    missing = [path for path in paths_in(text) if not (ROOT / path).exists()]
     assert missing == []
+
+
+def paths_in(page: str) -> list[str]:
+    """Words of code, in sentences and in commands, that begin with a folder of the repository. Patterns are none."""
+    blocks = r"^```(?:bash|sh|console)[^\n]*\n(.*?)^```"
+    commands = "\n".join(re.findall(blocks, page, re.MULTILINE | re.DOTALL))
+    sentences = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    code = "\n".join([commands, *re.findall(r"`([^`\n]+)`", sentences)])
+    words = re.findall(rf"(?<!\S)(?:{'|'.join(_PACKAGES)})/\S+", code)
+    paths = [word.partition("::")[0].rstrip(".,;") for word in words]
+    return [path for path in paths if re.fullmatch(r"[\w/.-]+", path)]
+
+
+def test_paths_are_found_in_sentences_and_in_commands() -> None:
+    page = "`tests/a.py` and `pytest tests/b.py -k c`\n```bash\npython docs/d.py tests/e.py::test_f data/*.g\n```\n"
+    assert sorted(paths_in(page)) == ["docs/d.py", "tests/a.py", "tests/b.py", "tests/e.py"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -72,6 +72,15 @@ def test_what_is_wrong_in_a_block_is_found(block: str, said: str) -> None:
     assert [fault for _, fault in faults_of_text(f"# Page\n\n{block}\n") if said in fault]
 
 
+def test_pages_are_finished() -> None:
+    from page_rules import faults_of_page  # type: ignore[import-not-found]
+
+    whole = "# Page\n\n" + "word " * 50
+    assert not list(faults_of_page(whole, is_reference=False))
+    assert any("to be filled" in fault for fault in faults_of_page(f"{whole} (to be filled)", is_reference=False))
+    assert any("at least" in fault for fault in faults_of_page("# Page\n\nSoon.\n", is_reference=True))
+
+
 def test_what_is_right_in_a_block_is_not_found() -> None:
     from code_blocks import faults_of_text
 
