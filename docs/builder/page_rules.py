@@ -10,7 +10,7 @@ from pathlib import Path
 MOST_WORDS = 1800
 """Of a page that is read from top to bottom; pages of reference are looked up."""
 FEWEST_WORDS = 30
-_UNFINISHED = re.compile(r"\b(?:to be (?:filled|written|done)|TODO|TBD)\b", re.IGNORECASE)
+_UNFINISHED = re.compile(r"\b(?:to be filled|TODO|TBD)\b", re.IGNORECASE)
 
 
 def faults_of_pages(root: Path) -> list[str]:

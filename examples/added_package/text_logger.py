@@ -7,6 +7,7 @@ class TextFile:
     """Writes for one run. One thread calls all methods, and each of them may take its time."""
 
     def __init__(self, context, step):  # `step` updates are done: more than 0 if the run is resumed
+        # Not a name of hvdtrain's own files (docs/reference/run-folder.md), such as metrics.csv.
         self.file = (context.folder.path / "metrics.txt").open("a")
 
     def write(self, points):
