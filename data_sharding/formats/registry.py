@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import difflib
 import importlib
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -35,6 +36,8 @@ FORMAT_NAMES: Final = tuple(_BUILT_IN)
 _OFTEN_BESIDE: Final = ("npz", "image_folder")
 _LAST: Final = "text"  # notes and lists of names are found beside any data, and above folders of images
 _GROUP: Final = "data_sharding.formats"
+
+_log = logging.getLogger(__name__)
 
 
 def choose_format(chosen: RecordFormat | str | None, paths: Paths) -> RecordFormat:
@@ -142,9 +145,20 @@ def added_names() -> list[str]:
 
 
 def _added_for(files: Sequence[str]) -> list[RecordFormat]:
-    """The added formats that hold one of these files or more."""
-    formats = [format_named(name) for name in added_names()] if any(map(is_data, files)) else []
+    """The added formats that hold one of these files or more; one that cannot be used is passed over with a warning."""
+    if not any(is_data(file.rpartition("/")[2]) for file in files):
+        return []
+    formats = filter(None, map(_usable, added_names()))
     return [f for f in formats if any(matches(file, f.patterns) for file in files)]
+
+
+def _usable(name: str) -> RecordFormat | None:
+    """An added format, asked for nothing in particular: None, and a warning, if its package cannot be used."""
+    try:
+        return format_named(name)
+    except ShardingError as error:
+        _log.warning("%s", error)
+        return None
 
 
 def _added(name: str) -> Any:

@@ -62,6 +62,10 @@ class CoverageReport:
 def read_coverage(run: Path) -> CoverageReport:
     """Replay a run folder's audit. Raises UsageError: there is no audit, or a file of it is missing, damaged or
     contradicts the others."""
+    if not run.is_dir():
+        raise UsageError(
+            f"There is no folder {run}.", "No audit can be read there.", "name the folder that was --output-dir."
+        )
     folder = run / "audit"
     if (folder / PIPE_NOTE).exists():
         raise UsageError(

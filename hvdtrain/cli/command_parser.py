@@ -4,6 +4,7 @@ import argparse
 import difflib
 import importlib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -156,6 +157,7 @@ class CommandParser(argparse.ArgumentParser):
         near = (
             [meant] if meant in options else difflib.get_close_matches(name, [f for f in options if f[:2] == "--"], 1)
         )
+        near = near or self._near_choice(message)
         # Of an option that is there, argparse has said what is wrong with its value.
         hint = f"`{self.prog} --help` tells what it takes." if message.startswith("argument ") else self._hint
         raise UsageError(
@@ -163,6 +165,15 @@ class CommandParser(argparse.ArgumentParser):
             self._outcome,
             f"did you mean {near[0]}?" if near else hint,
         )
+
+    def _near_choice(self, message: str) -> list[str]:
+        """The nearest of an option's choices, where the message refuses a value that is none of them."""
+        refused = re.match(r"argument ([\w/-]+): invalid choice: '([^']*)'", message)
+        if refused is None:
+            return []
+        names = refused[1].split("/")
+        choices = [str(choice) for a in self._actions if a.option_strings == names for choice in a.choices or ()]
+        return difflib.get_close_matches(refused[2], choices, 1)
 
 
 def _with_dashes(argument: str) -> str:

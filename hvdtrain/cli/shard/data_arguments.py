@@ -32,7 +32,8 @@ class Parser(CommandParser):
     def add_data_arguments(self) -> None:
         """SRC..., --format, --option, --on-corrupt."""
         self.add_argument("src", nargs="+", metavar="SRC", help="files, folders, globs or URLs")
-        self.add_argument("--format", choices=FORMATS, help="record format (default: what the names suggest)")
+        what = "record format, also one of another package (default: what names suggest)"
+        self.add_argument("--format", choices=FORMATS, help=what)
         self.add_argument("--option", help="option of the format, e.g. multipart=sagemaker", **PAIRS)
         text = "stop at a damaged file, or continue with the records that can be found"
         self.option("--on-corrupt", "raise", text, choices=("raise", "mask"))

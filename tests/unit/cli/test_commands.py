@@ -18,6 +18,10 @@ REFUSED = {
     "a log": (["tail"], ["There is no command 'tail'", "HINT: did you mean logs?"]),
     "a difference": (["diff"], ["There is no command 'diff'", "HINT: did you mean compare?"]),
     "a validation": (["eval"], ["There is no command 'eval'", "did you mean train, which validates after each epoch?"]),
+    "a choice that is not there": (
+        ["export", "runs", "--format", "onx"],
+        ["invalid choice: 'onx'", "did you mean onnx?"],
+    ),
     "a launcher's option": (["launch", "local", "--nproc-per-node", "2"], ["did you mean -np?"]),
     "workers' options": (
         ["launch", "local", "-np", "2", "--dry-run", "--", "train", "--learning-rate", "1"],

@@ -125,6 +125,23 @@ def test_shard_index_takes_it_by_suffix_and_by_name(site: Path, data: Path, argu
     assert (table["format"], table["records"]) == ("lines", "3")
 
 
+@pytest.mark.parametrize("path", ["./data/a.lines", "../{name}/data/a.lines", "data/.hidden/a.lines"])
+def test_it_is_found_wherever_the_file_lies(site: Path, data: Path, path: str) -> None:
+    (data / ".hidden").mkdir()
+    (data / ".hidden" / "a.lines").write_bytes(b"one\n")
+    code = f"import data_sharding as ds; print(ds.Catalog.index({path.format(name=site.parent.name)!r}).format.name)"
+    run = python(site, "-c", code)
+    assert run.stdout == "lines\n", run.stderr
+
+
+def test_a_package_that_cannot_be_imported_does_not_spoil_another_one(site: Path, data: Path) -> None:
+    install(site, "broken-format", "broken = broken_format:Missing", "import nothing_of_that_name")
+    run = python(site, "-m", "hvdtrain", "shard", "index", str(data / "a.lines"))
+    assert run.returncode == 0, run.stderr
+    assert "broken" in run.stderr
+    assert "broken" in refusal(site, "ds.format_named('broken')")
+
+
 def test_its_options_are_checked_as_ours(site: Path) -> None:
     assert "has no option 'lower'" in refusal(site, "ds.format_named('lines', {'lower': 'true'})")
 
