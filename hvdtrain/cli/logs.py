@@ -16,7 +16,7 @@ from rich.console import Console
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.signs import printable
 from hvdtrain.errors import UsageError
-from hvdtrain.history.logs import LogLine, RunLogs, follow
+from hvdtrain.history.rank_logs import LogLine, RunLogs, follow
 from hvdtrain.history.run_facts import require_run
 from hvdtrain.history.run_state import is_over
 

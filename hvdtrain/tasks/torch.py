@@ -13,8 +13,8 @@ from hvdtrain.models.torch.zoo import Transformer
 from hvdtrain.tasks.digits import CLASSES, SIDE, Digits
 from hvdtrain.tasks.pictures.cifar10_mnist import Cifar10, Mnist
 from hvdtrain.tasks.pictures.imagenet import ImageNet
+from hvdtrain.tasks.pictures.picture_task import Pictures
 from hvdtrain.tasks.pictures.synthetic import Synthetic
-from hvdtrain.tasks.pictures.task import Pictures
 from hvdtrain.tasks.text import NOTHING, SYMBOLS, Text
 
 

@@ -18,7 +18,7 @@ from hvdtrain.models import SMALL_CNN
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import TaskDefaults
 from hvdtrain.tasks.pictures.picture_files import Origin, folder_with
-from hvdtrain.tasks.pictures.task import Labelled, Pictures, labels_beside
+from hvdtrain.tasks.pictures.picture_task import Labelled, Pictures, labels_beside
 
 CIFAR10 = Origin(
     name="CIFAR-10",

@@ -15,7 +15,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import TaskDefaults
 from hvdtrain.tasks.pictures import photos
-from hvdtrain.tasks.pictures.task import Labelled, Pictures
+from hvdtrain.tasks.pictures.picture_task import Labelled, Pictures
 
 _CLASSES: Final = 1000
 _SHARDS: Final = (  # of a split's name

@@ -11,7 +11,7 @@ from data_sharding.sample_random import GOLDEN, mix
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import TaskDefaults
-from hvdtrain.tasks.pictures.task import Labelled, Pictures
+from hvdtrain.tasks.pictures.picture_task import Labelled, Pictures
 
 _OFFSETS: Final = 1 << 16  # as many different pictures
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hvdtrain.history.logs import LogFormatter, head_of
+from hvdtrain.history.rank_logs import LogFormatter, head_of
 
 MOMENT = datetime(2026, 3, 29, 0, 59, 59, 250_000, UTC).timestamp()
 

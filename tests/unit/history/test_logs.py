@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.run_folders import FakeRun
 
-from hvdtrain.history.logs import LONGEST, LogFile, LogLine, RunLogs, follow, merged
+from hvdtrain.history.rank_logs import LONGEST, LogFile, LogLine, RunLogs, follow, merged
 
 Record = tuple[int, list[bytes]]
 """When, in milliseconds, and the lines that follow the first one."""

@@ -11,7 +11,7 @@ import pytest
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.engine import events
 from hvdtrain.errors import UsageError
-from hvdtrain.history.logs import RunLogs
+from hvdtrain.history.rank_logs import RunLogs
 from hvdtrain.run.run_folder import RunFolder, close_logs
 from hvdtrain.run.sinks.rank_log import RankLog, text_of
 
