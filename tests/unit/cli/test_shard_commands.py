@@ -135,7 +135,7 @@ def test_bench_measures(records: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["pipe-sim", "--dir", "fifos", "--channel", "../a=DATA/*"], "The channel name '../a' is not allowed"),
         (["bench", "DATA", "--seconds", "nan"], "--seconds is nan"),
         (["bench", "DATA", "--seconds", "0"], "--seconds is 0"),
-        (["verify", "nowhere"], "holds no audit"),
+        (["verify", "nowhere"], "There is no folder nowhere"),
         (["convert", "DATA", "s3://bucket/out"], "The destination is s3://bucket/out"),
     ],
 )
