@@ -19,6 +19,7 @@ GLOBAL_BATCH = 64
 
 def main() -> None:
     hvd.init()  # 1
+    keras.utils.set_random_seed(hvd.rank() + 1)  # each rank shuffles its own samples
 
     x, y = load_digits(return_X_y=True)
     x_train, x_test, y_train, y_test = train_test_split(x.astype("float32") / 16, y, test_size=400, random_state=0)

@@ -306,4 +306,4 @@ def test_the_example_reaches_its_accuracy(launcher: str, size: int) -> None:
     assert finished.returncode == 0, finished.tail()
     line = next(line for line in finished.stdout.splitlines() if "test accuracy" in line)
     assert f"{size} worker(s)" in line
-    assert float(line.split()[-1]) > 0.9  # weights and shuffles are drawn anew in each run: 0.94 to 0.98
+    assert float(line.split()[-1]) > 0.95
