@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.added_packages import install
 
 RULES = '''
 from hvdtrain.algorithms.update_rules import Optimizer
@@ -71,12 +72,7 @@ print(sorted(name for name in here.state() if name.startswith("optimizer/")))
 @pytest.fixture
 def package(tmp_path: Path) -> dict[str, str]:
     """An installed package with two entry points; returns the environment in which it is."""
-    (tmp_path / "house_of_lion.py").write_text(RULES)
-    about = tmp_path / "house_of_lion-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: house-of-lion\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(POINTS)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    return {**os.environ, **install(tmp_path, "house-of-lion", RULES, POINTS)}
 
 
 def run(package: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.added_packages import install
 
 from hvdtrain.cli.launch import BUILT_IN, launcher_names, load_launcher
 
@@ -50,11 +51,7 @@ local = more_launchers:ENGINE
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
-    info = tmp_path / "more_launchers-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: more-launchers\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    (tmp_path / "more_launchers.py").write_text(MODULE)
+    install(tmp_path, "more-launchers", MODULE, ENTRY_POINTS)
     return tmp_path
 
 

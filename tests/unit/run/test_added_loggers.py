@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
+from support.added_packages import install
 from support.commands import run
 
 MODULE = '''
@@ -41,12 +41,7 @@ SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--epochs", "1", "--ou
 @pytest.fixture
 def package(tmp_path: Path) -> dict[str, str]:
     """An installed package; returns the environment in which it is."""
-    (tmp_path / "a_journal.py").write_text(MODULE)
-    about = tmp_path / "a_journal-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: a-journal\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(POINTS)
-    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    return install(tmp_path, "a-journal", MODULE, POINTS)
 
 
 def test_it_has_what_a_training_has_measured(package: dict[str, str], tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import run_python
+from support.commands import run, run_python
 from support.event_files import events_of, shown_scalars
 from support.numpy_training import Data, NumpyTask
 from support.ranks import run_on_ranks
@@ -16,8 +17,6 @@ from support.ranks import run_on_ranks
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.sinks import loggers
-from hvdtrain.run.sinks.logger_api import Logger
 from hvdtrain.run.sinks.mlflow_logger import key_of
 
 SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "loggers_here.py"
@@ -76,12 +75,17 @@ def test_tensorboard_shows_each_step_once(facts: dict[str, Any], folder: Path) -
 
 
 @pytest.mark.parametrize(
-    ("logger", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb"), ("mlflow", "mlflow-skinny")]
+    ("logger", "module", "package"),
+    [
+        ("tensorboard", "tensorboardX", "tensorboardX"),
+        ("wandb", "wandb", "wandb"),
+        ("mlflow", "mlflow", "mlflow-skinny"),
+    ],
 )
 def test_a_logger_whose_package_is_missing_is_refused_on_all_ranks(
-    logger: str, package: str, data: Data, monkeypatch: pytest.MonkeyPatch
+    logger: str, module: str, package: str, data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "is_installed", lambda asked: asked.package != package)
+    monkeypatch.setitem(sys.modules, module, None)  # Python's own mark of a module that is not to be found
     config = TrainConfig(loggers=logger, data=DataConfig(dir=str(data.folder)))
     for error in run_on_ranks(3, lambda comm: prepare(config, NumpyTask, comm)):
         assert isinstance(error, UsageError)
@@ -89,20 +93,17 @@ def test_a_logger_whose_package_is_missing_is_refused_on_all_ranks(
         assert f"pip install 'hvdtrain[{logger}]'" in error.hint
 
 
-def test_a_package_that_cannot_be_imported_is_refused_where_it_is_named_and_else_told(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken() -> None:
-        raise AttributeError("its dependency is too old")
-
-    logger = Logger("Charts", lambda *_: 1 / 0, prepare=broken)  # type: ignore[arg-type,return-value]
-    monkeypatch.setattr(loggers, "load_logger", lambda _: logger)
-    with pytest.raises(UsageError, match="mlflow cannot be imported: AttributeError: its dependency is too old"):
-        loggers.require_loggers(["mlflow"])
-    monkeypatch.setattr(logging.getLogger("hvdtrain"), "propagate", True)
-    assert loggers.loggers_of(TrainConfig(loggers="auto")) == {}
-    (record,) = caplog.records
-    assert "no metrics for Charts: AttributeError: its dependency is too old" in record.getMessage()
+def test_a_package_that_cannot_be_imported_is_refused_where_it_is_named_and_else_told(tmp_path: Path) -> None:
+    for module in ("mlflow", "tensorboardX"):
+        (tmp_path / module).mkdir()
+        (tmp_path / module / "__init__.py").write_text("raise AttributeError('its dependency is too old')")
+    broken = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    short = ["--max-steps", "2", "--epochs", "1", "--output-dir", "out"]
+    named = run([*short, "--loggers", "mlflow"], tmp_path, broken)
+    named.require_refusal("mlflow-skinny cannot be imported: AttributeError: its dependency is too old")
+    told = run(short, tmp_path, broken)
+    assert told.code == 0, told
+    assert "no metrics for TensorBoard: AttributeError: its dependency is too old" in told.stderr
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support import added_packages
 
 ROOT = Path(__file__).parents[4]
 
@@ -60,12 +61,8 @@ _DECODER = """
 
 
 def install(folder: Path, package: str, points: str, module: str = _MODULE) -> None:
-    """A package as pip leaves it: a module, and beside it its metadata."""
-    about = folder / f"{package}-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[data_sharding.formats]\n{points}\n")
-    (folder / f"{package.replace('-', '_')}.py").write_text(module)
+    """A package that adds formats."""
+    added_packages.install(folder, package, module, f"[data_sharding.formats]\n{points}\n")
 
 
 @pytest.fixture
