@@ -6,7 +6,7 @@ from functools import cache
 
 from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
 from hvdtrain.algorithms.pipeline_schedule import usual_micro_batches
-from hvdtrain.plan.cost_model import Cluster, Layout, Prediction, Workload, predicted
+from hvdtrain.plan.cost_model import Cluster, Layers, Layout, Prediction, Workload, predicted
 from hvdtrain.units import in_bytes
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000)
@@ -85,23 +85,40 @@ def _layouts(
             name = f"parameter server, {workers}:{servers}"
             yield name, Layout(workers, exchange="parameter server", servers=servers), None
     for stages in (count for count in _STAGES if workers % count == 0):
-        yield from _pipelines(work, workers // stages, stages)
+        yield from _pipelines(work, cluster, workers // stages, stages)
 
 
-def _pipelines(work: Workload, replicas: int, stages: int) -> Iterator[tuple[str, Layout, tuple[str, ...]]]:
+def _pipelines(
+    work: Workload, cluster: Cluster, replicas: int, stages: int
+) -> Iterator[tuple[str, Layout, tuple[str, ...]]]:
     cuts = _cuts(tuple(work.layers), stages)
     records = int(work.batch / replicas) // work.smallest
     if cuts is None or records < 1:
         return
     grid = f"{replicas} × " if replicas > 1 else ""
-    layout = Layout(replicas, stages, 1, cuts=cuts)
+    layout = _fitting(Layout(replicas, stages, 1, cuts=cuts), work, cluster)
     option = f"--parallel.stages {stages}"
     micro = usual_micro_batches(stages, records)
-    yield f"pipeline {grid}{stages}", replace(layout, micro_batches=micro), (option,)
+    yield f"pipeline {grid}{stages}", _fitting(replace(layout, micro_batches=micro), work, cluster), (option,)
     yield f"naive split {grid}{stages}", layout, (option, "--parallel.micro-batches 1")
 
 
 @cache
-def _cuts(layers: tuple[object, ...], stages: int) -> tuple[int, ...] | None:
-    costs = [LinkCost(layer.forward + layer.backward, 0, layer.weights > 0) for layer in layers]  # type: ignore[attr-defined]
+def _cuts(layers: tuple[Layers, ...], stages: int) -> tuple[int, ...] | None:
+    """Stages that are as equal in time as can be."""
+    costs = [LinkCost(layer.forward + layer.backward, 0, layer.weights > 0) for layer in layers]
     return balanced_cuts(costs, stages)
+
+
+def _fitting(layout: Layout, work: Workload, cluster: Cluster) -> Layout:
+    """The layout, cut elsewhere if a stage needs more memory than a worker has and there are cuts where none does."""
+    if predicted(layout, work, cluster).memory <= cluster.memory:
+        return layout
+    kept = work.batch / layout.replicas / layout.micro_batches * min(layout.micro_batches, layout.stages)
+    needs = [int((2 + work.slots) * layer.weights + kept * layer.kept) for layer in work.layers]
+    if sum(needs) > layout.stages * cluster.memory:
+        return layout
+    seconds = [layer.forward + layer.backward for layer in work.layers]
+    trained = [layer.weights > 0 for layer in work.layers]
+    cuts = balanced_cuts([*map(LinkCost, seconds, needs, trained)], layout.stages, cluster.memory)
+    return layout if cuts is None else replace(layout, cuts=cuts)

@@ -1,7 +1,5 @@
 """Make a plan: measure, predict, recommend, simulate, and verify if that is asked for; or train as it recommends."""
 
-import math
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -14,8 +12,6 @@ from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.comm.open import form_stages, measured_allreduce
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.doctor.machine import memory_limit
-from hvdtrain.engine.memory import own_bytes
 from hvdtrain.errors import UsageError
 from hvdtrain.plan.candidates import NEEDS_LESS, needs_least
 from hvdtrain.plan.check_predictions import config_of, measured_best, verified
@@ -24,6 +20,7 @@ from hvdtrain.plan.cost_model import Cluster, Layout, LinkModel, ring_seconds
 from hvdtrain.plan.measured_links import Links, measured_links
 from hvdtrain.plan.measured_workload import measured_workload, undivided
 from hvdtrain.plan.predicted_plan import Plan, predicted_plan
+from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.task import Task
 from hvdtrain.units import in_bytes
@@ -136,14 +133,6 @@ def _cluster(setup: RunSetup, comm: Communicator, operation: Any, request: PlanR
 
 
 def _memory(comm: Communicator, framework: str) -> float:
-    """Bytes that each worker has here for its part of the model: the least of all workers. Collective.
-
-    On CPUs without what its process holds for itself already, a part of libraries' pages that all share not counted.
-    """
-    here = device_memory(framework) or max(0.0, _host_memory() / comm.topology.local_size - own_bytes())
+    """Bytes that each worker has here for its part of the model: the least of all workers. Collective."""
+    here = device_memory(framework) or host_memory_left(comm.topology)
     return float(comm.allreduce(np.array([here]), "hvdtrain.plan.memory", "min")[0])
-
-
-def _host_memory() -> float:
-    """Bytes that all workers of this host may use together."""
-    return float(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), memory_limit() or math.inf))

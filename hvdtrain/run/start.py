@@ -18,6 +18,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.named_arrays import State
+from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.task.task import Task
@@ -124,7 +125,8 @@ def _measured_cuts(setup: RunSetup) -> tuple[list[int], list[str]]:
     records = np.arange(min(len(train.catalog), max(1, train.global_batch // (train.topology.size * count))))
     from hvdtrain.adapters.torch.pipeline.cuts import chosen_cuts  # imports torch
 
-    return chosen_cuts(setup.task, setup.config, train.decoded_again(0, records), count)
+    features = train.decoded_again(0, records)
+    return chosen_cuts(setup.task, setup.config, features, count, host_memory_left(train.topology))
 
 
 def restore_and_broadcast(

@@ -61,6 +61,15 @@ def test_what_does_not_fit_is_not_recommended() -> None:
     assert recommended(candidates(work, replace(small, memory=1e3), 16, ())) is None
 
 
+def test_stages_are_cut_so_that_each_fits() -> None:
+    """Cut where times are equal, the first stage would have six of eight equal layers' weights."""
+    work = replace(WORK, layers=[Layers(seconds, seconds, 4e6) for seconds in [1e-4] * 6 + [3e-4] * 2])
+    roomy, narrow = (Cluster(FAST, FAST, workers_per_host=2, memory=memory) for memory in (1e9, 4 * 4 * 4e6 + 1))
+    assert [candidates(work, cluster, 2, ())[-1].layout.cuts for cluster in (roomy, narrow)] == [(6,), (4,)]
+    assert [way.name for way in candidates(work, narrow, 2, ()) if way.fits] == ["pipeline 2", "naive split 2"]
+    assert candidates(work, replace(narrow, memory=4e6), 2, ())[-1].layout.cuts == (6,)  # nothing fits anyway
+
+
 def test_a_plan_of_few_records_has_no_ways_for_many_workers() -> None:
     plan = plan_of(Cluster(FAST, FAST), (1, 4096), replace(WORK, batch=64))
     assert list(plan.ways) == [1]

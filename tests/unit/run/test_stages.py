@@ -101,6 +101,14 @@ def test_each_stage_is_told() -> None:
     assert all("ms a micro batch" in line for line in lines)
 
 
+def test_a_host_with_little_memory_is_no_reason_to_refuse() -> None:
+    """And are tried if they cannot: the optimizer may need less than is assumed."""
+    options = TrainingOptions(parallel=ParallelOptions(2))
+    for most in (1.0, 1e12):
+        starts, _ = chosen_cuts(TorchDigits(), options, FEATURES, 2, most)
+        assert len(starts) == 1
+
+
 class OneModel(TorchDigits):
     """A task that builds a single model, ever."""
 

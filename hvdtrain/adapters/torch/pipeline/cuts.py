@@ -1,6 +1,7 @@
 """Where a model is cut: at the layers that are named, or where the measured times of the stages are most equal."""
 
 import difflib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,13 +22,19 @@ _COPIES_OF_WEIGHTS = 4  # weights, gradients, two of an optimizer such as Adam
 
 
 def chosen_cuts(
-    task: Task, options: TrainingOptions, features: dict[str, NDArray[Any]], micro_batches: int
+    task: Task,
+    options: TrainingOptions,
+    features: dict[str, NDArray[Any]],
+    micro_batches: int,
+    host_bytes: float = math.inf,
 ) -> tuple[list[int], list[str]]:
     """The cuts that `options` name, or the best ones by measurement, and a line about each stage, for people.
 
     The model is built for this, and dropped. A cut is the first link of a stage, for each stage but the first one.
 
-    Args: `features`: of one micro batch, as `decode` makes them.
+    Args:
+        features: of one micro batch, as `decode` makes them.
+        host_bytes: memory that each stage may take on a CPU. A GPU says itself how much it has.
 
     Raises `UsageError`: the model cannot be cut so.
     """
@@ -53,8 +60,11 @@ def chosen_cuts(
         costs = None
     else:
         costs = _costs(link_times(task, chain, options.precision, features, device), parallel, micro_batches)
-        most = float("inf") if device.type == "cpu" else torch.cuda.get_device_properties(device).total_memory
+        on_cpu = device.type == "cpu"
+        most = host_bytes if on_cpu else torch.cuda.get_device_properties(device).total_memory
         balanced = balanced_cuts(costs, parallel.stages, most)
+        if balanced is None and on_cpu:  # an optimizer with less state than Adam's may fit, or pages be swapped
+            balanced = balanced_cuts(costs, parallel.stages)
         if balanced is None:
             raise _does_not_fit(costs, parallel.stages, most)
         starts = list(balanced)
