@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.jobs import ENDLESS, RECORD_VARIABLE, Job
+from support.warm.interpreters import Interpreter
 
 
 @pytest.fixture
@@ -17,8 +18,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Start `hvdtrain launch local FLAGS -- train OPTIONS`; by default it trains without an end."""
     with ExitStack() as jobs:
 
-        def start_job(*flags: str, options: tuple[str, ...] = ENDLESS, **env: str) -> Job:
-            return jobs.enter_context(Job(tmp_path, flags, options, env))
+        def start_job(
+            *flags: str, options: tuple[str, ...] = ENDLESS, interpreter: Interpreter = "warm workers", **env: str
+        ) -> Job:
+            return jobs.enter_context(Job(tmp_path, flags, options, env, interpreter))
 
         yield start_job
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from support.jobs import ENDLESS, Job
-from support.process_table import environ_of
 from support.runs import latest_checkpoint, result_of
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,7 +25,7 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[.
     job.await_that(lambda: "2 workers train on." in job.output, "world of two")
     job.await_that(lambda: "3 workers train on, of which 1 joined." in job.output, "world of three")
     assert set(first[1:]) < set(job.workers())
-    threads = {re.search(rb"OMP_NUM_THREADS=\d+", environ_of(worker)).group() for worker in job.workers()}
+    threads = {variables["OMP_NUM_THREADS"] for variables in job.variables()}
     assert len(threads) == 1, "with other threads it would compute other last bits"
     job.await_lines(3)
     job.stop()

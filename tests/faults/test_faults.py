@@ -77,7 +77,7 @@ def test_all_workers_killed_at_once_start_from_the_disk(start: Start, record: Re
 
 
 def test_a_killed_launcher_takes_its_workers_with_it(start: Start, record: Record) -> None:
-    job = start("-np", "2")
+    job = start("-np", "2", interpreter="fresh")
     job.await_lines()
     job.strike(job.process.kill)
     assert job.ended(10) == -signal.SIGKILL
@@ -85,7 +85,7 @@ def test_a_killed_launcher_takes_its_workers_with_it(start: Start, record: Recor
 
 
 def test_a_launcher_that_is_killed_after_its_reaper_takes_its_workers_with_it(start: Start) -> None:
-    job = start("-np", "2")
+    job = start("-np", "2", interpreter="fresh")
     job.await_lines()
     (reaper,) = [process for process in job.children_of(job.process.pid) if b"orphan_reaper.py" in command_of(process)]
     os.kill(reaper, signal.SIGKILL)

@@ -73,9 +73,8 @@ def test_a_worker_without_memory_is_killed_and_the_report_says_why(
 def test_clocks_that_jump_end_nothing(start: Start, record: Record) -> None:
     """The launcher's and all workers': each look at the clock is days away from the one before."""
     options = (*ENDLESS[:-2], "--checkpoint-every", "1s", "--watchdog", "60", "--watchdog-action", "end")
-    job = start(
-        "-np", "2", "--min-workers", "1", "--max-restarts", "2", options=options, **python_path(JUMPING, WORKERS)
-    )
+    flags = ("-np", "2", "--min-workers", "1", "--max-restarts", "2")
+    job = start(*flags, options=options, interpreter="fresh", **python_path(JUMPING, WORKERS))
     job.await_lines()
     job.strike(lambda: None)
     job.await_lines(6)

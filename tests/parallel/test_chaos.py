@@ -45,7 +45,8 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(framework: str, o
     train += ["--output-dir", "out"]
     faults = ["--faults", "kill", "--every", "1.5s", "--seed", "7", "--count", "2", "--min-workers", "2", "--compare"]
     command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train, "--progress", "none"]
-    finished = run_command(command, 800, cwd=tmp_path)
+    interpreter = "fresh" if "processes" in options else "warm workers"  # a worker's own processes are killed with it
+    finished = run_command(command, 800, cwd=tmp_path, interpreter=interpreter)
     assert finished.returncode == 0, finished.tail()
     assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
     assert "train on, of which 1 joined" in finished.stderr, finished.tail()
@@ -60,7 +61,7 @@ def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(tmp_p
     train += ["--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none", "--epochs", "6"]
     faults = ["--faults", "kill", "--every", "1.5s", "--seed", "2", "--count", "1", "--compare"]
     command = ["python", "-m", "hvdtrain", "chaos", "-np", "4", *faults, "--", *train]
-    finished = run_command(command, 500, cwd=tmp_path)
+    finished = run_command(command, 500, cwd=tmp_path, interpreter="warm workers")
     assert finished.returncode == 0, finished.tail()
     assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
 

@@ -16,6 +16,7 @@ import pytest
 from support.jobs import Job
 from support.processes import run_command
 from support.runs import result_of, topology_of_run
+from support.warm.interpreters import Interpreter
 
 DEADLINE_S = 180.0
 
@@ -30,11 +31,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
         def start_job(*command: str, flags: tuple[str, ...] = (), np: int = 2, **fault: Any) -> Job:
             env = {}
             task: list[str] = []
+            interpreter: Interpreter = "fresh" if fault.get("place") == "import" else "warm workers"
             if fault:
                 env["TRAIN_FAULT"] = json.dumps({"rank": 1, "call": 1, "stamp": str(tmp_path / "stamp"), **fault})
                 task = ["--task", "train_torch_tasks:Faulty"]
             progress = [] if "--progress" in command else ["--progress", "auto"]
-            return jobs.enter_context(Job(tmp_path, ["-np", str(np), *flags], [*task, *command, *progress], env))
+            options = [*task, *command, *progress]
+            return jobs.enter_context(Job(tmp_path, ["-np", str(np), *flags], options, env, interpreter))
 
         yield start_job
 

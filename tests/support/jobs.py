@@ -14,7 +14,7 @@ from hvdtrain.launch.processes.orphan_reaper import process_table
 from support.process_table import environ_of, variables_of
 from support.processes import DEADLINE_S, Spawned, python_path, wait_until
 from support.runs import Line, lines_of, result_of, trained_lines
-from support.warm.interpreters import with_interpreter
+from support.warm.interpreters import Interpreter, with_interpreter
 
 INTERVAL = 10
 """Updates between two checkpoints, where a test asks for no other number."""
@@ -29,13 +29,20 @@ RECORD_VARIABLE = "HVDTRAIN_FAULTS_RECORD"
 class Job(Spawned):
     """A running launcher of `hvdtrain train` with the run folder `out`.
 
+    Args: `interpreter`: "fresh" where a fault depends on how workers start, or on what they are to the launcher.
+
     Attributes:
         detected_s: seconds from the last `strike` until `await_words` found them.
         message: the line that it found.
     """
 
     def __init__(
-        self, folder: Path, flags: Sequence[str], options: Sequence[str], env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        flags: Sequence[str],
+        options: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        interpreter: Interpreter = "warm workers",
     ) -> None:
         self.folder, self.out = folder, folder / "out"
         self.detected_s, self.message, self._struck_at = 0.0, "", 0.0
@@ -43,7 +50,8 @@ class Job(Spawned):
         given = {"--progress": "none", "--output-dir": "out"}
         argv += [word for option in given.items() if option[0] not in options for word in option]
         variables = {name: text for name, text in os.environ.items() if not name.endswith("_NUM_THREADS")}
-        super().__init__(with_interpreter(argv, "fresh"), {**variables, **python_path(WORKERS), **(env or {})}, folder)
+        variables |= {**python_path(WORKERS), **(env or {})}
+        super().__init__(with_interpreter(argv, interpreter), variables, folder)
 
     def children_of(self, parent: int) -> list[int]:
         """Those of the job's processes that it has started, in any of its threads, in that order."""
@@ -52,11 +60,14 @@ class Job(Spawned):
 
     def workers(self) -> list[int]:
         """Processes, in the order in which they were started: first that of rank 0."""
-        return [process for process in self.children_of(self.process.pid) if b"HOROVOD_RANK=" in environ_of(process)]
+        return [self.forked(process) for process in self._children_with_a_rank()]
 
     def variables(self) -> list[dict[str, str]]:
-        """Of each worker."""
-        return [variables_of(process) for process in self.workers()]
+        """Of each worker, as it was started with them."""
+        return [variables_of(process) for process in self._children_with_a_rank()]
+
+    def _children_with_a_rank(self) -> list[int]:
+        return [process for process in self.children_of(self.process.pid) if b"HOROVOD_RANK=" in environ_of(process)]
 
     def await_lines(self, more: int = 3) -> None:
         """Until training has written further lines of metrics, and a checkpoint."""

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-from support.warm.interpreters import sessions_of
+from support.warm.interpreters import children_of
 
 RUN_VARIABLE = "HVDTRAIN_TEST_RUN"
 """Launchers put workers into sessions of their own, so a process group is not enough: every process of one command
@@ -16,7 +16,7 @@ carries this variable, and the command's processes are those that do."""
 
 def processes_of(mark: str) -> list[int]:
     """Those of the command with this mark, in the order in which they were started."""
-    wanted, sessions, found = f"{RUN_VARIABLE}={mark}".encode(), sessions_of(mark), []
+    wanted, sessions, found = f"{RUN_VARIABLE}={mark}".encode(), {*children_of(mark).values()}, []
     for process in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
             words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

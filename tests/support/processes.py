@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from support.process_table import RUN_VARIABLE, kill, processes_of
-from support.warm.interpreters import Interpreter, with_interpreter
+from support.warm.interpreters import Interpreter, children_of, with_interpreter
 
 DEADLINE_S = 240.0
 GONE_S = 10.0
@@ -101,6 +101,10 @@ class Spawned:
     def processes(self) -> list[int]:
         """All that it has started and that runs, itself included."""
         return processes_of(self._mark)
+
+    def forked(self, process: int) -> int:
+        """The child of a warm interpreter for which this process stands; the process itself where it is none."""
+        return children_of(self._mark).get(process, process)
 
     def kill(self) -> None:
         """SIGKILL for the command itself, not for what it started."""

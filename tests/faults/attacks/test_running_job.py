@@ -48,7 +48,7 @@ def start(folder: Path) -> Job:
     (folder / "watched").mkdir()
     env = {"WATCH_FOLDER": str(folder / "watched"), **python_path(WATCHED, WORKERS), **SECRETS}
     flags = ["-np", "2", "--min-workers", "1", "--max-restarts", "3"]
-    return Job(folder, flags, ENDLESS, env)
+    return Job(folder, flags, ENDLESS, env, "fresh")
 
 
 def events(folder: Path, name: str) -> list[list[str]]:

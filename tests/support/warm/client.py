@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 PASSED_ON = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGTERM", "SIGCONT"]
 
@@ -17,19 +18,33 @@ PASSED_ON = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SI
 def ask(
     path: str, argv: Sequence[str], cwd: str, variables: Mapping[str, str], streams: Sequence[int]
 ) -> socket.socket:
-    """What the server then sends: the child's process id, and how it has ended as os.waitpid(2) says it."""
+    """What the server then sends: the child's process id, and how it has ended as os.waitpid(2) says it.
+
+    Args: `streams`: the child's standard streams, and further descriptors, which have the same numbers there.
+    """
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.connect(path)
     named = [f"{name}={value}" for name, value in variables.items()]
-    words = [cwd, variables.get("HVDTRAIN_TEST_RUN", ""), str(len(argv)), *argv, *named]
+    numbers = ",".join(map(str, [0, 1, 2, *streams[3:]]))
+    words = [cwd, variables.get("HVDTRAIN_TEST_RUN", ""), numbers, str(len(argv)), *argv, *named]
     socket.send_fds(server, ["\0".join(words).encode("utf-8", "surrogateescape")], streams)
     return server
+
+
+def inherited() -> list[int]:
+    """Descriptors beside the standard streams that whoever has started this process has left to it."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the folder's own, closed by now
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+    return found
 
 
 def main(path: str, argv: list[str]) -> None:
     numbers = [signal.Signals[name] for name in PASSED_ON]
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    server = ask(path, argv, os.getcwd(), os.environ, [0, 1, 2])
+    server = ask(path, argv, os.getcwd(), os.environ, [0, 1, 2, *inherited()])
     child = int(server.recv(64))
     for number in numbers:
         signal.signal(number, lambda received, _: os.kill(child, received))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from typing import Literal
 
 from support.warm.client import ask
 
-Interpreter = Literal["warm", "fresh"]
+Interpreter = Literal["warm", "warm workers", "fresh"]
 
 _SCRIPTS = Path(__file__).parent
 # What a server must not take from its caller, or has for all its children. With one thread, OpenBLAS starts none.
@@ -24,22 +25,41 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "KERAS_BACKEND": "tensorflow", "TF_
 _NOT_INHERITED = re.compile("OMP_|HOROVOD_|HVDTRAIN_|OMPI_|PMIX_|TRAIN_")
 
 
+_WITH_WARM_WORKERS = """#!/bin/sh
+# Stands for python: launchers are new interpreters for which this file is Python, trainings are forks of a warm one.
+case "$1 $2 $3" in
+"-m hvdtrain launch" | "-m hvdtrain chaos") exec {python} -c '{launcher}' "$0" "$@" ;;
+"-m hvdtrain train") exec {client} "$@" ;;
+*) exec {python} "$@" ;;
+esac
+"""
+_LAUNCHER = (
+    "import runpy, sys; sys.executable = sys.argv[1]; del sys.argv[:3]; "
+    'runpy.run_module("hvdtrain", run_name="__main__", alter_sys=True)'
+)
+
+
 def with_interpreter(command: Sequence[str], interpreter: Interpreter = "warm") -> list[str]:
-    """The command with what stands for the word "python": this interpreter, or one that has imported the framework."""
+    """The command with what stands for the word "python": this interpreter, or one that has imported the framework.
+
+    Args: `interpreter`: "warm workers" is for `hvdtrain launch local` and `hvdtrain chaos`, which start trainings.
+    """
     if "python" not in command:
         return list(command)
     place = list(command).index("python")
     words = [sys.executable]
-    if interpreter == "warm":
+    if interpreter != "fresh":
         names = " ".join(Path(word).name for word in command)  # folders have the names of tests
-        words = warm("tensorflow" if re.search("tensorflow|keras", names) else "torch").words
+        forks = warm("tensorflow" if re.search("tensorflow|keras", names) else "torch")
+        words = forks.words if interpreter == "warm" else [forks.python]
     return [*command[:place], *words, *command[place + 1 :]]
 
 
-def sessions_of(run: str) -> set[int]:
-    """The children of all servers here that work for a run: each leads a session."""
+def children_of(run: str) -> dict[int, int]:
+    """Client → child, of all servers here, of those that work for a run. Each child leads a session."""
     file = _folder() / "runs" / run
-    return set(map(int, file.read_text().split())) if file.exists() else set()
+    pairs = map(str.split, file.read_text().splitlines()) if file.exists() else ()
+    return {int(client): int(child) for client, child in pairs}
 
 
 class WarmInterpreter:
@@ -65,6 +85,15 @@ class WarmInterpreter:
     def words(self) -> list[str]:
         """What may stand in the place of "python" in a command."""
         return [sys.executable, "-I", "-S", str(_SCRIPTS / "client.py"), self._path]
+
+    @functools.cached_property
+    def python(self) -> str:
+        """A program that stands for python, by which launchers start the workers too."""
+        place = Path(f"{self._path}-python")
+        parts = {"python": sys.executable, "launcher": _LAUNCHER, "client": shlex.join(self.words)}
+        place.write_text(_WITH_WARM_WORKERS.format(**parts))
+        place.chmod(0o755)
+        return str(place)
 
     def run(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], deadline_s: float) -> tuple[int, str, str]:
         """`python ARGV` until it ends: exit code and outputs. Raises: TimeoutError; the child is killed then."""

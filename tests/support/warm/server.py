@@ -5,14 +5,15 @@ standard input does.
 
 Only imports are shared: no thread runs before a fork, and neither Horovod nor the framework has computed anything. A
 child has its client's streams, folder and environment, a session of its own, and ends as any interpreter does. The file
-RUNS/RUN names the children of a run, one process id a line, since /proc shows them with the server's environment. What
-children have in common, unlike processes that are started, is the seed of `hash()`.
+RUNS/RUN has a line for each child of a run, the process ids of its client and of itself, since /proc shows it with the
+server's environment. What children have in common, unlike processes that are started, is the seed of `hash()`.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import gc
 import importlib.util
 import os
@@ -32,6 +33,7 @@ from typing import NoReturn
 
 RUN_VARIABLE = "HVDTRAIN_TEST_RUN"
 LIMIT = 1 << 20  # bytes of a request
+HIGH = 512  # above all descriptors that a server has
 
 KINDS = {
     "torch": ["torch.utils.checkpoint", "horovod.torch"],
@@ -115,7 +117,7 @@ class Server:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        message, streams, _, _ = socket.recv_fds(client, LIMIT, 3)
+        message, streams, _, _ = socket.recv_fds(client, LIMIT, 16)
         if not message:  # it was killed before it could ask
             client.close()
             return
@@ -134,17 +136,19 @@ class Server:
     def _become(self, client: socket.socket, message: bytes, streams: list[int]) -> None:
         """The child: take over what the client has, and leave the server."""
         os.setsid()
-        cwd, run, count, *words = message.decode("utf-8", "surrogateescape").split("\0")
+        cwd, run, numbers, count, *words = message.decode("utf-8", "surrogateescape").split("\0")
         if run:
+            asking = int.from_bytes(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
             with (self._runs / run).open("a") as file:
-                file.write(f"{os.getpid()}\n")
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-        others = [*streams, *(key.fd for key in self._selector.get_map().values())]
+                file.write(f"{asking} {os.getpid()}\n")
+        high = [fcntl.fcntl(stream, fcntl.F_DUPFD, HIGH) for stream in streams]
         self._selector.close()
         for each in (self._listener, client, *self._clients.values()):
             each.close()  # by its own method: else, when it is collected, it would close what has its number by then
-        os.closerange(3, max(others) + 1)
+        os.closerange(3, HIGH)
+        for number, stream in zip(map(int, numbers.split(",")), high, strict=True):
+            os.dup2(stream, number)
+            os.close(stream)
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(word.partition("=")[::2] for word in words[int(count) :])
