@@ -14,8 +14,7 @@ from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.deadlines import KILLED_SECONDS, Deadlines, after, is_due
 from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, start_timed_out
-from hvdtrain.launch.supervisor.elastic import Elastic
-from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
+from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
