@@ -15,8 +15,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import FLAVORS, require_flavor
 from hvdtrain.launch.mpirun import mpirun_arguments
+from hvdtrain.launch.option_groups import FLAVORS
 from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
 from hvdtrain.launch.supervisor.restarts import option_value
 
@@ -34,7 +34,7 @@ class KubernetesOptions:
     """What only Kubernetes asks for.
 
     Args:
-        flavor: of the image's mpirun: see `hvdtrain.launch.mpi_flavor.FLAVORS`.
+        flavor: of the image's mpirun: see `hvdtrain.launch.option_groups.FLAVORS`.
         namespace: None: that of kubectl's context.
         memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
         claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
@@ -49,7 +49,6 @@ class KubernetesOptions:
     run_as_user: int = 1000
 
     def __post_init__(self) -> None:
-        require_flavor(self.flavor)
         for name, label in (("--namespace", self.namespace), ("--claim", self.claim)):
             if label is not None:
                 require_label(name, label)

@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.launch.job_checks import BINDINGS
-from hvdtrain.launch.mpi_flavor import FLAVORS
+from hvdtrain.launch.job_spec import BINDINGS
+
+FLAVORS: Final = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
+"""Name of an MPI on the command line → name for people."""
 
 Option = tuple[tuple[str, ...], dict[str, Any]]  # names, and further arguments of `ArgumentParser.add_argument`
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")

@@ -15,10 +15,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.execute import find_program
-from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import mpi_flavor, require_flavor
-from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
+from hvdtrain.launch.mpirun import MpirunArguments, mpi_flavor, mpirun_arguments
 from hvdtrain.launch.rendering import (
     ELASTIC,
     LaunchPlan,
@@ -55,7 +53,7 @@ class SlurmOptions:
     Args:
         inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
             "mpirun".
-        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpi_flavor.FLAVORS`.
+        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.option_groups.FLAVORS`.
         mpirun: its name or path, where `inner` is that.
         partition, account: where to run and who pays; None: the site's own choice.
     """
@@ -67,9 +65,6 @@ class SlurmOptions:
     account: str | None = None
 
     def __post_init__(self) -> None:
-        fact = f"Workers are to be started by {self.inner!r}."
-        require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
-        require_flavor(self.flavor)
         for option_name, value in (("--partition", self.partition), ("--account", self.account)):
             if value is not None and not _WORD.fullmatch(value):
                 raise UsageError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import require_choice
 from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 

@@ -24,7 +24,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import require_choice
 from hvdtrain.launch.sagemaker import spec_checks
 
 LOCAL = "local"  # the instance type that means this machine

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_checks import NIC
+from hvdtrain.launch.job_spec import NIC
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"  # what names of SageMaker's own hyperparameters begin with
