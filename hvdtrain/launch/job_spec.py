@@ -32,59 +32,35 @@ def option_of(field: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """One training job. Raises UsageError: anything that cannot be started as described.
+    """One training job. Raises UsageError: anything that cannot be started as described."""
 
-    Args:
-        command: argv of hvdtrain, such as ("train", "--max-steps", "3").
-        np: workers in all.
-        hosts: where they run, in rank order; empty where the launcher finds machines itself (Slurm, Kubernetes).
-        slots_per_host: workers of each machine that the launcher finds; ignored with `hosts`. None: as many as GPUs, or
-            all workers on one machine.
-        python: the interpreter on the hosts.
-        name: of the job: letters, digits, `.`, `_`, `-`.
-        env: names of variables that workers get with the values they have where the launcher starts. Values never stand
-            in a command line or a file.
-        nics: network interfaces to use, in order of preference; empty: the launcher's own choice.
-        gpus_per_host: GPUs of each host; 0: computes on CPUs.
-        cores_per_host: physical cores of each host; None: not known.
-        binding: "core": each worker is bound to cores of its own; "none": the system schedules; "auto": "core" where
-            `cores_per_host` is known.
-        ssh_port: None: what ssh's own configuration says.
-        working_dir: absolute; None: where the launcher was called.
-        image: container image, for Kubernetes.
-        time_limit: seconds until the whole job is ended; None: no limit.
-        min_workers, max_workers: how many the job may go on with; None: exactly `np`.
-        host_discovery_script: a program that prints which hosts there are now, as Horovod's.
-        max_restarts: how often a failed job is started again, from its last checkpoint.
-        backoff: seconds before the first restart; each further one waits twice as long.
-        start_timeout: seconds until all workers must have started.
-        grace: seconds that workers have to save and leave after a first signal, before they are killed.
-        allow_root: let workers run as root, where the launcher asks.
-    """
-
-    command: tuple[str, ...]
-    np: int
-    hosts: tuple[Host, ...] = ()
-    slots_per_host: int | None = None
-    python: str = "python"
-    name: str = "hvdtrain"
+    command: tuple[str, ...]  # argv of hvdtrain, such as ("train", "--max-steps", "3")
+    np: int  # workers in all
+    hosts: tuple[Host, ...] = ()  # where they run, in rank order; empty where the launcher finds machines itself
+    slots_per_host: int | None = None  # of such machines; None: as many as GPUs, or all workers on one machine
+    python: str = "python"  # the interpreter on the hosts
+    name: str = "hvdtrain"  # letters, digits, `.`, `_`, `-`
+    # names of variables that workers get with the values they have where the launcher starts: values never stand in a
+    # command line or a file
     env: tuple[str, ...] = ()
-    nics: tuple[str, ...] = ()
-    gpus_per_host: int = 0
-    cores_per_host: int | None = None
+    nics: tuple[str, ...] = ()  # network interfaces, in order of preference; empty: the launcher's own choice
+    gpus_per_host: int = 0  # 0: computes on CPUs
+    cores_per_host: int | None = None  # physical cores; None: not known
+    # "core": each worker is bound to cores of its own; "none": the system schedules; "auto": "core" where
+    # `cores_per_host` is known
     binding: str = "auto"
-    ssh_port: int | None = None
-    working_dir: str | None = None
-    image: str | None = None
-    time_limit: int | None = None
-    min_workers: int | None = None
-    max_workers: int | None = None
-    host_discovery_script: str | None = None
-    max_restarts: int = 0
-    backoff: float = 1.0
-    start_timeout: float = 60.0
-    grace: float = 30.0
-    allow_root: bool = False
+    ssh_port: int | None = None  # None: what ssh's own configuration says
+    working_dir: str | None = None  # absolute; None: where the launcher was called
+    image: str | None = None  # container image, for Kubernetes
+    time_limit: int | None = None  # seconds until the whole job is ended; None: no limit
+    min_workers: int | None = None  # the fewest that the job may go on with; None: exactly `np`
+    max_workers: int | None = None  # the most; None: exactly `np`
+    host_discovery_script: str | None = None  # a program that prints which hosts there are now, as Horovod's
+    max_restarts: int = 0  # how often a failed job is started again, from its last checkpoint
+    backoff: float = 1.0  # seconds before the first restart; each further one waits twice as long
+    start_timeout: float = 60.0  # seconds until all workers must have started
+    grace: float = 30.0  # seconds that workers have to save and leave after a first signal, before they are killed
+    allow_root: bool = False  # let workers run as root, where the launcher asks
 
     def __post_init__(self) -> None:
         _require_command(self)

@@ -31,22 +31,14 @@ _BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """What only Kubernetes asks for.
+    """What only Kubernetes asks for; memory is of each worker pod, as Kubernetes writes quantities."""
 
-    Args:
-        flavor: of the image's mpirun: see `hvdtrain.launch.option_groups.FLAVORS`.
-        namespace: None: that of kubectl's context.
-        memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
-        claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
-        run_as_user: the image's user, never 0.
-    """
-
-    flavor: str = "openmpi5"
-    namespace: str | None = None
+    flavor: str = "openmpi5"  # of the image's mpirun: one of `option_groups.FLAVORS`
+    namespace: str | None = None  # None: that of kubectl's context
     memory: str | None = None
-    shared_memory: str = "8Gi"
-    claim: str | None = None
-    run_as_user: int = 1000
+    shared_memory: str = "8Gi"  # /dev/shm
+    claim: str | None = None  # a PersistentVolumeClaim for data and run folders, at /data in every pod
+    run_as_user: int = 1000  # the image's user, never 0
 
     def __post_init__(self) -> None:
         for name, label in (("--namespace", self.namespace), ("--claim", self.claim)):

@@ -21,24 +21,14 @@ _OTHERS = "another launcher: `hvdtrain launch --help` tells what each can do"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """What one launcher would run, exactly; nothing in it was run or looked up.
+    """What one launcher would run, exactly; nothing in it was run or looked up."""
 
-    Args:
-        launcher: for people, such as "mpirun (Open MPI 5)".
-        argv: the command, the program first.
-        env: variables to set for it; no values of the user's own variables.
-        files: name → text, written before the command starts.
-        keep: patterns of the names of variables that the command inherits; None: all.
-        working_dir: where it starts; None: where the caller is.
-        notes: (what, why) of each choice that a reader may wonder about.
-    """
-
-    launcher: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    keep: tuple[str, ...] | None = None
-    working_dir: str | None = None
+    launcher: str  # for people, such as "mpirun (Open MPI 5)"
+    argv: tuple[str, ...]  # the program first
+    env: Mapping[str, str] = field(default_factory=dict)  # to set for it; no values of the user's own variables
+    files: Mapping[str, str] = field(default_factory=dict)  # name → text, written before the command starts
+    keep: tuple[str, ...] | None = None  # patterns of the names of variables that it inherits; None: all
+    working_dir: str | None = None  # where it starts; None: where the caller is
     notes: tuple[Note, ...] = ()
 
     def describe(self) -> str:

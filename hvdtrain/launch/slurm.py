@@ -48,21 +48,14 @@ _REQUEUE = Path(__file__).with_name("requeue.sh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmOptions:
-    """What only Slurm asks for.
+    """What only Slurm asks for."""
 
-    Args:
-        inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
-            "mpirun".
-        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.option_groups.FLAVORS`.
-        mpirun: its name or path, where `inner` is that.
-        partition, account: where to run and who pays; None: the site's own choice.
-    """
-
+    # what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or "mpirun"
     inner: str = "srun"
-    flavor: str = "openmpi4"
-    mpirun: str = "mpirun"
-    partition: str | None = None
-    account: str | None = None
+    flavor: str = "openmpi4"  # of mpirun, where `inner` is that: one of `option_groups.FLAVORS`
+    mpirun: str = "mpirun"  # its name or path, where `inner` is that
+    partition: str | None = None  # where to run; None: the site's own choice
+    account: str | None = None  # who pays; None: the site's own choice
 
     def __post_init__(self) -> None:
         for option_name, value in (("--partition", self.partition), ("--account", self.account)):
