@@ -14,9 +14,8 @@ from typing import Any, ClassVar
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.supervisor.deadlines import Departures
 from hvdtrain.launch.supervisor.diagnosis import USAGE, cause_in, report
-from hvdtrain.launch.supervisor.newcomers import ElasticLauncher, Newcomers
+from hvdtrain.launch.supervisor.newcomers import Departures, ElasticLauncher, Newcomers
 from hvdtrain.launch.supervisor.restarts import Losses
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE

@@ -1,5 +1,5 @@
-"""What an elastic job needs of its launcher, and the workers that this has started for it and that are in no world yet:
-how long they may take, and when to try again."""
+"""The workers of an elastic job that come and go: what it needs of its launcher for that, how long those may take that
+were started and are in no world yet, when to try again, and what becomes of those that are told to leave."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,12 +8,12 @@ from typing import Any, Final, Protocol
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.supervisor.deadlines import Departures
 from hvdtrain.launch.supervisor.diagnosis import report
 from hvdtrain.launch.supervisor.restarts import MAX_BACKOFF_SECONDS
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 LEAST_BACKOFF_SECONDS: Final = 1.0
+KILLED_SECONDS: Final = 10.0  # after SIGKILL: who still runs waits in the kernel
 Variables = Mapping[str, str | None]
 
 
@@ -47,6 +47,45 @@ class ElasticLauncher(Protocol):
 
     def kill(self, number: int) -> None:
         """SIGKILL a worker."""
+
+
+class Departures:
+    """Workers that are told to leave: each has a deadline, then it is killed, then it is given up."""
+
+    def __init__(self, kill: Callable[[int], None]) -> None:
+        self._kill = kill
+        self._leaves_by: dict[int, float] = {}
+        self._killed_at: dict[int, float] = {}
+
+    def expect(self, number: int, seconds: float) -> None:
+        """It was told to leave: if it has not ended after these seconds, it is killed."""
+        self._leaves_by[number] = time.monotonic() + seconds
+
+    def kill(self, number: int) -> None:
+        if number not in self._killed_at:
+            self._leaves_by.pop(number, None)
+            self._killed_at[number] = time.monotonic()
+            self._kill(number)
+
+    def was_killed(self, number: int) -> bool:
+        return number in self._killed_at
+
+    def ended(self, number: int) -> None:
+        self._leaves_by.pop(number, None)
+        self._killed_at.pop(number, None)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `overdue` is to be called at the latest."""
+        given_up_at = [at + KILLED_SECONDS for at in self._killed_at.values()]
+        return min([*self._leaves_by.values(), *given_up_at], default=None)
+
+    def overdue(self) -> list[int]:
+        """Kill those that did not leave in time; returns those that SIGKILL has not ended either, to be given up."""
+        now = time.monotonic()
+        for number in [number for number, at in self._leaves_by.items() if now >= at]:
+            self.kill(number)
+        return [number for number, at in self._killed_at.items() if now >= at + KILLED_SECONDS]
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.worker import WorkerExit
-from hvdtrain.launch.supervisor import deadlines, newcomers
+from hvdtrain.launch.supervisor import newcomers
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.newcomers import Variables
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -328,7 +328,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_one_that_cannot_be_killed_is
     assert elastic.departures.overdue() == []
     assert launcher.killed == [1]
     assert elastic.departures.overdue() == []
-    monkeypatch.setattr(deadlines, "KILLED_SECONDS", 0.0)
+    monkeypatch.setattr(newcomers, "KILLED_SECONDS", 0.0)
     assert elastic.departures.overdue() == [1]
     assert end(elastic, 1, WorkerExit(-signal.SIGKILL, by_us=True))
     assert elastic.departures.deadline is None
