@@ -110,7 +110,15 @@ def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     policy: dict[str, Any] = {"cleanPodPolicy": "Running", "backoffLimit": job.max_restarts}
     if job.time_limit is not None:
         policy["activeDeadlineSeconds"] = job.time_limit
-    worker = _container("worker", job, "/usr/sbin/sshd", ["-De", "-f", f"{HOME}/.sshd_config"])
+    cores = None if job.cores_per_host is None else str(job.cores_per_host)
+    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
+    worker = {
+        "name": "worker",
+        "image": job.image,
+        "command": ["/usr/sbin/sshd"],
+        "args": ["-De", "-f", f"{HOME}/.sshd_config"],
+        "resources": {"limits": {name: limit for name, limit in limits.items() if limit is not None}},
+    }
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -130,7 +138,12 @@ def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    volumes, mounts = _volumes(options)
+    shared = {"medium": "Memory", "sizeLimit": options.shared_memory}
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": shared}]
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    if options.claim is not None:
+        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": options.claim}})
+        mounts.append({"name": "data", "mountPath": "/data"})
     pod = {
         "terminationGracePeriodSeconds": math.ceil(job.grace),
         "securityContext": {
@@ -139,20 +152,10 @@ def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: Kube
             "fsGroup": options.run_as_user,
             "runAsNonRoot": True,
         },
-        "containers": [{**container, "resources": _resources(container, job, options), "volumeMounts": mounts}],
+        "containers": [{**container, "volumeMounts": mounts}],
         "volumes": volumes,
     }
     return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
-
-
-def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    shared = {"medium": "Memory", "sizeLimit": options.shared_memory}
-    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": shared}]
-    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    if options.claim is not None:
-        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": options.claim}})
-        mounts.append({"name": "data", "mountPath": "/data"})
-    return volumes, mounts
 
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
@@ -164,20 +167,14 @@ def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     secret = {"name": f"{job.name}-env"}
     values = [{"name": name, "value": value} for name, value in sorted(arguments.env.items())]
     names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]
-    container = _container("launcher", job, "mpirun", [*words, *job.argv])
-    return {**container, "env": [*values, *names]} if values or names else container
-
-
-def _container(name: str, job: JobSpec, program: str, arguments: list[str]) -> dict[str, Any]:
-    return {"name": name, "image": job.image, "command": [program], "args": arguments}
-
-
-def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    if container["name"] == "launcher":
-        return {"limits": {"cpu": "1", "memory": "1Gi"}}
-    cores = None if job.cores_per_host is None else str(job.cores_per_host)
-    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
-    return {"limits": {name: limit for name, limit in limits.items() if limit is not None}}
+    return {
+        "name": "launcher",
+        "image": job.image,
+        "command": ["mpirun"],
+        "args": [*words, *job.argv],
+        **({"env": [*values, *names]} if values or names else {}),
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+    }
 
 
 def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
