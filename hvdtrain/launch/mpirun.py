@@ -182,7 +182,12 @@ def _start(options: Namespace, command: tuple[str, ...]) -> int:
     flavor = options.mpi or mpi_flavor(program)
     plan = render(job, flavor, program or "mpirun")
     if not options.dry_run:
-        _require_user(flavor, options.allow_root)
+        if flavor.startswith("openmpi") and os.geteuid() == 0 and not options.allow_root:
+            raise UsageError(
+                "This is root.",
+                "Open MPI refuses to run as root unless it is asked to.",
+                "use an ordinary user, or add --allow-root.",
+            )
         require_same_mpi(options.mpi, program)
         require_usable_hosts(job, "mpirun", os.environ)
     return launcher_api.print_or_execute(plan, options.dry_run)
@@ -227,15 +232,6 @@ def require_same_mpi(flavor: str | None, program: str | None) -> None:
             f"--mpi is {flavor}, and {program} is of {actual}.",
             "Each MPI has options of its own.",
             f"leave --mpi out, or put the mpirun of {flavor} on PATH.",
-        )
-
-
-def _require_user(flavor: str, allow_root: bool) -> None:
-    if flavor.startswith("openmpi") and os.geteuid() == 0 and not allow_root:
-        raise UsageError(
-            "This is root.",
-            "Open MPI refuses to run as root unless it is asked to.",
-            "use an ordinary user, or add --allow-root.",
         )
 
 

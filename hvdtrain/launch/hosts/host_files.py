@@ -14,9 +14,8 @@ Platforms describe hosts, not ranks, so they say where a job may run; what this 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots, parse_slots, require_host_name
@@ -90,8 +89,7 @@ def _parse_setting(word: str, name: str, where: str) -> tuple[str, int]:
     return key, parse_slots(value, name, where)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seat:
+class _Seat(NamedTuple):
     rank: int
     server: str
     device: int
@@ -120,8 +118,11 @@ def parse_rank_table(text: str, where: str = "the rank table") -> tuple[Host, ..
             "Its servers are not all known yet.",
             "wait until whatever writes it says completed.",
         )
-    seats = sorted(_seats(table, where), key=lambda seat: seat.rank)
-    _require_ranks(seats, where)
+    seats = sorted(_seats(table, where))
+    for expected, seat in enumerate(seats):
+        if seat.rank != expected:
+            twice = seat.rank < expected
+            raise _wrong(where, f"rank {seat.rank} is there twice" if twice else f"rank {expected} is missing")
     hosts = _hosts(seats, where)
     _require_count(table, "server_count", len(hosts), where)
     return hosts
@@ -131,7 +132,7 @@ def _seats(table: dict[str, Any], where: str) -> Iterator[_Seat]:
     if "server_list" in table:
         for server in _objects(table, "server_list", where):
             for device in _objects(server, "device", where):
-                yield _seat(server, device, device, where)
+                yield _seat({**server, **device}, where)
     elif "group_list" in table:
         for group in _objects(table, "group_list", where):
             instances = _objects(group, "instance_list", where)
@@ -140,17 +141,17 @@ def _seats(table: dict[str, Any], where: str) -> Iterator[_Seat]:
                 devices = _objects(instance, "devices", where)
                 if len(devices) != 1:
                     raise _wrong(where, f"rank {instance.get('rank_id')} has {len(devices)} devices, not one")
-                yield _seat(instance, devices[0], instance, where)
+                yield _seat({**devices[0], **instance}, where)
     else:
         raise _wrong(where, "it has neither server_list nor group_list")
 
 
-def _seat(server: dict[str, Any], device: dict[str, Any], rank: dict[str, Any], where: str) -> _Seat:
-    name = server.get("server_id")
+def _seat(described: dict[str, Any], where: str) -> _Seat:
+    name = described.get("server_id")
     if not isinstance(name, str):
         raise _wrong(where, f"server_id is {name!r}, not a name")
     require_host_name(name, f"{where}: ")
-    return _Seat(_number(rank, "rank_id", where), name, _number(device, "device_id", where))
+    return _Seat(_number(described, "rank_id", where), name, _number(described, "device_id", where))
 
 
 def _objects(parent: dict[str, Any], key: str, where: str) -> list[dict[str, Any]]:
@@ -170,13 +171,6 @@ def _number(parent: dict[str, Any], key: str, where: str) -> int:
 def _require_count(parent: dict[str, Any], key: str, count: int, where: str) -> None:
     if key in parent and _number(parent, key, where) != count:
         raise _wrong(where, f"{key} is {parent[key]}, but there are {count}")
-
-
-def _require_ranks(seats: list[_Seat], where: str) -> None:
-    for expected, seat in enumerate(seats):
-        if seat.rank != expected:
-            twice = seat.rank < expected
-            raise _wrong(where, f"rank {seat.rank} is there twice" if twice else f"rank {expected} is missing")
 
 
 def _hosts(seats: list[_Seat], where: str) -> tuple[Host, ...]:
