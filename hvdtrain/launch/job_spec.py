@@ -12,7 +12,6 @@ from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import Host, total_slots
 
 BINDINGS = ("auto", "none", "core")
-NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
 
 _MOST = {"np": 1_000_000, "ssh_port": 65_535}
 _LEAST = {
@@ -23,6 +22,7 @@ _LEAST = {
 """The smallest value of each number."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,14}")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]{0,254}")
 
 
@@ -190,12 +190,7 @@ def _require_names(job: JobSpec) -> None:
                 "export the variable, and pass on its name alone.",
             )
     for nic in job.nics:
-        if not NIC.fullmatch(nic):
-            raise UsageError(
-                f"The network interface is called {nic[:80]!r}.",
-                "Interfaces have names such as eth0 or ib0.",
-                "`ip -brief address` lists them; separate several by commas.",
-            )
+        require_nic(nic, "`ip -brief address` lists them; separate several by commas.")
     if job.image is not None and not _IMAGE.fullmatch(job.image):
         raise UsageError(
             f"The image is called {job.image[:80]!r}.",
@@ -230,3 +225,10 @@ def require_choice(
     """Raise UsageError with this fact and conflict unless the value is one of the choices."""
     if value not in choices:
         raise UsageError(fact, conflict, did_you_mean(str(value), choices))
+
+
+def require_nic(nic: str, hint: str) -> None:
+    """Raise UsageError with this hint for a network interface that there cannot be."""
+    if not _NIC.fullmatch(nic):
+        conflict = "Interfaces have names such as eth0 or ib0."
+        raise UsageError(f"The network interface is called {nic[:80]!r}.", conflict, hint)
