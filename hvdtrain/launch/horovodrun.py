@@ -9,19 +9,16 @@ import os
 import re
 from argparse import Namespace
 from dataclasses import replace
-from typing import Literal
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.execute import find_program, path_with
-from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.rendering import SUPERVISED, LaunchPlan, Note, require_supported, shared_notes, worker_variables
 from hvdtrain.launch.ssh.check import require_usable_hosts
 
-Controller = Literal["gloo", "mpi"]
-CONTROLLERS: tuple[Controller, ...] = ("gloo", "mpi")
+CONTROLLERS = ("gloo", "mpi")
 
 KEPT = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "SSH_AUTH_SOCK", "VIRTUAL_ENV"),
@@ -36,7 +33,6 @@ _UNSUPPORTED = (*SUPERVISED, "time_limit", "image", "slots_per_host")
 
 def render(job: JobSpec, controller: str = "gloo", program: str = "horovodrun") -> LaunchPlan:
     """The command of a job with hosts, with one of CONTROLLERS; UsageError: it cannot do what the job asks for."""
-    require_choice(f"The controller is {controller!r}.", controller, CONTROLLERS, "Horovod has none of that name.")
     require_supported(job, "horovodrun", _UNSUPPORTED)
     _require_fit(job)
     return LaunchPlan(

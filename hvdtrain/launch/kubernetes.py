@@ -15,8 +15,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import FLAVORS, require_flavor
 from hvdtrain.launch.mpirun import mpirun_arguments
+from hvdtrain.launch.option_groups import FLAVORS
 from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
 from hvdtrain.launch.supervisor.restarts import option_value
 
@@ -31,25 +31,16 @@ _BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesOptions:
-    """What only Kubernetes asks for.
+    """What only Kubernetes asks for; memory is of each worker pod, as Kubernetes writes quantities."""
 
-    Args:
-        flavor: of the image's mpirun: see `hvdtrain.launch.mpi_flavor.FLAVORS`.
-        namespace: None: that of kubectl's context.
-        memory, shared_memory: of each worker pod, as Kubernetes writes quantities; the second one is /dev/shm.
-        claim: a PersistentVolumeClaim for data and run folders, at /data in every pod.
-        run_as_user: the image's user, never 0.
-    """
-
-    flavor: str = "openmpi5"
-    namespace: str | None = None
+    flavor: str = "openmpi5"  # of the image's mpirun: one of `option_groups.FLAVORS`
+    namespace: str | None = None  # None: that of kubectl's context
     memory: str | None = None
-    shared_memory: str = "8Gi"
-    claim: str | None = None
-    run_as_user: int = 1000
+    shared_memory: str = "8Gi"  # /dev/shm
+    claim: str | None = None  # a PersistentVolumeClaim for data and run folders, at /data in every pod
+    run_as_user: int = 1000  # the image's user, never 0
 
     def __post_init__(self) -> None:
-        require_flavor(self.flavor)
         for name, label in (("--namespace", self.namespace), ("--claim", self.claim)):
             if label is not None:
                 require_label(name, label)
@@ -119,7 +110,15 @@ def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     policy: dict[str, Any] = {"cleanPodPolicy": "Running", "backoffLimit": job.max_restarts}
     if job.time_limit is not None:
         policy["activeDeadlineSeconds"] = job.time_limit
-    worker = _container("worker", job, "/usr/sbin/sshd", ["-De", "-f", f"{HOME}/.sshd_config"])
+    cores = None if job.cores_per_host is None else str(job.cores_per_host)
+    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
+    worker = {
+        "name": "worker",
+        "image": job.image,
+        "command": ["/usr/sbin/sshd"],
+        "args": ["-De", "-f", f"{HOME}/.sshd_config"],
+        "resources": {"limits": {name: limit for name, limit in limits.items() if limit is not None}},
+    }
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -139,7 +138,12 @@ def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    volumes, mounts = _volumes(options)
+    shared = {"medium": "Memory", "sizeLimit": options.shared_memory}
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": shared}]
+    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]
+    if options.claim is not None:
+        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": options.claim}})
+        mounts.append({"name": "data", "mountPath": "/data"})
     pod = {
         "terminationGracePeriodSeconds": math.ceil(job.grace),
         "securityContext": {
@@ -148,20 +152,10 @@ def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: Kube
             "fsGroup": options.run_as_user,
             "runAsNonRoot": True,
         },
-        "containers": [{**container, "resources": _resources(container, job, options), "volumeMounts": mounts}],
+        "containers": [{**container, "volumeMounts": mounts}],
         "volumes": volumes,
     }
     return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
-
-
-def _volumes(options: KubernetesOptions) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    shared = {"medium": "Memory", "sizeLimit": options.shared_memory}
-    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": shared}]
-    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
-    if options.claim is not None:
-        volumes.append({"name": "data", "persistentVolumeClaim": {"claimName": options.claim}})
-        mounts.append({"name": "data", "mountPath": "/data"})
-    return volumes, mounts
 
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
@@ -173,20 +167,14 @@ def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     secret = {"name": f"{job.name}-env"}
     values = [{"name": name, "value": value} for name, value in sorted(arguments.env.items())]
     names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]
-    container = _container("launcher", job, "mpirun", [*words, *job.argv])
-    return {**container, "env": [*values, *names]} if values or names else container
-
-
-def _container(name: str, job: JobSpec, program: str, arguments: list[str]) -> dict[str, Any]:
-    return {"name": name, "image": job.image, "command": [program], "args": arguments}
-
-
-def _resources(container: dict[str, Any], job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    if container["name"] == "launcher":
-        return {"limits": {"cpu": "1", "memory": "1Gi"}}
-    cores = None if job.cores_per_host is None else str(job.cores_per_host)
-    limits = {"cpu": cores, "memory": options.memory, "nvidia.com/gpu": job.gpus_per_host or None}
-    return {"limits": {name: limit for name, limit in limits.items() if limit is not None}}
+    return {
+        "name": "launcher",
+        "image": job.image,
+        "command": ["mpirun"],
+        "args": [*words, *job.argv],
+        **({"env": [*values, *names]} if values or names else {}),
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+    }
 
 
 def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:

@@ -13,8 +13,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.execute import execute
 from hvdtrain.launch.hosts.discovery import discovered
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
-from hvdtrain.launch.hosts.host_files import read_hostfile, read_rank_table
-from hvdtrain.launch.hosts.platform_hosts import platform_hosts
+from hvdtrain.launch.hosts.host_files import platform_hosts, read_hostfile, read_rank_table
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.option_groups import Option
 from hvdtrain.launch.rendering import LaunchPlan
@@ -57,26 +56,24 @@ def job_from(
         env: names of variables that this launcher has to pass on, besides those of --pass-env.
         python: the interpreter where --python does not say.
     """
-    values = vars(options)
+    values, np = vars(options), options.np
+    if np is None and not hosts:
+        hint = (
+            "name hosts, e.g. -H a:4,b:4, or say -np 4 for this machine."
+            if "hostfile" in values
+            else "give it with -np."
+        )
+        raise UsageError("The number of workers is not known.", "Nothing says how many slots there are.", hint)
     fields = JobSpec.__dataclass_fields__.keys() & values.keys() - {"np", "hosts", "python"}
     return JobSpec(
         command=command,
-        np=_workers(options.np, hosts, "hostfile" in values),
+        np=total_slots(hosts) if np is None else np,
         hosts=hosts,
         python=values.get("python") or python,
         env=tuple(dict.fromkeys((*env, *values.get("pass_env", [])))),
         nics=tuple(nic for nic in values.get("nic", "").split(",") if nic),
         **{name: values[name] for name in fields},
     )
-
-
-def _workers(asked: int | None, hosts: tuple[Host, ...], takes_hosts: bool) -> int:
-    if asked is not None:
-        return asked
-    if not hosts:
-        hint = "name hosts, e.g. -H a:4,b:4, or say -np 4 for this machine." if takes_hosts else "give it with -np."
-        raise UsageError("The number of workers is not known.", "Nothing says how many slots there are.", hint)
-    return total_slots(hosts)
 
 
 def hosts_from(options: Namespace, command: str = "launch") -> tuple[Host, ...]:

@@ -27,9 +27,8 @@ from hvdtrain.launch.rendering import comment, resource_notes
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.elastic import Elastic
-from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
-from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
+from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
+from hvdtrain.launch.supervisor.newcomers import Variables
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
     require_changes_possible,
@@ -130,7 +129,7 @@ class _Start:
         elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:
             self._say = console.say
-            elastic = Elastic(ElasticLimits.of(job), workers, self, console.say, self.restarts)
+            elastic = Elastic(job, workers, self, console.say, self.restarts)
         watched = trains(self.command) and (job.np > 1 or self._is_elastic)
         start_timeout = job.start_timeout if watched else None
         inbox, group = self.inbox, self._group

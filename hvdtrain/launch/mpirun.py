@@ -5,15 +5,17 @@ Sources: mpirun(1) of Open MPI 4.1 and 5.0 with `prterun --help`; MPICH's "Using
 """
 
 import os
+import re
+import subprocess
 from argparse import Namespace
 from dataclasses import dataclass, field
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
-from hvdtrain.launch.execute import find_program
+from hvdtrain.launch.execute import find_program, run_program
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import FLAVORS, mpi_flavor, require_flavor, require_same_mpi
+from hvdtrain.launch.option_groups import FLAVORS
 from hvdtrain.launch.rendering import SUPERVISED, LaunchPlan, Note, require_supported, shared_notes, worker_variables
 from hvdtrain.launch.ssh.check import require_usable_hosts
 from hvdtrain.launch.worker_environment import needed_names
@@ -21,12 +23,14 @@ from hvdtrain.launch.worker_environment import needed_names
 SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 """A question for a password, or a host that is off, would be waited for in silence."""
 
+_VERSION_SECONDS = 30.0
+_CONFLICT = "Its options depend on the MPI that it belongs to."
+_HINT = f"say which it is with --mpi: {', '.join(FLAVORS)}."
 _UNSUPPORTED = (*SUPERVISED, "image", "slots_per_host", "start_timeout")
 
 
 def render(job: JobSpec, flavor: str, program: str = "mpirun") -> LaunchPlan:
     """The command of a job with hosts, for one of FLAVORS; UsageError: it cannot do what the job asks for."""
-    require_flavor(flavor)
     require_supported(job, "mpirun", _UNSUPPORTED)
     arguments = mpirun_arguments(job, flavor)
     return LaunchPlan(
@@ -178,18 +182,56 @@ def _start(options: Namespace, command: tuple[str, ...]) -> int:
     flavor = options.mpi or mpi_flavor(program)
     plan = render(job, flavor, program or "mpirun")
     if not options.dry_run:
-        _require_user(flavor, options.allow_root)
+        if flavor.startswith("openmpi") and os.geteuid() == 0 and not options.allow_root:
+            raise UsageError(
+                "This is root.",
+                "Open MPI refuses to run as root unless it is asked to.",
+                "use an ordinary user, or add --allow-root.",
+            )
         require_same_mpi(options.mpi, program)
         require_usable_hosts(job, "mpirun", os.environ)
     return launcher_api.print_or_execute(plan, options.dry_run)
 
 
-def _require_user(flavor: str, allow_root: bool) -> None:
-    if flavor.startswith("openmpi") and os.geteuid() == 0 and not allow_root:
+def flavor_of(version_text: str) -> str | None:
+    """The flavor that `mpirun --version` shows; None for an unknown one."""
+    open_mpi = re.search(r"\(Open ?(?:MPI|RTE)\)\s+(\d+)\.", version_text)
+    if open_mpi:
+        return {4: "openmpi4", 5: "openmpi5"}.get(int(open_mpi[1]))
+    if "Intel(R) MPI" in version_text:
+        return "intel"
+    return "mpich" if "HYDRA" in version_text or "MPICH" in version_text else None
+
+
+def mpi_flavor(program: str | None) -> str:
+    """The flavor of the mpirun at `program`; UsageError where there is none, or its `--version` does not tell."""
+    if program is None:
+        raise UsageError("There is no mpirun here.", _CONFLICT, _HINT)
+    try:
+        done = run_program([program, "--version"], _VERSION_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{program} does not tell its version: {error}.", _CONFLICT, _HINT) from error
+    version = done.stdout + done.stderr
+    flavor = flavor_of(version)
+    if flavor is None:
+        first = (version.strip().splitlines() or [f"exit code {done.returncode}"])[0][:120]
+        raise UsageError(f"{program} is of an MPI not known here: {first!r}.", _CONFLICT, _HINT)
+    return flavor
+
+
+def require_same_mpi(flavor: str | None, program: str | None) -> None:
+    """Raise UsageError where --mpi contradicts the mpirun that is here; it may speak for one that does not tell."""
+    if flavor is None or program is None:
+        return
+    try:
+        actual = mpi_flavor(program)
+    except UsageError:
+        return
+    if actual != flavor:
         raise UsageError(
-            "This is root.",
-            "Open MPI refuses to run as root unless it is asked to.",
-            "use an ordinary user, or add --allow-root.",
+            f"--mpi is {flavor}, and {program} is of {actual}.",
+            "Each MPI has options of its own.",
+            f"leave --mpi out, or put the mpirun of {flavor} on PATH.",
         )
 
 

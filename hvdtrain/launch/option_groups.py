@@ -5,12 +5,13 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.launch.job_checks import BINDINGS
-from hvdtrain.launch.mpi_flavor import FLAVORS
+from hvdtrain.launch.job_spec import BINDINGS
+
+FLAVORS: Final = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
+"""Name of an MPI on the command line → name for people."""
 
 Option = tuple[tuple[str, ...], dict[str, Any]]  # names, and further arguments of `ArgumentParser.add_argument`
-_TIME = re.compile(r"(?:(\d{1,4}):)?(\d{1,5}):(\d{2})|(\d{1,9})")
-_DAYS = re.compile(r"(\d{1,4})-(\d{1,2})(?::(\d{1,2}))?(?::(\d{1,2}))?")  # as sbatch(1), --time
+_TIME = re.compile(r"(?:\d{1,4}:)?\d{1,5}:\d{2}|\d{1,9}|\d{1,4}-\d{1,2}(?::\d{1,2}){0,2}")  # as sbatch(1), --time
 
 
 def option(*names: str, **settings: Any) -> Option:
@@ -37,14 +38,13 @@ def start_timeout(default: float) -> Option:
 
 def _time(text: str) -> int:
     """Seconds of "12:00:00", "2-00:00:00", "30:00" or "1800"."""
-    if days := _DAYS.fullmatch(text):
-        number, hours, minutes, seconds = (int(part or 0) for part in days.groups())
-        return ((number * 24 + hours) * 60 + minutes) * 60 + seconds
-    match = _TIME.fullmatch(text)
-    if match is None:
+    if not _TIME.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2-00:00:00, 12:00:00, 30:00 or 1800")
-    hours, minutes, seconds, alone = (int(part or 0) for part in match.groups())
-    return alone or hours * 3600 + minutes * 60 + seconds
+    days, dash, clock = text.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    # After days come hours; otherwise the last part is seconds.
+    hours, minutes, seconds = [*parts, 0, 0][:3] if dash else [0, 0, *parts][-3:]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 DRY_RUN: Final = option("--dry-run", action="store_true", help="print exactly what would run, and run nothing")

@@ -21,31 +21,22 @@ _OTHERS = "another launcher: `hvdtrain launch --help` tells what each can do"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchPlan:
-    """What one launcher would run, exactly; nothing in it was run or looked up.
+    """What one launcher would run, exactly; nothing in it was run or looked up."""
 
-    Args:
-        launcher: for people, such as "mpirun (Open MPI 5)".
-        argv: the command, the program first.
-        env: variables to set for it; no values of the user's own variables.
-        files: name → text, written before the command starts.
-        keep: patterns of the names of variables that the command inherits; None: all.
-        working_dir: where it starts; None: where the caller is.
-        notes: (what, why) of each choice that a reader may wonder about.
-    """
-
-    launcher: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    keep: tuple[str, ...] | None = None
-    working_dir: str | None = None
+    launcher: str  # for people, such as "mpirun (Open MPI 5)"
+    argv: tuple[str, ...]  # the program first
+    env: Mapping[str, str] = field(default_factory=dict)  # to set for it; no values of the user's own variables
+    files: Mapping[str, str] = field(default_factory=dict)  # name → text, written before the command starts
+    keep: tuple[str, ...] | None = None  # patterns of the names of variables that it inherits; None: all
+    working_dir: str | None = None  # where it starts; None: where the caller is
     notes: tuple[Note, ...] = ()
 
     def describe(self) -> str:
         """The whole plan as a bash script that does what `hvdtrain.launch.execute` does."""
         parts = ["#!/usr/bin/env bash", comment(self.launcher, self.notes), "set -eu"]
         if self.keep is not None:
-            parts.append(_keep_only(self.keep))
+            parts += ["for name in $(compgen -e); do", "    case $name in", f"        {'|'.join(self.keep)}) ;;"]
+            parts += ['        *) unset "$name" ;;', "    esac", "done"]
         parts.extend(f"export {name}={shlex.quote(value)}" for name, value in sorted(self.env.items()))
         parts.extend(f"cat > {shlex.quote(name)} <<'{END}'\n{text}{END}" for name, text in self.files.items())
         if self.working_dir is not None:
@@ -67,22 +58,14 @@ def comment(title: str, notes: tuple[Note, ...]) -> str:
     return "\n".join(lines)
 
 
-def wrap_command(argv: tuple[str, ...], indent: str = "    ") -> str:
+def wrap_command(argv: tuple[str, ...]) -> str:
     """The command quoted for a shell, each option on a line of its own, and so the interpreter of hvdtrain."""
     interpreter = next((i for i in range(1, len(argv)) if argv[i + 1 : i + 3] == ("-m", "hvdtrain")), 0)
     text = shlex.quote(argv[0])
     for i, word in enumerate(argv[1:], start=1):
         is_option = word.startswith("-") and " " not in word and not (interpreter and i == interpreter + 1)
-        text += (f" \\\n{indent}" if is_option or i == interpreter else " ") + shlex.quote(word)
+        text += (" \\\n    " if is_option or i == interpreter else " ") + shlex.quote(word)
     return text
-
-
-def _keep_only(patterns: tuple[str, ...]) -> str:
-    return (
-        "for name in $(compgen -e); do\n"
-        f"    case $name in\n        {'|'.join(patterns)}) ;;\n"
-        '        *) unset "$name" ;;\n    esac\ndone'
-    )
 
 
 def worker_variables(job: JobSpec) -> dict[str, str]:
@@ -102,16 +85,14 @@ def worker_variables(job: JobSpec) -> dict[str, str]:
 def visible_devices(job: JobSpec) -> str | None:
     """Value for CUDA_VISIBLE_DEVICES; None where every host's workers use its GPUs 0, 1, … anyway. Raises UsageError:
     hosts whose workers use different sets of GPUs, which one variable cannot say."""
-    wanted = {host.devices for host in job.used_hosts if host.devices != tuple(range(len(host.devices)))}
-    if not wanted:
-        return None
-    if len(wanted) > 1 or any(host.devices not in wanted for host in job.used_hosts):
+    wanted = {host.visible_devices for host in job.used_hosts}
+    if len(wanted) > 1:
         raise UsageError(
             "Hosts are to use different sets of GPUs.",
             "Launchers give the workers of all hosts the same variables.",
             "number the devices of every host alike in the rank table, or use devices 0, 1, ... on each.",
         )
-    return ",".join(str(device) for device in wanted.pop())
+    return wanted.pop() if wanted else None
 
 
 def resource_notes(job: JobSpec) -> tuple[Note, ...]:
@@ -152,8 +133,17 @@ def shared_notes(job: JobSpec, otherwise: str, *between: Note) -> list[Note]:
 def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> None:
     """Raise UsageError if the job asks for one of `wishes`, fields that this launcher has nothing for, or has no usable
     hosts; with "hosts" among them, it finds them itself."""
-    if "hosts" not in wishes:
-        _require_hosts(job, launcher)
+    address = next((host.name for host in job.used_hosts if host.is_ipv6), None)
+    if "hosts" not in wishes and not job.hosts:
+        raise UsageError(
+            "The job names no hosts.", f"{launcher} does not find any itself.", "name them, e.g. -H node1:4,node2:4."
+        )
+    if "hosts" not in wishes and address is not None:
+        raise UsageError(
+            f"Host {address} is an IPv6 address.",
+            f"{launcher} separates hosts and slots by colons and cannot take it.",
+            "give the host a name, in DNS or in /etc/hosts on all hosts.",
+        )
     for wish in wishes:
         default = JobSpec.__dataclass_fields__[wish].default
         if getattr(job, wish) != default:
@@ -163,17 +153,3 @@ def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> N
                 f"{launcher} has nothing for that.",
                 f"leave {option} out, or use {_OWN_LAUNCHER if wish in SUPERVISED else _OTHERS}.",
             )
-
-
-def _require_hosts(job: JobSpec, launcher: str) -> None:
-    if not job.hosts:
-        raise UsageError(
-            "The job names no hosts.", f"{launcher} does not find any itself.", "name them, e.g. -H node1:4,node2:4."
-        )
-    address = next((host.name for host in job.used_hosts if host.is_ipv6), None)
-    if address is not None:
-        raise UsageError(
-            f"Host {address} is an IPv6 address.",
-            f"{launcher} separates hosts and slots by colons and cannot take it.",
-            "give the host a name, in DNS or in /etc/hosts on all hosts.",
-        )

@@ -15,10 +15,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.execute import find_program
-from hvdtrain.launch.job_checks import require_choice
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import mpi_flavor, require_flavor
-from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
+from hvdtrain.launch.mpirun import MpirunArguments, mpi_flavor, mpirun_arguments
 from hvdtrain.launch.rendering import (
     ELASTIC,
     LaunchPlan,
@@ -50,26 +48,16 @@ _REQUEUE = Path(__file__).with_name("requeue.sh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmOptions:
-    """What only Slurm asks for.
+    """What only Slurm asks for."""
 
-    Args:
-        inner: what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or
-            "mpirun".
-        flavor: of mpirun, where `inner` is that: see `hvdtrain.launch.mpi_flavor.FLAVORS`.
-        mpirun: its name or path, where `inner` is that.
-        partition, account: where to run and who pays; None: the site's own choice.
-    """
-
+    # what starts the workers in the allocation: "srun" (hvdtrain's own rendezvous), "pmix" (srun with MPI) or "mpirun"
     inner: str = "srun"
-    flavor: str = "openmpi4"
-    mpirun: str = "mpirun"
-    partition: str | None = None
-    account: str | None = None
+    flavor: str = "openmpi4"  # of mpirun, where `inner` is that: one of `option_groups.FLAVORS`
+    mpirun: str = "mpirun"  # its name or path, where `inner` is that
+    partition: str | None = None  # where to run; None: the site's own choice
+    account: str | None = None  # who pays; None: the site's own choice
 
     def __post_init__(self) -> None:
-        fact = f"Workers are to be started by {self.inner!r}."
-        require_choice(fact, self.inner, INNER, "Inside a Slurm job there is none of that name.")
-        require_flavor(self.flavor)
         for option_name, value in (("--partition", self.partition), ("--account", self.account)):
             if value is not None and not _WORD.fullmatch(value):
                 raise UsageError(

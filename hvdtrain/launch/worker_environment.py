@@ -95,6 +95,6 @@ def stated_variables(job: JobSpec, host: Host) -> dict[str, str]:
         variables.update(dict.fromkeys(THREADS, str(job.cores_per_worker)))
     if job.nics:
         variables["NCCL_SOCKET_IFNAME"] = "=" + ",".join(job.nics)
-    if host.devices != tuple(range(len(host.devices))):
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, host.devices))
+    if host.visible_devices is not None:
+        variables["CUDA_VISIBLE_DEVICES"] = host.visible_devices
     return variables

@@ -14,6 +14,7 @@ from support.processes import Spawned
 from support.runs import read_json
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.launch.sagemaker.channels import make_channels
 from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
@@ -50,7 +51,7 @@ def test_a_plain_horovod_script_on_two_machines_is_one_job(tmp_path: Path) -> No
         "sys.exit(3 if total == 99 else 0)\n"
     )
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), instance_count=2, hyperparameters={"epochs": 1})
-    run_local(spec, {}, tmp_path / "jobs" / "1")
+    run_local(spec, [], tmp_path / "jobs" / "1")
     told = [
         (tmp_path / "jobs" / "1" / f"algo-{rank + 1}" / "output" / "data" / f"rank_{rank}").read_text()
         for rank in range(2)
@@ -65,7 +66,7 @@ def test_how_a_script_on_two_machines_ends_is_seen_through_its_start(tmp_path: P
     )
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), instance_count=2, max_run_s=60)
     with pytest.raises(HvdtrainError, match=r"failed on algo-1 .*\n?.*ValueError: of rank 0") as caught:
-        run_local(spec, {}, tmp_path / "jobs" / "1")
+        run_local(spec, [], tmp_path / "jobs" / "1")
     assert caught.value.conflict.startswith("Rank 0 of 2 on algo-1 failed with exit code 1.")
     assert "another machine has failed" in (tmp_path / "jobs" / "1" / "algo-2" / "output" / "failure").read_text()
 
@@ -107,7 +108,7 @@ def test_jobs_with_one_checkpoint_location_share_its_folder(tmp_path: Path) -> N
     )
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), checkpoint_s3_uri="s3://bucket/a/../kept/")
     for number in range(2):
-        run_local(spec, {}, tmp_path / "jobs" / str(number))
+        run_local(spec, [], tmp_path / "jobs" / str(number))
     assert (tmp_path / "jobs" / "checkpoints" / "bucket" / "a" / "kept" / "count").read_text() == "2"
 
 
@@ -115,7 +116,7 @@ def test_a_job_out_of_time_before_its_first_step_claims_no_checkpoint(tmp_path: 
     (tmp_path / "own.py").write_text(WAITS_FOR_A_SIGNAL)
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), max_run_s=2)
     with pytest.raises(HvdtrainError, match="has not ended within its max_run_s"):
-        run_local(spec, {}, tmp_path / "jobs" / "1")
+        run_local(spec, [], tmp_path / "jobs" / "1")
     failure = (tmp_path / "jobs" / "1" / "algo-1" / "output" / "failure").read_text()
     assert "left with a checkpoint" not in failure
     assert "exit code 75" in failure
@@ -139,7 +140,7 @@ def test_the_cause_is_shown_whatever_came_after_it(tmp_path: Path) -> None:
     )
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"))
     with pytest.raises(HvdtrainError):
-        run_local(spec, {}, tmp_path / "jobs" / "1")
+        run_local(spec, [], tmp_path / "jobs" / "1")
     shown = (tmp_path / "jobs" / "1" / "algo-1" / "output" / "failure").read_text()[:REASON_CHARACTERS]
     assert shown.splitlines()[1] == "ValueError: the true cause. HINT: not one of ours"
     assert "raise ValueError" in shown
@@ -153,7 +154,7 @@ def test_a_script_finds_the_variables_of_the_toolkit(tmp_path: Path) -> None:
     )
     spec = TrainingSpec(entry_point=str(tmp_path / "own.py"), hyperparameters={"lr": 0.1, "amp": True})
     (tmp_path / "data").mkdir()
-    folder = run_local(spec, {"train": str(tmp_path / "data")}, tmp_path / "jobs" / "1")
+    folder = run_local(spec, make_channels(spec, str(tmp_path / "data"), "", tmp_path), tmp_path / "jobs" / "1")
     told = read_json(folder / "output" / "data" / "told")
     assert json.loads(told["SM_USER_ARGS"]) == ["--amp", "True", "--lr", "0.1"]
     assert (told["SM_USER_ENTRY_POINT"], told["SM_MODULE_NAME"]) == ("own.py", "own")

@@ -51,11 +51,7 @@ class HostDiscovery:
 
     def take_complaints(self) -> list[str]:
         """What there is to say about the script since the last call, for people."""
-        taken = []
-        with suppress(queue.Empty):
-            while True:
-                taken.append(self._complaints.get_nowait())
-        return taken
+        return [self._complaints.get() for _ in range(self._complaints.qsize())]
 
     def _ask(self) -> None:
         while not self._ended.wait(SECONDS_BETWEEN):
@@ -64,18 +60,16 @@ class HostDiscovery:
             except UsageError as error:
                 if self._ended.is_set():
                     return
-                self._complain(f"{error.fact} {error.conflict}")
+                complaint = f"{error.fact} {error.conflict}"
+                if complaint != self._complaint:
+                    self._complaints.put(f"hvdtrain launch: {complaint} The hosts that it named before stay in use.")
+                    self._notify()
+                self._complaint = complaint
                 continue
             self._complaint = ""
             if hosts != self.hosts:
                 self.hosts = hosts
                 self._notify()
-
-    def _complain(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            self._complaints.put(f"hvdtrain launch: {complaint} The hosts that it named before stay in use.")
-            self._notify()
-        self._complaint = complaint
 
 
 def discovered(script: str, ended: threading.Event | None = None) -> tuple[Host, ...]:

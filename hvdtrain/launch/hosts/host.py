@@ -49,6 +49,11 @@ class Host:
     def is_ipv6(self) -> bool:
         return ":" in self.name
 
+    @property
+    def visible_devices(self) -> str | None:
+        """Value for CUDA_VISIBLE_DEVICES; None where workers use the GPUs 0, 1, … anyway."""
+        return None if self.devices == tuple(range(len(self.devices))) else ",".join(map(str, self.devices))
+
     def __str__(self) -> str:
         return f"[{self.name}]:{self.slots}" if self.is_ipv6 else f"{self.name}:{self.slots}"
 

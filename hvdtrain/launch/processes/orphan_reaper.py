@@ -170,7 +170,10 @@ class OrphanReaper:
         if not self._adopts:
             return kill_job(self._token)
         left = kill_job(self._token, lambda table: descendants(os.getpid(), self._spared, table))
-        self._bury()
+        for process, seen in _all_processes():  # nobody else waits for those that were adopted and killed
+            if seen.is_zombie and seen.parent == os.getpid() and process not in self._spared:
+                with suppress(OSError):
+                    os.waitpid(process, os.WNOHANG)
         return left
 
     def __exit__(self, *exception: object) -> None:
@@ -186,13 +189,6 @@ class OrphanReaper:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-    def _bury(self) -> None:
-        """Collect adopted processes that were killed: nobody else waits for them."""
-        for process, seen in _all_processes():
-            if seen.is_zombie and seen.parent == os.getpid() and process not in self._spared:
-                with suppress(OSError):
-                    os.waitpid(process, os.WNOHANG)
 
 
 def _adopt_orphans(adopts: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import require_choice
 from hvdtrain.launch.sagemaker.pipe_plan import PendingPipePlan
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
 
@@ -59,12 +59,18 @@ class TrainingInput:
 
     def __post_init__(self) -> None:
         seed = self.shuffle_seed
-        if not isinstance(self.s3_data, str) or not self.s3_data:
-            raise _wrong_type("s3_data", self.s3_data)
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise _wrong_type("shuffle_seed", seed)
-        if not isinstance(self.attribute_names, tuple | list):
-            raise _wrong_type("attribute_names", self.attribute_names)
+        for name, is_right in {
+            "s3_data": isinstance(self.s3_data, str) and self.s3_data,
+            "shuffle_seed": isinstance(seed, int | None) and not isinstance(seed, bool),
+            "attribute_names": isinstance(self.attribute_names, tuple | list),
+        }.items():
+            if not is_right:
+                value = getattr(self, name)
+                raise UsageError(
+                    f"The {name} of a TrainingInput is {str(value)[:80]!r}, of type {type(value).__name__}.",
+                    "SageMaker takes no such value there.",
+                    "give a URI as s3_data, a whole number as shuffle_seed, a tuple of names as attribute_names.",
+                )
         for name, valid in _CHOICES.items():
             value = getattr(self, name)
             if value is not None:
@@ -131,12 +137,4 @@ def _input(name: str, value: object) -> TrainingInput | PipePlanInput:
         f"Channel {name} is {str(value)[:80]!r}, of type {type(value).__name__}.",
         "This is not a data location.",
         "give a URI, a path, a TrainingInput or a PipePlanInput.",
-    )
-
-
-def _wrong_type(name: str, value: object) -> UsageError:
-    return UsageError(
-        f"The {name} of a TrainingInput is {str(value)[:80]!r}, of type {type(value).__name__}.",
-        "SageMaker takes no such value there.",
-        "give a URI as s3_data, a whole number as shuffle_seed, a tuple of names as attribute_names.",
     )

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ from typing import Any
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import Service
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
-from hvdtrain.launch.sagemaker.channels import local_channels, make_channels, make_plans
+from hvdtrain.launch.sagemaker.channels import make_channels, make_plans
 from hvdtrain.launch.sagemaker.hyperparameters import OptionCheck, ask_hvdtrain, checkable_options
-from hvdtrain.launch.sagemaker.local.folders import require_writable
 from hvdtrain.launch.sagemaker.request import (
     ARCHIVE,
     archive_uri,
@@ -94,7 +94,7 @@ class Estimator:
         if self.spec.task is not None:
             self._check_options(checkable_options(self.spec.worker_hyperparameters, self.spec.source_dir))
         if self.spec.is_local:
-            require_writable(self._local_folder(job_name))
+            _require_writable(self._local_folder(job_name))
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
         """The channels that `inputs` (see `fit`) describe; plans that are not there yet go to `plan_folder`."""
@@ -183,7 +183,7 @@ class Estimator:
         sys.stderr.write(f"{name}: started on SageMaker; it goes on if you interrupt this\n")
         return job
 
-    def _run_here(self, channels: tuple[Channel, ...], name: str, wait: bool) -> None:
+    def _run_here(self, channels: Sequence[Channel], name: str, wait: bool) -> None:
         from hvdtrain.launch.sagemaker.local.mode import run_local
 
         if not wait:
@@ -195,7 +195,7 @@ class Estimator:
         make_plans(self.spec, channels)
         folder = self._local_folder(name)
         self.latest_training_job = LocalJob(name, folder)
-        self.latest_training_job = LocalJob(name, run_local(self.spec, local_channels(channels), folder))
+        self.latest_training_job = LocalJob(name, run_local(self.spec, channels, folder))
 
 
 def _spec(arguments: dict[str, Any]) -> TrainingSpec:
@@ -215,3 +215,18 @@ def _spec(arguments: dict[str, Any]) -> TrainingSpec:
             )
         named[name] = value
     return TrainingSpec(**named)
+
+
+def _require_writable(folder: Path) -> None:
+    try:
+        for path in (folder, *folder.parents):
+            with suppress(FileNotFoundError):
+                path.lstat()
+                break
+        tempfile.TemporaryDirectory(prefix=".hvdtrain-", dir=path).cleanup()
+    except OSError as error:
+        raise UsageError(
+            f"The output folder {folder} cannot be written to: {error.strerror}.",
+            "The job's model and output go there.",
+            "choose another output_path (--output-path).",
+        ) from error

@@ -24,7 +24,7 @@ from pathlib import PurePath
 from typing import Literal
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import require_choice, require_nic
 from hvdtrain.launch.sagemaker import spec_checks
 
 LOCAL = "local"  # the instance type that means this machine
@@ -113,7 +113,8 @@ class TrainingSpec:
         spec_checks.require_program(self.task, self.entry_point, self.source_dir is not None)
         spec_checks.require_hyperparameters(self.hyperparameters, self.task)
         spec_checks.require_metrics(self.metric_definitions)
-        spec_checks.require_interface(self.network_interface_name)
+        if self.network_interface_name is not None:
+            require_nic(self.network_interface_name, "leave it out: SageMaker names the right one.")
         if not self.is_local:
             spec_checks.require_cloud_fields(self)
         elif "://" in (self.output_path or "") and not str(self.output_path).startswith("file://"):

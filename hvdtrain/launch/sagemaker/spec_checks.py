@@ -6,13 +6,12 @@ at once, with a clear message, is left to it, and to `request_checks`, which com
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from os import PathLike
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_checks import NIC
 
 INPUT_MODES = ("Pipe", "File", "FastFile")
 RESERVED = "sagemaker_"  # what names of SageMaker's own hyperparameters begin with
@@ -64,18 +63,16 @@ def _require_type(name: str, value: Any, annotation: str) -> None:
     wanted, types = _TYPES[required]
     if value is None and required != annotation:
         return
-    texts = value.items() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else ()
+    texts: Sequence[object] = value if isinstance(value, tuple | list) else ()
+    if isinstance(value, Mapping):
+        texts = [*value, *value.values()]
     is_right = isinstance(value, types) and (bool in types or not isinstance(value, bool))
-    if not is_right or not (name == "hyperparameters" or all(map(_is_text, texts))):
+    if not is_right or not (name == "hyperparameters" or all(isinstance(text, str) for text in texts)):
         shown = f" {repr(value)[:80]}," if not texts else ""  # the values of a mapping may be secret
         conflict = f"It must be {wanted}{' or None' if required != annotation else ''}."
         raise UsageError(f"The argument {name} is{shown} of type {type(value).__name__}.", conflict, f"correct {name}.")
-    if "\0" in (str(value) + "".join(map(str, value.values())) if isinstance(value, Mapping) else str(value)):
+    if any("\0" in str(text) for text in texts or (value,)):
         raise UsageError(f"The argument {name} has a NUL in it.", "It must be text without one.", f"correct {name}.")
-
-
-def _is_text(entry: object) -> bool:
-    return all(isinstance(part, str) for part in (entry if isinstance(entry, tuple) else (entry,)))
 
 
 def require_job_name(name: object, is_base: bool = False) -> None:
@@ -157,16 +154,6 @@ def require_metrics(metrics: Mapping[str, str]) -> None:
                 f"It cannot be one: {error}.",
                 r"write e.g. loss=([0-9.]+); a bracket that is meant as such is \(.",
             ) from error
-
-
-def require_interface(nic: str | None) -> None:
-    """Raise UsageError for a network interface that there cannot be."""
-    if nic is not None and not NIC.fullmatch(nic):
-        raise UsageError(
-            f"The network interface is called {nic[:80]!r}.",
-            "Interfaces have names such as eth0.",
-            "leave it out: SageMaker names the right one.",
-        )
 
 
 def require_cloud_fields(spec: Any) -> None:

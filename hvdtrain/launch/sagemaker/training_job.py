@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -37,11 +37,11 @@ class TrainingJob:
         still running after `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
-        log = _Log(self.name, self.service, logs)
+        read_to: dict[str, str] = {}
         seen = ""
         while True:
             answer = self._describe_patiently(deadline)
-            log.print_new()
+            logs = logs and self._print_log(read_to)
             state = str(answer.get("SecondaryStatus") or answer["TrainingJobStatus"])
             if state != seen:
                 sys.stderr.write(f"{self.name}: {state}\n")
@@ -55,7 +55,8 @@ class TrainingJob:
                     f"`aws sagemaker stop-training-job --training-job-name {self.name}` ends it.",
                 )
             time.sleep(self.poll_s)  # the service can only be asked
-        log.print_new()
+        if logs:
+            self._print_log(read_to)
         _require_completed(self.name, answer)
         return answer
 
@@ -72,6 +73,25 @@ class TrainingJob:
                     raise
                 sys.stderr.write(f"{self.name}: {error.fact} The job goes on; asking again.\n")
             time.sleep(self.poll_s)
+
+    def _print_log(self, read_to: dict[str, str]) -> bool:
+        """Print what is new in the logs of all machines after the tokens of their streams; whether they may be read."""
+        try:
+            for stream in self.service.log_streams(LOG_GROUP, f"{self.name}/"):
+                machine = stream.removeprefix(f"{self.name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
+                while True:
+                    before = read_to.get(stream)
+                    lines, read_to[stream] = self.service.log_lines(LOG_GROUP, stream, before)
+                    sys.stdout.writelines(f"{machine}: {line}\n" for line in lines)
+                    if read_to[stream] == before or not lines:
+                        break
+        except UsageError as error:  # such as a missing permission: the job continues without it
+            sys.stderr.write(f"{self.name}: its log is not shown. {error}\n")
+            return False
+        except HvdtrainError as error:
+            sys.stderr.write(f"{self.name}: {error.fact} Its log comes later.\n")
+        sys.stdout.flush()
+        return True
 
 
 def _require_completed(name: str, answer: dict[str, Any]) -> None:
@@ -90,35 +110,3 @@ def _require_completed(name: str, answer: dict[str, Any]) -> None:
         f"SageMaker says: {reason or 'no reason'}",
         f"its whole log is in CloudWatch: `aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/`.",
     )
-
-
-@dataclass
-class _Log:
-    """Prints what is new in the logs of all machines, unless it is not wanted or may not be read."""
-
-    name: str
-    service: Service
-    wanted: bool
-    tokens: dict[str, str | None] = field(default_factory=dict)
-
-    def print_new(self) -> None:
-        if not self.wanted:
-            return
-        try:
-            for stream in self.service.log_streams(LOG_GROUP, f"{self.name}/"):
-                self._print_stream(stream)
-        except UsageError as error:  # such as a missing permission: the job continues without it
-            self.wanted = False
-            sys.stderr.write(f"{self.name}: its log is not shown. {error}\n")
-        except HvdtrainError as error:
-            sys.stderr.write(f"{self.name}: {error.fact} Its log comes later.\n")
-        sys.stdout.flush()
-
-    def _print_stream(self, stream: str) -> None:
-        machine = stream.removeprefix(f"{self.name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
-        while True:
-            before = self.tokens.get(stream)
-            lines, self.tokens[stream] = self.service.log_lines(LOG_GROUP, stream, before)
-            sys.stdout.writelines(f"{machine}: {line}\n" for line in lines)
-            if self.tokens[stream] == before or not lines:
-                return

@@ -82,17 +82,14 @@ class RemoteWorkerGroup:
         self.link = link
         self._joins_others = joins_others
         self.has_lost = False  # whether the agent is lost, and whoever watches was told that its workers are
-        self._running: set[int] = set()
-        self.add(ranks, order)
-
-    def add(self, ranks: Iterable[int], order: Mapping[str, Any]) -> None:
-        self._running.update(ranks)
-        self.link.send("start", **order)
+        self._running = set(ranks)
+        link.send("start", **order)
 
     def add_beside_others(self, ranks: Iterable[int], order: Mapping[str, Any]) -> None:
         """Let the agent start more workers, from now on as with `joins_others`."""
         self._joins_others = True
-        self.add(ranks, order)
+        self._running.update(ranks)
+        self.link.send("start", **order)
 
     def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         def read_frames() -> None:

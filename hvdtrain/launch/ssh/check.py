@@ -26,49 +26,42 @@ _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot st
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What keeps a host from being used; its `kind` is one of `_SAID`, "no-python" or "other"."""
+    """What keeps a host from being used, and what to do."""
 
     host: str
-    kind: str
     message: str
     hint: str
 
 
 _SAID = (
-    # What ssh says; kind; what that means; what to do. {detail} is the pattern's first group.
+    # What ssh says; what that means; what to do. {detail} is the pattern's first group.
     (
         r"Could not resolve hostname [^:]*: (.*)",
-        "name-unknown",
         "its name does not resolve here ({detail})",
         "check the spelling, or add {host} to DNS, /etc/hosts or ~/.ssh/config",
     ),
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "host-key-changed",
         "its host key is not the one that is known here, so it may be another machine",
         "find out why; if it was set up again, `ssh-keygen -R {host}`, then `ssh {host}` once",
     ),
     (
         r"Host key verification failed|No \S+ host key is known",
-        "host-key-unknown",
         "its host key is not known here",
         "log in once by hand and compare the key: `ssh {host}`",
     ),
     (
         r"(Permission denied.*|Too many authentication failures|Authentication failed.*)",
-        "key-refused",
         "it refuses your key ({detail})",
         "let `ssh {host} true` work without a question: `ssh-copy-id {host}`, and ssh-add for a key with a passphrase",
     ),
     (
         r"(Connection refused)",
-        "no-sshd",
         "nothing listens on its ssh port ({detail})",
         "start sshd there, or say which port it has with --ssh-port",
     ),
     (
         r"(Connection timed out|Operation timed out|No route to host|Network is unreachable|Host is down)",
-        "unreachable",
         "it cannot be reached ({detail})",
         "see that it is on, and that no firewall is between: `ssh {host} true`",
     ),
@@ -123,23 +116,23 @@ def _check(host: str, port: int | None, deadline_s: float, python: str | None) -
         return None
     if code is None:
         message, hint = f"it gave no answer within {deadline_s:g} s", "see what it waits for: `ssh -v {host} true`"
-        finding = Finding(host, "unreachable", message, hint.format(host=host))
+        finding = Finding(host, message, hint.format(host=host))
     elif code in _PYTHON_MISSING and python is not None:
         hint = "install hvdtrain at the same path on every host, or name the interpreter with --python"
-        finding = Finding(host, "no-python", f"it has no {python}", hint)
+        finding = Finding(host, f"it has no {python}", hint)
     else:
         finding = _from_ssh(host, code, said)
-    # Launchers need no ssh where they are. Asked last, as a name that ssh resolved resolves quickly.
-    return None if finding.kind != "name-unknown" and is_this_machine(host) else finding
+    # Launchers need no ssh where they are. Asked last: a name that does not resolve takes its time.
+    return None if is_this_machine(host) else finding
 
 
 def _from_ssh(host: str, code: int, said: str) -> Finding:
-    for pattern, kind, message, hint in _SAID:
+    for pattern, message, hint in _SAID:
         if match := re.search(pattern, said):
             detail = (match[1] if match.re.groups else match[0]).strip().rstrip(".")
-            return Finding(host, kind, message.format(detail=detail[:120]), hint.format(host=host))
+            return Finding(host, message.format(detail=detail[:120]), hint.format(host=host))
     last = (said.strip().splitlines() or [f"exit code {code}"])[-1].strip()
-    return Finding(host, "other", f"ssh failed ({last[:200]})", f"see why: `ssh -v {host} true`")
+    return Finding(host, f"ssh failed ({last[:200]})", f"see why: `ssh -v {host} true`")
 
 
 def _ssh(host: str, port: int | None, deadline_s: float, python: str | None) -> tuple[int | None, str]:

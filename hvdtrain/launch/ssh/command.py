@@ -21,25 +21,15 @@ _INTERFACE = "<interface towards this machine>"
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """How hosts are reached, and which agent they run.
+    """How hosts are reached, and which agent they run."""
 
-    Args:
-        python: interpreter on the hosts.
-        port: None: what ssh's configuration says.
-        link_seconds: of silence, after which a host counts as lost, and a connection as refused.
-        checks_host_keys: False: whoever answers is believed to be the host.
-        agent: the module that runs on the hosts.
-        folder: where the agent starts if that exists there; None: in the user's home.
-        python_path: the agent's PYTHONPATH, with `folder`.
-    """
-
-    python: str
-    port: int | None = None
-    link_seconds: float = 15.0
-    checks_host_keys: bool = True
-    agent: str = "hvdtrain.launch.ssh.agent"
-    folder: str | None = None
-    python_path: str = ""
+    python: str  # interpreter on the hosts
+    port: int | None = None  # None: what ssh's configuration says
+    link_seconds: float = 15.0  # of silence, after which a host counts as lost, and a connection as refused
+    checks_host_keys: bool = True  # False: whoever answers is believed to be the host
+    agent: str = "hvdtrain.launch.ssh.agent"  # the module that runs on the hosts
+    folder: str | None = None  # where the agent starts if that exists there; None: in the user's home
+    python_path: str = ""  # the agent's PYTHONPATH, with `folder`
 
 
 def agent_argv(options: SshOptions) -> tuple[str, ...]:

@@ -78,15 +78,10 @@ class FrameReader:
             return None
         header, body = bytes(self._buffer[_LENGTHS.size : body_at]), bytes(self._buffer[body_at : body_at + body_bytes])
         del self._buffer[: body_at + body_bytes]
-        return _parsed(header, body)
-
-
-def _parsed(header: bytes, body: bytes) -> Frame:
-    try:
-        fields = json.loads(header)
-    except (ValueError, RecursionError) as error:
-        raise BrokenFrameError(f"it wrote {header[:80]!r}, which is not JSON") from error
-    if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str):
-        raise BrokenFrameError(f"it wrote {header[:80]!r}, which is not a frame")
-    kind = fields.pop("kind")
-    return Frame(kind, fields, body)
+        try:
+            fields = json.loads(header)
+        except (ValueError, RecursionError) as error:
+            raise BrokenFrameError(f"it wrote {header[:80]!r}, which is not JSON") from error
+        if not isinstance(fields, dict) or not isinstance(fields.get("kind"), str):
+            raise BrokenFrameError(f"it wrote {header[:80]!r}, which is not a frame")
+        return Frame(fields.pop("kind"), fields, body)

@@ -27,7 +27,6 @@ from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic
-from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits
 from hvdtrain.launch.supervisor.restarts import (
     command_for_restart,
     require_changes_possible,
@@ -158,8 +157,7 @@ class Attempt:
                 return common | self._order(host)
 
             with HostWorlds(self.agents, self.discovery, server, order, supervisor, groups) as worlds:
-                limits = ElasticLimits.of(self.job)
-                supervisor.elastic = Elastic(limits, workers, worlds, self.console.say, restarts)
+                supervisor.elastic = Elastic(self.job, workers, worlds, self.console.say, restarts)
                 return supervisor.run()
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:

@@ -68,11 +68,7 @@ class HostLink:
         """What came since the last call. The last frame of all is "lost"."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._event)
-        frames = []
-        with suppress(queue.Empty):
-            while True:
-                frames.append(self._frames.get_nowait())
-        return frames
+        return [self._frames.get() for _ in range(self._frames.qsize())]
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send an order. An agent that is gone does not get it, which `take` tells."""
@@ -142,18 +138,15 @@ class HostLink:
         self.heard = time.monotonic()
         try:
             for frame in self._reader.feed(data):
-                self._take_in(frame)
+                if frame.kind == "heartbeat":
+                    self._answer(frame)
+                    continue
+                if frame.kind == "hello":
+                    self.hello = frame.fields
+                self._put(frame)
         except BrokenFrameError as error:
             return str(error)
         return ""
-
-    def _take_in(self, frame: Frame) -> None:
-        if frame.kind == "heartbeat":
-            self._answer(frame)
-            return
-        if frame.kind == "hello":
-            self.hello = frame.fields
-        self._put(frame)
 
     def _answer(self, heartbeat: Frame) -> None:
         """Unless an order is on its way: then that, or the next heartbeat's answer, shows that somebody is there."""

@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.launch.supervisor.deadlines import Departures
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.supervisor.diagnosis import USAGE, cause_in, report
-from hvdtrain.launch.supervisor.elastic_launcher import ElasticLauncher, ElasticLimits
-from hvdtrain.launch.supervisor.losses import Losses
-from hvdtrain.launch.supervisor.newcomers import Newcomers
+from hvdtrain.launch.supervisor.newcomers import Departures, ElasticLauncher, Newcomers
+from hvdtrain.launch.supervisor.restarts import Losses
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
@@ -31,7 +30,7 @@ class Elastic:
     further ones are added. `earlier` losses were mended before; `gave_up` tells why no further world can be formed."""
 
     may_be_alone: ClassVar = True
-    limits: ElasticLimits
+    job: JobSpec
     workers: list[WorkerState]
     launcher: ElasticLauncher
     say: Callable[[str], None]
@@ -50,9 +49,10 @@ class Elastic:
         self._members = list(range(len(self.workers)))
         self._size = len(self.workers)  # of the present world
         self.departures = Departures(self.launcher.kill)
-        self._newcomers = Newcomers(self.limits, self.workers, self.launcher, self.departures, self.say)
-        self.losses = Losses(self.limits.restarts, self.earlier)
-        self._least, self._wanted, self._room = self.limits.least, len(self.workers), len(self.workers)
+        self._newcomers = Newcomers(self.job, self.workers, self.launcher, self.departures, self.say)
+        self.losses = Losses(self.job.max_restarts, self.earlier)
+        self._least, self._most = self.job.world_sizes
+        self._wanted = self._room = len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
         """Whether the others go on after its end. `mendable`: the world was complete, and nothing ends the job."""
@@ -118,7 +118,7 @@ class Elastic:
         if self._gather_until is not None and self.launcher.safe_at > time.monotonic():
             times.append(self.launcher.safe_at)
         if self._few_since is not None:
-            times.append(self._few_since + self.limits.start_timeout)
+            times.append(self._few_since + self.job.start_timeout)
         return min((at for at in times if at is not None), default=None)
 
     def act(self, connected: bool) -> bool:
@@ -128,7 +128,7 @@ class Elastic:
         self._newcomers.dismiss_late()
         self._kill_the_late()
         self._room = self.launcher.places()
-        self._wanted = max(self._least, min(self._room, self.limits.most))
+        self._wanted = max(self._least, min(self._room, self._most))
         placed = self.launcher.placed([*self._members, *self._newcomers])
         self._newcomers.dismiss([number for number in self._newcomers if number not in placed])
         if self._gather_until is not None:
@@ -153,14 +153,14 @@ class Elastic:
     def _gather(self) -> None:
         """The world has ended: wait for all of its members."""
         if self._gather_until is None:
-            self._gather_until = time.monotonic() + self.limits.grace
+            self._gather_until = time.monotonic() + self.job.grace
 
     def _kill_the_late(self) -> None:
         if self._gather_until is not None and time.monotonic() >= self._gather_until:
             for member in self._members:
                 if member not in self._waiting:
                     self.departures.kill(member)
-            self._gather_until = time.monotonic() + self.limits.grace
+            self._gather_until = time.monotonic() + self.job.grace
 
     def _form(self) -> bool:
         if not set(self._members) <= self._waiting or time.monotonic() < self.launcher.safe_at:
@@ -223,9 +223,9 @@ class Elastic:
         now = time.monotonic()
         self._few_since = self._few_since or now
         is_hopeless = not self._newcomers and (self._room <= there or self._newcomers.failures >= _FAILED_STARTS)
-        if is_hopeless or now >= self._few_since + self.limits.start_timeout:
+        if is_hopeless or now >= self._few_since + self.job.start_timeout:
             left = f"{_counted(there)} {'is' if there == 1 else 'are'} left"
-            self.gave_up = f"hvdtrain launch: {left}, and {self.limits.least} are needed."
+            self.gave_up = f"hvdtrain launch: {left}, and {self.job.world_sizes[0]} are needed."
             self._finish(0)
         else:
             self._fill()
@@ -243,7 +243,7 @@ class Elastic:
     def _let_leave(self, numbers: Sequence[int], code: int) -> None:
         for number in numbers:
             self.launcher.tell(number, {"leave": code})
-            self.departures.expect(number, self.limits.grace)
+            self.departures.expect(number, self.job.grace)
 
     def _finish(self, code: int) -> None:
         if self._leave_code is None:
@@ -251,6 +251,27 @@ class Elastic:
             self._gather_until = None
             self._let_leave(sorted(self._waiting), code)
             self._newcomers.dismiss(list(self._newcomers))
+
+
+class FixedWorkers:
+    """The `Elastic` of a job whose workers stay the same: a loss ends all of them."""
+
+    gave_up = ""
+    may_be_alone = False
+    deadline: float | None = None
+    server: RendezvousServer | None = None
+    losses = Losses(most=0, restarts=0)
+    departures = Departures(kill=lambda _number: None)
+
+    def hear(self, _number: int, _message: object) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def goes_on_without(self, _number: int, _mendable: bool) -> bool:
+        return False
+
+    def act(self, _connected: bool) -> bool:
+        return False
 
 
 def _counted(workers: int) -> str:

@@ -1,8 +1,9 @@
-"""Start a job again after a failure: when, how often, and with which command, so that it resumes in one run folder."""
+"""Go on after a failure: when, how often, and with which command, so that a job resumes in one run folder."""
 
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -10,11 +11,11 @@ from hvdtrain.launch.hosts.host import total_slots
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
-from hvdtrain.launch.supervisor.losses import TOLD_CAUSES
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.world_channel import continues_itself
 
 MAX_BACKOFF_SECONDS = 60.0
+_TOLD_CAUSES = 8  # of the last losses, which workers are told
 
 
 def run_with_restarts(
@@ -41,7 +42,7 @@ def run_with_restarts(
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
-        restarts, causes = restarts + 1, [*causes, outcome.cause][-TOLD_CAUSES:]
+        restarts, causes = restarts + 1, [*causes, outcome.cause][-_TOLD_CAUSES:]
 
 
 def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes: str) -> JobOutcome:
@@ -56,6 +57,38 @@ def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes:
             "start the job again with --resume auto, and report this, for it is an error of hvdtrain:\n"
             + traceback.format_exc(),
         ) from error
+
+
+@dataclass(eq=False)
+class Losses:
+    """The losses of an elastic job in one start: at most `most` are mended, and it went on after `restarts`, those of
+    earlier starts too."""
+
+    most: int
+    restarts: int
+    mended: int = 0  # losses of this start after which its workers went on
+    cause: str = ""  # of the loss that is being mended; of one that could not be mended, to the end
+    causes: list[str] = field(default_factory=list)  # of the last losses, the newest last
+    # whether the job was asked to stop: then going on is for saving alone, and is not counted
+    is_stopping: bool = False
+
+    @property
+    def is_affordable(self) -> bool:
+        """Whether one more may be mended: a world is lost once."""
+        return bool(self.cause) or self.is_stopping or self.restarts < self.most
+
+    def begin(self, cause: str) -> str:
+        """The first loss of a world; returns how it is mended, for people."""
+        self.cause = cause
+        if self.is_stopping:
+            return "the last checkpoint is read and saved again for the stop"
+        self.restarts += 1
+        self.causes = [*self.causes, cause][-_TOLD_CAUSES:]
+        return f"restart {self.restarts} of {self.most}"
+
+    def end(self) -> None:
+        self.mended += bool(self.cause) and not self.is_stopping
+        self.cause = ""
 
 
 def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, ...]:

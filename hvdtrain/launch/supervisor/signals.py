@@ -97,20 +97,17 @@ class SignalPolicy:
 
     def action(self, number: signal.Signals, now: float) -> SignalAction:
         """For a signal that came at `now`, in seconds of one clock."""
-        action = self._choose(number, now)
-        is_first = self.stopped_by is None or (number in FINAL and self.stopped_by not in FINAL)
-        if action is not SignalAction.KILL and is_first:
+        repeat = self._requests.add(number, now)
+        if repeat is Repeat.SECOND:
+            return SignalAction.KILL
+        if self.stopped_by is None or (number in FINAL and self.stopped_by not in FINAL):
             self.stopped_by = number
-        return action
-
-    def _choose(self, number: signal.Signals, now: float) -> SignalAction:
         if number == signal.SIGUSR1:
             return SignalAction.FORWARD
-        repeat = self._requests.add(number, now)
-        if repeat is not Repeat.FIRST:
-            return SignalAction.IGNORE if repeat is Repeat.ECHO else SignalAction.KILL
-        first, self._forwarded = not self._forwarded, True
-        return SignalAction.FORWARD if first else SignalAction.IGNORE
+        if repeat is Repeat.ECHO or self._forwarded:
+            return SignalAction.IGNORE
+        self._forwarded = True
+        return SignalAction.FORWARD
 
 
 def for_workers(number: signal.Signals) -> signal.Signals:

@@ -12,10 +12,9 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.deadlines import KILLED_SECONDS, Deadlines, after, is_due
 from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, start_timed_out
-from hvdtrain.launch.supervisor.elastic import Elastic
-from hvdtrain.launch.supervisor.fixed_workers import FixedWorkers
+from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
+from hvdtrain.launch.supervisor.newcomers import KILLED_SECONDS
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
@@ -44,7 +43,11 @@ class Supervisor:
     def __post_init__(self) -> None:
         self._ended = 0
         self._connected = False
-        self._due = Deadlines(start=after(self.start_timeout), hold=after(_HOLD_SECONDS))
+        # Times of the monotonic clock, None: never.
+        self._start_by = _after(self.start_timeout)  # all ranks must be connected
+        self._hold_until = _after(_HOLD_SECONDS)  # other ranks' lines are held back no longer
+        self._kill_at: float | None = None  # whoever runs is killed
+        self._give_up_at: float | None = None  # whoever runs after that is not waited for
         self._signals = SignalPolicy()
         self._hurried_by: signal.Signals | None = None
         self._late: JobOutcome | None = None
@@ -67,8 +70,10 @@ class Supervisor:
         return replace(outcome, mended=losses.mended, first_cause=losses.cause)
 
     def _seconds_to_deadline(self) -> float | None:
-        elastic = self.elastic
-        return self._due.seconds_to_first(elastic.departures.deadline, elastic.deadline if self._may_go_on else None)
+        of_elastic = (self.elastic.departures.deadline, self.elastic.deadline if self._may_go_on else None)
+        all_times = (self._start_by, self._hold_until, self._kill_at, self._give_up_at, *of_elastic)
+        first = min((at for at in all_times if at is not None), default=None)
+        return None if first is None else max(0.0, first - time.monotonic())
 
     def _outcome(self) -> JobOutcome:
         if self._late is not None:
@@ -106,10 +111,10 @@ class Supervisor:
         self._notice_connections()  # its notice may be on the way
         if self.elastic.goes_on_without(rank, self._connected and self._may_go_on):
             return
-        if end.failed and not self._due.is_end_near:
+        if end.failed and self._kill_at is None and self._give_up_at is None:
             # A worker that exits with 75 has saved its checkpoint; others may still be writing.
-            self._due.kill = after(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
-            self._due.start = None
+            self._kill_at = _after(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
+            self._start_by = None
 
     def _on_signals(self) -> None:
         self._notice_connections()
@@ -123,7 +128,7 @@ class Supervisor:
         if number == signal.SIGHUP:
             self.console.may_vanish = True
         if action is SignalAction.KILL:
-            if self._due.give_up is None:
+            if self._give_up_at is None:
                 self._hurried_by = number
             self._kill()
             return
@@ -133,12 +138,12 @@ class Supervisor:
         if self._signals.stopped_by != earlier:
             self.elastic.stop()
             self.console.patient = False
-            if self._due.give_up is None:
-                self._due.kill = after(self.grace)
-            self._due.start = None
+            if self._give_up_at is None:
+                self._kill_at = _after(self.grace)
+            self._start_by = None
 
     def _kill(self) -> None:
-        self._due.kill, self._due.give_up = None, after(KILLED_SECONDS)
+        self._kill_at, self._give_up_at = None, _after(KILLED_SECONDS)
         for group in self.groups:
             group.kill()
 
@@ -146,7 +151,7 @@ class Supervisor:
         """Once all ranks are connected, however late, nothing is held back and no deadline of the start is left."""
         if not self._connected and self._all_are_connected():
             self._connected = True
-            self._due.hold = self._due.start = None
+            self._hold_until = self._start_by = None
             self.console.release_all()
 
     def _all_are_connected(self) -> bool:
@@ -158,24 +163,23 @@ class Supervisor:
     @property
     def _may_go_on(self) -> bool:
         """Whether nothing ends all workers: who was asked to stop goes on until it has saved."""
-        return self._due.give_up is None and (self._due.kill is None or self._signals.stopped_by is not None)
+        return self._give_up_at is None and (self._kill_at is None or self._signals.stopped_by is not None)
 
     def _act_on_deadlines(self) -> None:
-        due = self._due
-        if is_due(due.hold):
-            due.hold = None
-            if due.kill is None:
+        if _is_due(self._hold_until):
+            self._hold_until = None
+            if self._kill_at is None:
                 self.console.release_all()
-        if is_due(due.start):
+        if _is_due(self._start_by):
             self._notice_connections()  # its notice may be on the way
-        if is_due(due.start):
-            due.start, due.kill = None, after(0.0)
+        if _is_due(self._start_by):
+            self._start_by, self._kill_at = None, _after(0.0)
             there = (self.server.connected, self.server.arrived) if self.server else ()
             self._late = start_timed_out(self.workers, there, self.start_timeout or 0.0, self.console.held)
-        if is_due(due.kill):
+        if _is_due(self._kill_at):
             self._kill()
-        if is_due(due.give_up):
-            due.give_up = None
+        if _is_due(self._give_up_at):
+            self._give_up_at = None
             for number in range(len(self.workers)):
                 self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
 
@@ -187,7 +191,7 @@ class Supervisor:
         self._notice_connections()
         if self.elastic.act(self._connected):
             self.server, self._connected = self.elastic.server, False
-            self._due.start = after(self.start_timeout) if self._signals.stopped_by is None else None
+            self._start_by = _after(self.start_timeout) if self._signals.stopped_by is None else None
         if self.elastic.gave_up:  # which `run` reports
             self._kill()
 
@@ -208,3 +212,11 @@ class Supervisor:
         self.console.release_all()
         if outcome.message:
             self.console.say(outcome.message)
+
+
+def _after(seconds: float | None) -> float | None:
+    return None if seconds is None else time.monotonic() + seconds
+
+
+def _is_due(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

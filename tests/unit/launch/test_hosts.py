@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, parse_host_list
-from hvdtrain.launch.hosts.host_files import parse_hostfile, read_hostfile
-from hvdtrain.launch.hosts.platform_hosts import hosts_from_sagemaker, hosts_from_slurm, platform_hosts
+from hvdtrain.launch.hosts.host_files import (
+    hosts_from_sagemaker,
+    hosts_from_slurm,
+    parse_hostfile,
+    platform_hosts,
+    read_hostfile,
+)
 
 SAFE = re.compile(r"[A-Za-z0-9_.:%-]+")
 LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9_])?", fullmatch=True)

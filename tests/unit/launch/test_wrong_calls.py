@@ -18,7 +18,7 @@ from hvdtrain.launch.hosts.host import parse_host_list
 from hvdtrain.launch.hosts.host_files import parse_hostfile
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.launcher_api import job_from
-from hvdtrain.launch.mpi_flavor import require_same_mpi
+from hvdtrain.launch.mpirun import require_same_mpi
 from hvdtrain.launch.option_groups import _time
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.link import HostLink

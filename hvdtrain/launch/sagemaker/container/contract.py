@@ -13,7 +13,7 @@ from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import require_host_name
-from hvdtrain.launch.job_checks import require_choice
+from hvdtrain.launch.job_spec import require_choice
 from hvdtrain.launch.sagemaker.channel import CHANNEL_NAME
 from hvdtrain.launch.sagemaker.hyperparameters import decode
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue

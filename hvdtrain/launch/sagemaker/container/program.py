@@ -1,7 +1,14 @@
-"""What each worker of a container runs, and where: the source, and a command from hyperparameters and channels."""
+"""What each worker of a container runs, and where: the source, and a command from hyperparameters and channels.
 
+Whoever made the source's archive: nothing gets out of its folder, and it cannot fill memory or disk.
+"""
+
+import gzip
+import shutil
 import sys
+import tarfile
 import tempfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +17,16 @@ from urllib.parse import urlsplit
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.aws import explained
 from hvdtrain.launch.sagemaker.container.contract import Container
-from hvdtrain.launch.sagemaker.container.source_unpacking import unpack_source
 from hvdtrain.launch.sagemaker.hyperparameters import worker_options
+from hvdtrain.launch.sagemaker.source_archive import MAX_BYTES
 from hvdtrain.launch.sagemaker.spec import PLAN_CHANNEL, TASK_PROGRAM, HyperparameterValue
 
 _DIRECTORY = "sagemaker_submit_directory"
 _SECONDS = 60  # without a byte from S3
 _PROGRAM = "sagemaker_program"
+_CHUNK_BYTES = 2**20
+_MOST_BYTES = 2 * MAX_BYTES
+"""Of the expanded archive, and of its files: room for what `Estimator.fit` packs, with headers and padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +118,14 @@ def source_folder(container: Container) -> Path:
 
 def fetch_source(container: Container) -> None:
     """Unpack the source archive from S3 into /opt/ml/code, if workers need it. Raises UsageError: there is no boto3, no
-    right to read the archive, or `unpack_source` refuses it; HvdtrainError: S3 does not answer."""
+    right to read the archive, or it is damaged or unsafe; HvdtrainError: S3 does not answer."""
     uri = container.hyperparameters.get(_DIRECTORY)
     if not isinstance(uri, str) or not uri.startswith("s3://") or not _is_needed(container):
         return
     container.folders.code.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
         _download(uri, archive.name)
-        unpack_source(Path(archive.name), container.folders.code, uri)
+        _unpack(Path(archive.name), container.folders.code, uri)
 
 
 def _is_needed(container: Container) -> bool:
@@ -143,3 +153,62 @@ def _download(uri: str, path: str) -> None:
     with explained(f"Fetching {uri}"):
         config = Config(retries={"mode": "standard"}, connect_timeout=_SECONDS, read_timeout=_SECONDS)
         boto3.client("s3", config=config).download_file(parts.netloc, parts.path.lstrip("/"), path)
+
+
+class _UnsafeArchiveError(Exception):
+    """The archive holds something else than files and folders of its own; the text says what."""
+
+
+def _unpack(packed: Path, folder: Path, origin: str) -> None:
+    """Unpack a .tar.gz into `folder`, which is there; `origin` is its name for messages.
+
+    All of it is looked at before anything is written. Raises UsageError: it is damaged or too large, or a name leads
+    out of the folder, or something is not a plain file.
+    """
+    try:
+        _require_small(packed)
+        with tarfile.open(packed, mode="r:gz") as archive:
+            members = [member for member in archive if _is_plain(member)]
+            if sum(member.size for member in members) > _MOST_BYTES:  # a sparse file's holes take no bytes
+                raise _UnsafeArchiveError(_too_large())
+            for member in members:
+                _write(archive, member, folder / member.name)
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, _UnsafeArchiveError) as error:
+        raise UsageError(
+            f"The source archive {origin} cannot be unpacked: {error}.",
+            "Workers would have nothing to run.",
+            "make it again: `Estimator.fit` does, or `tar -czhf sourcedir.tar.gz -C SOURCE .`, with -h for links.",
+        ) from error
+
+
+def _require_small(packed: Path) -> None:
+    """Before tarfile sees it, which reads the header of a member at once, whatever its size."""
+    expanded = 0
+    with gzip.open(packed) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            expanded += len(chunk)
+            if expanded > _MOST_BYTES:
+                raise _UnsafeArchiveError(_too_large())
+
+
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    """Whether it is to be written: a file, or a folder, which is made for its files anyway."""
+    if member.name.startswith("/") or ".." in member.name.split("/"):
+        raise _UnsafeArchiveError(f"{member.name[:80]!r} leads out of its folder")
+    if not (member.isreg() or member.isdir()):
+        raise _UnsafeArchiveError(f"{member.name[:80]!r} is neither a file nor a folder, but a link or a device")
+    return member.isreg()
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+    content = archive.extractfile(member)
+    if content is None:
+        raise _UnsafeArchiveError(f"{member.name[:80]!r} has no content")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with content, path.open("wb") as file:
+        shutil.copyfileobj(content, file)
+    path.chmod(0o755 if member.mode & 0o100 else 0o644)
+
+
+def _too_large() -> str:
+    return f"it expands to more than {_MOST_BYTES // 2**20} MiB; data belong in a channel"

@@ -16,7 +16,7 @@ import pytest
 from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import FLAVORS
+from hvdtrain.launch.option_groups import FLAVORS
 from hvdtrain.launch.rendering import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"

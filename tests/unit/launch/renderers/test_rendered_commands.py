@@ -21,7 +21,7 @@ from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
 from hvdtrain.launch.execute import write_files
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpi_flavor import flavor_of
+from hvdtrain.launch.mpirun import flavor_of
 from hvdtrain.launch.rendering import LaunchPlan, wrap_command
 
 SECONDS = 60

@@ -12,8 +12,8 @@ from data_sharding.pipe.pipe_plan import PipeFile, make_plan
 from data_sharding.pipe.pipe_plan_file import load_plan, save_plan
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import PipePlanInput, TrainingInput, TrainingSpec
-from hvdtrain.launch.sagemaker.channel import Channel, Inputs
-from hvdtrain.launch.sagemaker.channels import local_channels, make_channels
+from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
+from hvdtrain.launch.sagemaker.channels import make_channels
 from hvdtrain.launch.sagemaker.pipe_plan import make_plan as make_plan_by_command
 from hvdtrain.launch.sagemaker.pipe_plan import read_plan
 
@@ -196,11 +196,12 @@ def test_places_of_a_local_job(tmp_path: Path) -> None:
     save(tmp_path / "pipes", prefix=f"{tmp_path}/", workers_per_host=1)
     job = local(input_mode="Pipe")
     found = channels(job, {"train": PipePlanInput(str(tmp_path / "pipes")), "validation": f"file://{tmp_path}"})
-    assert local_channels(tuple(found.values())) == {
-        "train-0": str(tmp_path / "pipes" / "train-0.manifest"),
-        "pipe-plan": str(tmp_path / "pipes" / "plan.json"),
-        "validation": str(tmp_path),
+    assert {name: channel.upload for name, channel in found.items()} == {
+        "train-0": tmp_path / "pipes" / "train-0.manifest",
+        "pipe-plan": tmp_path / "pipes" / "plan.json",
+        "validation": None,
     }
+    assert local_path(found["validation"].source.s3_data) == tmp_path
 
 
 def test_numbered_files_are_for_the_cloud(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,15 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.errors import RESUMABLE
+from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.worker import WorkerExit
-from hvdtrain.launch.supervisor import deadlines
+from hvdtrain.launch.supervisor import newcomers
 from hvdtrain.launch.supervisor.elastic import Elastic
-from hvdtrain.launch.supervisor.elastic_launcher import ElasticLimits, Variables
+from hvdtrain.launch.supervisor.newcomers import Variables
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 KILLED = WorkerExit(-signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(newcomers, "LEAST_BACKOFF_SECONDS", 0.0)
+        yield
 
 
 class Noted:
@@ -63,9 +72,18 @@ def job(
     workers: int, least: int = 1, most: int = 0, restarts: int = 9, grace: float = 60.0, start: float = 60.0
 ) -> tuple[Elastic, Noted]:
     launcher = Noted(workers)
-    limits = ElasticLimits(least, most or workers, restarts, grace, start_timeout=start, backoff=0.0)
+    asked = JobSpec(
+        command=("train",),
+        np=workers,
+        min_workers=least,
+        max_workers=most or workers,
+        max_restarts=restarts,
+        grace=grace,
+        start_timeout=start,
+        backoff=0.0,
+    )
     states = [WorkerState(rank) for rank in range(workers)]
-    return Elastic(limits, states, launcher, launcher.said.append), launcher
+    return Elastic(asked, states, launcher, launcher.said.append), launcher
 
 
 def end(elastic: Elastic, number: int, how: WorkerExit = KILLED, mendable: bool = True) -> bool:
@@ -282,7 +300,7 @@ def test_a_new_worker_that_hangs_is_ended_and_another_one_is_started() -> None:
 
 def test_what_cannot_be_started_is_tried_again_later_and_others_join_meanwhile() -> None:
     elastic, launcher = job(3)
-    elastic.limits = ElasticLimits(1, 3, 9, 60.0, 60.0, backoff=1e-3)
+    elastic.job = replace(elastic.job, backoff=1e-3)
     elastic.__post_init__()
     for number in (0, 1):
         assert end(elastic, number)
@@ -310,7 +328,7 @@ def test_a_worker_that_does_not_leave_is_killed_and_one_that_cannot_be_killed_is
     assert elastic.departures.overdue() == []
     assert launcher.killed == [1]
     assert elastic.departures.overdue() == []
-    monkeypatch.setattr(deadlines, "KILLED_SECONDS", 0.0)
+    monkeypatch.setattr(newcomers, "KILLED_SECONDS", 0.0)
     assert elastic.departures.overdue() == [1]
     assert end(elastic, 1, WorkerExit(-signal.SIGKILL, by_us=True))
     assert elastic.departures.deadline is None
@@ -385,8 +403,8 @@ def test_every_world_has_living_workers_only_and_ranks_from_zero(data: st.DataOb
 
 
 def test_restarts_of_earlier_starts_are_counted_by_who_made_them() -> None:
-    limits = ElasticLimits(1, 2, 9, 60.0, 60.0)
-    elastic = Elastic(limits, [WorkerState(0), WorkerState(1)], Noted(2), lambda _line: None, earlier=3)
+    asked = JobSpec(command=("train",), np=2, min_workers=1, max_restarts=9)
+    elastic = Elastic(asked, [WorkerState(0), WorkerState(1)], Noted(2), lambda _line: None, earlier=3)
     assert end(elastic, 1)
     elastic.ready(0, 1)
     assert elastic.act(connected=False)
