@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from hvdtrain.adapters.torch.pipeline.staged_model import StagedModel, keep_stag
 from hvdtrain.adapters.torch.pipeline.staged_passes import PipelinePasses, Stage
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import Update
-from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, in_slots
+from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, slots
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.process_sets import mpi_world, process_set_of
@@ -68,7 +69,7 @@ class Stages:
 
         def order(count: int) -> Iterator[tuple[int, Pass]]:
             if parallel.devices:
-                return in_slots(schedule, parallel.stages, count)
+                return chain.from_iterable(slots(schedule, parallel.stages, count))
             return ((0, step) for step in schedule(grid.stage, grid.stages, count))
 
         names = _names_on_all(grid.topology) if parallel.is_pipeline else None
