@@ -13,13 +13,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.choose_sync import ChosenSync
+from hvdtrain.adapters.choose_sync import ChosenSync, needs_whole_weights
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
-from hvdtrain.adapters.sync_state import HookState, in_buckets
+from hvdtrain.adapters.sync_state import HookState, in_buckets, pieces_of
 
 _BY_NUMBER = tuple(
     getattr(keras.optimizers, name)
