@@ -104,7 +104,7 @@ class TorchAdapter(AdapterState):
         stages = open_stages(task, topology, options, cuts, lambda model: optimizer_of(task, model, lr, options))
         self.model, self.optimizer, self._stage = stages.staged.model, stages.optimizer, stages.state
         self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
-        self._open_update(stages.total_norm(self._waiting))
+        self._open_update(stages.total_norm)
         self._passes = stages.passes(task, options, seed, self._update, self._timer, waiting)
         self._parameters, self._mode = stages.staged.parameters, TrainingMode([self.model, *stages.staged.modules])
 
@@ -163,13 +163,10 @@ class TorchAdapter(AdapterState):
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
 
-    def _syncing(self) -> AbstractContextManager[None]:
-        """Mark a block between steps."""
-        return self._between_steps() if self._is_distributed else nullcontext()
-
     @contextmanager
-    def _between_steps(self) -> Iterator[None]:
-        with self._stopwatch.span("average"), waits_for_peers():
+    def _syncing(self) -> Iterator[None]:
+        """Mark a block between steps."""
+        with self._stopwatch.span("average"), self._waiting():
             yield
 
     @contextmanager
