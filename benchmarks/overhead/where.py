@@ -16,7 +16,7 @@ PARTS = (
     ("backward pass", ("backward",)),
     ("optimizer", ("Update.step",)),
     ("taking the next batch", ("Meter.waits",)),
-    ("batch to tensors, weights of its rows", ("placed", "rows", "shares", "Rows.of")),
+    ("batch to tensors, weights of its rows", ("placed", "rows", "shares")),
     ("sums of measures", ("MeasureSums.add",)),
     ("seed of the step", ("Draws.begin",)),
     ("metrics, every 50 updates", ("Engine._log",)),

@@ -3,6 +3,7 @@
 Frameworks map kinds to classes. So both choose in the same order, and refuse with the same words.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -96,6 +97,22 @@ def no_sparse_gradients(layers: str, also: str = "") -> UsageError:
         "--sparse-gradients allgather is given, and the model has no sparse gradients.",
         f"They come from layers like {layers}, whose weights no other layer shares.",
         f"{also}leave --sparse-gradients out, which makes gradients dense.",
+    )
+
+
+def needs_whole_weights(what: str, usable: Iterable[type], place: str) -> UsageError:
+    """A part of a weight is not enough for something.
+
+    Args:
+        what: what needs more, e.g. "the optimizer Lamb".
+        usable: optimizers that update each number of a weight by its own gradient and state.
+        place: where these are, e.g. "torch.optim".
+    """
+    return UsageError(
+        f"--shard is given with {what}.",
+        "Each worker updates parts of weights, and this may need whole ones.",
+        f"use one of {', '.join(sorted(each.__name__ for each in usable))} of {place}, with --max-grad-norm or "
+        "--ema-decay where you want these, or leave --shard out.",
     )
 
 

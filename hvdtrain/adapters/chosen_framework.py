@@ -1,8 +1,9 @@
 """What both frameworks' adapters offer besides training; a framework is imported only when it is used."""
 
 from importlib import import_module
+from types import ModuleType
 
-from hvdtrain.adapters.profile import Profiler
+from hvdtrain.adapters.profile import Profiler, TensorFlowProfiler, TorchProfiler
 from hvdtrain.topology import Topology
 
 
@@ -11,42 +12,28 @@ def bind_device_and_threads(framework: str, topology: Topology) -> None:
 
     Raises `UsageError`: this machine has fewer GPUs than workers.
     """
-    if framework == "torch":
-        from hvdtrain.adapters.torch.device import bind_device_and_threads as bind
-    else:
-        from hvdtrain.adapters.keras.device import bind_device_and_threads as bind
-    bind(topology.local_rank, topology.local_size)
+    _module(framework, "device").bind_device_and_threads(topology.local_rank, topology.local_size)
 
 
 def device_kind(framework: str) -> str:
     """ "GPU" or "CPU", for people: what a worker in "torch" or "tensorflow" uses after `bind_device_and_threads`."""
-    if framework == "torch":
-        from hvdtrain.adapters.torch.device import device_kind as kind
-    else:
-        from hvdtrain.adapters.keras.device import device_kind as kind
-    return kind()
+    return str(_module(framework, "device").device_kind())
 
 
 def device_memory(framework: str) -> float | None:
     """Bytes of this worker's GPU; None on a CPU, or where the framework does not tell."""
-    if framework == "torch":
-        from hvdtrain.adapters.torch.device import device_memory as memory
-
-        return memory()
-    return None
+    return _module(framework, "device").device_memory() if framework == "torch" else None
 
 
 def open_profiler(framework: str) -> Profiler:
-    """The framework's own, imported now: a training that records no trace does without it."""
-    if framework == "torch":
-        from hvdtrain.adapters.torch.profiler import TorchProfiler
-
-        return TorchProfiler()
-    from hvdtrain.adapters.keras.profiler import TensorFlowProfiler
-
-    return TensorFlowProfiler()
+    """The framework's own."""
+    return TorchProfiler() if framework == "torch" else TensorFlowProfiler()
 
 
 def import_adapter(framework: str) -> None:
     """Import what `run.start.open_adapter` will need. May be done in a thread while something else waits."""
-    import_module(f"hvdtrain.adapters.{'torch' if framework == 'torch' else 'keras'}.adapter")
+    _module(framework, "adapter")
+
+
+def _module(framework: str, name: str) -> ModuleType:
+    return import_module(f"hvdtrain.adapters.{'torch' if framework == 'torch' else 'keras'}.{name}")

@@ -4,12 +4,13 @@ So a checkpoint is that of a run without shards or stages, for any number of wor
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.named_arrays import NO_STATE, State, dtype_of, dtype_text
@@ -44,7 +45,13 @@ def join_slices(
         for name, (_, dtype, number) in first.items()
         if number
     }
-    for names in _groups(first, by_rank, message_bytes):
+
+    def nbytes(name: str) -> int:
+        return sum(of_rank[name][0] for of_rank in by_rank if name in of_rank)
+
+    # Arrays that travel together; a large one is alone, and travels in several messages.
+    slices = [name for name, (_, _, number) in first.items() if number is None]
+    for names in in_buckets(slices, lambda _: None, nbytes, message_bytes):
         lengths = [[of_rank[name][0] if name in of_rank else 0 for name in names] for of_rank in by_rank]
         parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
         joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
@@ -86,23 +93,6 @@ def _joined(
         for columns in zip(ends_in_rank.T, lengths.T, strict=True)
         if keeps
     ]
-
-
-def _groups(first: Mapping[str, _Slice], by_rank: list[dict[str, _Slice]], most: int) -> Iterator[list[str]]:
-    """Names of arrays that travel together; a large one is alone, and travels in several messages."""
-    group: list[str] = []
-    size = 0
-    for name, (_, _, number) in first.items():
-        if number is not None:
-            continue
-        needed = sum(of_rank[name][0] for of_rank in by_rank if name in of_rank)
-        if group and size + needed > most:
-            yield group
-            group, size = [], 0
-        group.append(name)
-        size += needed
-    if group:
-        yield group
 
 
 def _bytes_of(local: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:

@@ -5,7 +5,7 @@ A gradient sync reduces the gradients of all ranks in every update, or averages 
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from hvdtrain.adapters.choose_sync import ChosenSync
@@ -119,3 +119,26 @@ def in_buckets(
         bucket.append(item)
         filling[kind(item)] = bucket, size + nbytes(item)
     return buckets
+
+
+def part_of(numbers: int, rank: int, size: int) -> tuple[int, int]:
+    """The first number that is a rank's, and the one behind its last: as Horovod's reducescatter divides them."""
+    least, longer = divmod(numbers, size)
+    start = rank * least + min(rank, longer)
+    return start, start + least + (rank < longer)
+
+
+def pieces_of(lengths: Sequence[int], rank: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """The pieces of arrays that are a rank's part of a bucket.
+
+    Args: `lengths`: numbers of each array, which follow each other in the bucket.
+
+    Yields:
+        Which array, its first number that is in the part, and the one behind the last.
+    """
+    begin, (first, last) = 0, part_of(sum(lengths), rank, size)
+    for index, length in enumerate(lengths):
+        start, end = max(first - begin, 0), min(last - begin, length)
+        if start < end:
+            yield index, start, end
+        begin += length

@@ -35,6 +35,9 @@ class WeightAverage(ABC):
         frozen: weights that may be trained later.
     """
 
+    _assign: Callable[[Any, Any], None]  # puts values of a weight, an average, or an array, which may be read-only
+    _to_host: Callable[[Any, NDArray[Any] | None], NDArray[Any]]  # a copy: in the memory of the array, where it fits
+
     def __init__(
         self,
         decay: float,
@@ -58,14 +61,6 @@ class WeightAverage(ABC):
     @abstractmethod
     def _copied(self, weight: Any) -> Any:
         """A copy on the same device."""
-
-    @abstractmethod
-    def _assign(self, target: Any, values: Any) -> None:
-        """Put another weight's or average's values into `target`, or a numpy array's, which may be read-only."""
-
-    @abstractmethod
-    def _to_host(self, average: Any, into: NDArray[Any] | None) -> NDArray[Any]:
-        """A copy in host memory: in that of `into`, where it fits."""
 
     @contextmanager
     def swapped(self) -> Iterator[None]:

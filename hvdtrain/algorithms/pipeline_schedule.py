@@ -6,7 +6,7 @@ update, its bubble: the share (S−1)/(M+S−1) of the time if all passes take e
 arXiv:1811.06965, section 2.3).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -45,22 +45,23 @@ def one_forward_one_backward(stage: int, stages: int, micro_batches: int) -> lis
 SCHEDULES: Final[Mapping[str, Schedule]] = MappingProxyType({"1f1b": one_forward_one_backward, "gpipe": gpipe})
 
 
-def slots(schedule: Schedule, stages: int, micro_batches: int) -> list[list[Pass | None]]:
-    """The schedule as a table: what each stage does in each slot, if every pass takes one slot; None: it is idle.
+def slots(schedule: Schedule, stages: int, micro_batches: int) -> Iterator[list[tuple[int, Pass]]]:
+    """(stage, pass) of all stages that are not idle in each slot, if every pass takes one: how one process runs them.
 
     Raises `ValueError`: the stages wait for each other forever.
     """
     left = [schedule(stage, stages, micro_batches)[::-1] for stage in range(stages)]
     done: set[tuple[int, Pass]] = set()
-    table: list[list[Pass | None]] = [[] for _ in range(stages)]
     while any(left):
-        ready = [bool(passes) and _can_begin(stage, passes[-1], stages, done) for stage, passes in enumerate(left)]
-        if not any(ready):
-            raise ValueError(f"no stage can go on after {len(table[0])} slots")
-        for stage, is_ready in enumerate(ready):
-            table[stage].append(left[stage].pop() if is_ready else None)
-        done |= {(stage, row[-1]) for stage, row in enumerate(table) if row[-1] is not None}
-    return table
+        slot = [
+            (stage, rest[-1]) for stage, rest in enumerate(left) if rest and _can_begin(stage, rest[-1], stages, done)
+        ]
+        if not slot:
+            raise ValueError(f"no stage can go on after {len(done)} passes")
+        yield slot
+        for stage, _ in slot:
+            left[stage].pop()
+        done.update(slot)
 
 
 def _can_begin(stage: int, stage_pass: Pass, stages: int, done: set[tuple[int, Pass]]) -> bool:
@@ -69,17 +70,6 @@ def _can_begin(stage: int, stage_pass: Pass, stages: int, done: set[tuple[int, P
     return (stage, Pass(True, stage_pass.micro_batch)) in done and (
         stage == stages - 1 or (stage + 1, stage_pass) in done
     )
-
-
-def in_slots(schedule: Schedule, stages: int, micro_batches: int) -> Iterator[tuple[int, Pass]]:
-    """(stage, pass) of all stages in the order of slots: how one process runs them all."""
-    for slot in zip(*slots(schedule, stages, micro_batches), strict=True):
-        yield from ((stage, stage_pass) for stage, stage_pass in enumerate(slot) if stage_pass is not None)
-
-
-def bubble(table: Sequence[Sequence[Pass | None]]) -> float:
-    """The share of slots in which stages are idle."""
-    return sum(row.count(None) for row in table) / sum(map(len, table))
 
 
 def usual_micro_batches(stages: int, records: int) -> int:

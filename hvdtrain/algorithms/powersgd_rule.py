@@ -16,7 +16,6 @@ workers: a checkpoint holds the mean.
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -118,24 +117,7 @@ class Round:
         return [self.operations.revived(q, first) for q, first in zip(right, first_factors, strict=True)]
 
 
-def saved_arrays(state: State, shapes: Mapping[str, tuple[int, ...]]) -> State | None:
-    """PowerSGD's arrays in a checkpoint, by the names that they have there; None: it was written without.
-
-    Raises `UsageError`: arrays are missing, or have other names or shapes.
-    """
-    saved = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
-    if not saved:
-        return None
-    require_fit(
-        saved,
-        shapes,
-        "The saved errors and factors of PowerSGD do not fit.",
-        "give the --powersgd-rank and the model that they were saved with, or start again with --resume never.",
-    )
-    return saved
-
-
-class Memory(ABC):
+class Memory:
     """What PowerSGD remembers of each matrix between updates, as named arrays in a checkpoint.
 
     Args:
@@ -145,28 +127,19 @@ class Memory(ABC):
         loss_multiplier: each worker's own mean gradient is needed, not its part of the mean over the global batch.
     """
 
+    _to_host: Callable[[Any], NDArray[Any]]  # a copy of a tensor in host memory
+    _assign: Callable[[Any, NDArray[Any]], None]  # puts an array, which may be a read-only file map, into a tensor
+
     def __init__(self, size: int, matrices: Mapping[str, Any]) -> None:
         self.loss_multiplier = float(size)
         self._matrices = matrices
-
-    @abstractmethod
-    def _to_host(self, tensor: Any) -> NDArray[Any]:
-        """A copy in host memory."""
-
-    @abstractmethod
-    def _put_error(self, matrix: Any, error: NDArray[Any]) -> None:
-        """Replace E by an array, which may be a read-only file map."""
-
-    @abstractmethod
-    def _put_factor(self, matrix: Any, factor: NDArray[Any]) -> None:
-        """Replace Q in the same way."""
 
     def rank_local_state(self) -> State:
         return {ERRORS + name: self._to_host(matrix.error) for name, matrix in self._matrices.items()}
 
     def load_rank_local_state(self, arrays: State) -> None:
         for name, matrix in self._matrices.items():
-            self._put_error(matrix, arrays[ERRORS + name])
+            self._assign(matrix.error, arrays[ERRORS + name])
 
     def state(self) -> State:
         factors = {FACTORS + name: self._to_host(matrix.factor) for name, matrix in self._matrices.items()}
@@ -177,10 +150,17 @@ class Memory(ABC):
 
         Raises `UsageError`: arrays are missing, or have other names or shapes.
         """
-        saved = saved_arrays(state, {name: array.shape for name, array in self.state().items()})
-        if saved is None:
+        saved = {name: array for name, array in state.items() if name.startswith((ERRORS, FACTORS))}
+        if saved:
+            require_fit(
+                saved,
+                {name: array.shape for name, array in self.state().items()},
+                "The saved errors and factors of PowerSGD do not fit.",
+                "give the --powersgd-rank and the model that they were saved with, or start again with --resume never.",
+            )
+        else:
             first = {FACTORS + name: self._to_host(matrix.first_factor) for name, matrix in self._matrices.items()}
             saved = first | {name: np.zeros_like(error) for name, error in self.rank_local_state().items()}
         self.load_rank_local_state(saved)
         for name, matrix in self._matrices.items():
-            self._put_factor(matrix, saved[FACTORS + name])
+            self._assign(matrix.factor, saved[FACTORS + name])

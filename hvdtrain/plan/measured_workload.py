@@ -86,7 +86,7 @@ def _layer_times(setup: RunSetup, batch: LoadedBatch) -> list[list[float]]:
 
 def _timed_update(setup: RunSetup, comm: Communicator) -> tuple[float, float]:
     """For each byte of weights: seconds of an update, of the slowest worker, and bytes of the optimizer's state."""
-    from hvdtrain.adapters.torch.pipeline.update_times import update_times  # imports torch
+    from hvdtrain.adapters.torch.pipeline.layer_times import update_times  # imports torch
 
     times = agree(comm, lambda: update_times(setup.task, setup.config, setup.schedule.peak), "hvdtrain.plan.update")
     gc.collect()

@@ -1,5 +1,10 @@
 """A file of weights, or a run or checkpoint folder, detected by its content, not by its name.
 
+Weights may be in several files, as Hugging Face's libraries write them: shards, and an index of what is in which.
+
+model.safetensors.index.json        {"metadata": {...}, "weight_map": {"fc.weight": "model-00001-of-00002.safetensors"}}
+pytorch_model.bin.index.json        the same with files of torch
+
 Imports torch only for a file of torch.
 """
 
@@ -17,10 +22,10 @@ from safetensors import SafetensorError, deserialize
 from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.checkpoints.resume import checkpoint_at, followed
 from hvdtrain.errors import UsageError
+from hvdtrain.models.exchange import some
 from hvdtrain.named_arrays import as_numbers
 from hvdtrain.weights.keras_files import MEMBER, read_keras
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights
-from hvdtrain.weights.sharded_files import file_in, is_index, read_shards
 
 Kind = Literal["run", "shards", "safetensors", "torch", "keras"]
 
@@ -31,6 +36,13 @@ _READABLE: Final = (
     "give a torch state_dict (.pt, .pth), .safetensors, an index of such files (.index.json), Keras .weights.h5 or "
     ".keras, or a run or checkpoint folder."
 )
+
+
+_MAP: Final = "weight_map"
+_PATTERNS: Final = ("*.safetensors.index.json", "*.bin.index.json", "model.safetensors", "pytorch_model.bin")
+"""The index of a folder's shards, or its single file of weights: what it is read by; the first that is there."""
+_MOST_BYTES: Final = 2**28
+_WHOLE: Final = "copy the whole folder again, with all files that the index names."
 
 
 def kind_of(path: Path) -> Kind:
@@ -62,7 +74,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
         return read_run(path).weights()
     path = weights_file(path)
     if kind == "shards":
-        return read_shards(path, lambda shard: _read_shard(shard, framework))
+        return _read_shards(path, framework)
     if kind == "safetensors":
         return _read_safetensors(path)
     if kind == "keras":
@@ -129,8 +141,9 @@ def read_run(path: Path, given_as: str = "--init-weights") -> Run:
 
 def weights_file(path: Path) -> Path:
     """The file by which a folder of another program is read; any other path as it is."""
-    is_checkpoint = not path.is_dir() or (path / "manifest.json").exists() or (path / "checkpoints").exists()
-    return path if is_checkpoint else file_in(path) or path
+    if not path.is_dir() or (path / "manifest.json").exists() or (path / "checkpoints").exists():
+        return path
+    return next((file for pattern in _PATTERNS for file in sorted(path.glob(pattern)) if file.is_file()), path)
 
 
 def is_in_checkpoint(path: Path) -> bool:
@@ -148,7 +161,7 @@ def _kind_of_bytes(path: Path) -> Kind | None:
         return "safetensors"
     if start.startswith(_PICKLE):
         return "torch"
-    return "shards" if start.lstrip().startswith(b"{") and is_index(path) else None
+    return "shards" if start.lstrip().startswith(b"{") and _is_index(path) else None
 
 
 def _kind_of_zip(path: Path) -> Kind | None:
@@ -160,6 +173,53 @@ def _kind_of_zip(path: Path) -> Kind | None:
     if MEMBER in names:
         return "keras"
     return "torch" if any(name.rpartition("/")[2] == "data.pkl" for name in names) else None
+
+
+def _is_index(path: Path) -> bool:
+    """Whether a file is an index of shards, by its content."""
+    return path.stat().st_size < _MOST_BYTES and _map_in(path.read_bytes()) is not None
+
+
+def _read_shards(index: Path, framework: str | None) -> NamedWeights:
+    """The weights in all shards that an index names.
+
+    Raises `UsageError`: a shard is missing or lies elsewhere, or does not hold what the index says.
+    """
+    files = _map_in(index.read_bytes())
+    if not files:
+        raise UsageError(f"{index} lists no weights.", "There are none to take.", _WHOLE)
+    for file in files.values():
+        if not isinstance(file, str) or file in ("", ".", "..") or Path(file).name != file:
+            raise UsageError(
+                f"{index} names {file!r} as a shard.", "That is not the name of a file in the same folder.", _WHOLE
+            )
+    for file in files.values():
+        if not index.with_name(file).exists():
+            raise UsageError(
+                f"The index at {index} names {file}.",
+                f"{file}, a shard of the weights, is missing: it is not in the folder of the index.",
+                "copy all shards beside the index.",
+            )
+    shards = [_read_shard(index.with_name(file), framework) for file in dict.fromkeys(files.values())]
+    whole = NamedWeights(
+        {name: array for shard in shards for name, array in shard.arrays.items()},
+        shards[0].framework,
+        str(index),
+        {name: facts for shard in shards for name, facts in (shard.versions or {}).items()},
+    )
+    missing = [name for name in files if name not in whole.arrays]
+    if missing:
+        raise UsageError(f"{index} lists {some(missing)}.", "None of its shards holds that.", _WHOLE)
+    return whole
+
+
+def _map_in(content: bytes) -> Mapping[str, Any] | None:
+    try:
+        index = json.loads(content)
+    except ValueError:
+        return None
+    files = index.get(_MAP) if isinstance(index, dict) else None
+    return files if isinstance(files, dict) else None
 
 
 def _read_shard(path: Path, framework: str | None) -> NamedWeights:

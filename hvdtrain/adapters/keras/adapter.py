@@ -168,37 +168,29 @@ class KerasAdapter(AdapterState):
         require_trainable(any(gradient is not None for gradient in gradients))
         return gradients, measures
 
-    def _draw_anew(self, seeds: Any) -> None:
-        for variable, seed in zip(self._seed_states, tf.unstack(seeds, len(self._seed_states)), strict=True):
+    def _micro_batch(self, features: dict[str, Any], real: Any, packed: Any) -> tuple[list[Any], StepNumbers]:
+        """Its gradients, reduced where reduced ones are summed; measures are added to the sums."""
+        self._timer.begin((features, packed))
+        numbers = StepNumbers.unpacked(packed)
+        for variable, seed in zip(self._seed_states, tf.unstack(numbers.seeds, len(self._seed_states)), strict=True):
             variable.assign(seed)
-
-    def _shares(self, real: Any, numbers: StepNumbers) -> Any:
-        """Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks."""
-        return real / numbers.global_weight * self._gradient_sync.loss_multiplier
+        # Each sample's share in the mean over the global batch, float32 [n]; they sum to 1 over all ranks.
+        shares = real / numbers.global_weight * self._gradient_sync.loss_multiplier
+        gradients, measures = self._gradients(features, real, shares, numbers.scale)
+        self._timer.mark("backward", gradients)
+        self._add(measures, real)
+        return self._reduced(gradients) if self._sums_reduced else gradients, numbers
 
     def _collect_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
         """A micro batch that others follow."""
-        self._timer.begin((features, packed))
-        numbers = StepNumbers.unpacked(packed)
-        self._draw_anew(numbers.seeds)
-        gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
         assert self._gradient_sum is not None
-        self._timer.mark("backward", gradients)
-        self._gradient_sum.add(self._reduced(gradients) if self._sums_reduced else gradients)
-        self._add(measures, real)
+        self._gradient_sum.add(self._micro_batch(features, real, packed)[0])
         self._timer.end(is_last=False)
 
     def _train_graph(self, features: dict[str, Any], real: Any, packed: Any) -> Any:
-        self._timer.begin((features, packed))
-        numbers = StepNumbers.unpacked(packed)
-        self._draw_anew(numbers.seeds)
-        gradients, measures = self._gradients(features, real, self._shares(real, numbers), numbers.scale)
-        self._timer.mark("backward", gradients)
-        if self._sums_reduced:
-            gradients = self._reduced(gradients)
+        gradients, numbers = self._micro_batch(features, real, packed)
         if self._gradient_sum is not None:
             gradients = self._gradient_sum.take(gradients)
-        self._add(measures, real)
         used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
         changed, norm = self._update.apply(used, variables, numbers.scale)

@@ -1,8 +1,10 @@
 """The parts of a `KerasAdapter` as the options ask for them; what it cannot train is refused before the first step."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import keras
+import tensorflow as tf
 
 from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
@@ -12,13 +14,19 @@ from hvdtrain.adapters.keras.local_sgd import LocalSgd
 from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.sharded_sync import open_sharded_sync
 from hvdtrain.adapters.keras.sparse import open_sparse_gradients
-from hvdtrain.adapters.keras.state_checks import require_savable_model, require_savable_optimizer
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+
+_TRAINED: Final = ("float16", "float32", "float64")
+"""Numbers that every way to sum gradients over workers can add."""
+
+_HINTS: Final = {
+    "bfloat16": "build the layer in float32, and train with --precision bf16; what is not trained may stay bfloat16."
+}
 
 
 def build_model(task: Task, options: TrainingOptions, topology: Topology) -> Any:
@@ -36,10 +44,10 @@ def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingO
     """The options' optimizer or the task's, with all of its variables unless several workers share them."""
     optimizer = task.build_optimizer(model, lr) if options.optimizer is None else build_optimizer(model, lr, options)
     require_usable(model, optimizer)
-    require_savable_model(model)
+    _require_savable(model)
     if alone or options.shard == "none":
         optimizer.build(model.trainable_variables)
-        require_savable_optimizer(optimizer)
+        _require_known(f"The optimizer {type(optimizer).__name__}", optimizer)
     return optimizer
 
 
@@ -89,6 +97,48 @@ def require_usable(model: Any, optimizer: Any) -> None:
             "hvdtrain sets the learning rate of every step.",
             "give it the number `lr`, and choose --lr-schedule, --warmup-epochs and --lr.",
         )
+
+
+def _require_savable(model: keras.Model) -> None:
+    """Raise `UsageError` for variables that no sum over workers takes, or no checkpoint gives back."""
+    for variable in model.trainable_variables:
+        if variable.dtype not in _TRAINED:
+            raise UsageError(
+                f"The trainable variable {variable.path!r} is {variable.dtype}.",
+                "Gradients of that type cannot be summed over workers; those of float16, float32 and float64 can.",
+                _HINTS.get(variable.dtype, "keep real numbers, such as real and imaginary parts."),
+            )
+    for variable in model.variables:
+        if variable.dtype == "string":
+            raise UsageError(
+                f"The variable {variable.path!r} holds texts.",
+                "A checkpoint holds numbers.",
+                "keep the texts' numbers, or look them up where records are decoded.",
+            )
+    for layer in model._flatten_layers():
+        _require_known(f"The layer {layer.name!r}", layer)
+
+
+def _require_known(what: str, keeper: Any) -> None:
+    """Raise `UsageError` for a tf.Variable, of which Keras does not know; of its own it does, wherever they are."""
+    for name, value in vars(keeper).items():
+        if name.startswith("_") and not isinstance(value, tf.Variable):
+            continue  # Keras' own lists of what it knows
+        if any(isinstance(part, tf.Variable) for part in _parts(value)):
+            raise UsageError(
+                f"{what} keeps a tf.Variable in {name!r}.",
+                "Keras does not know of it, so it is neither made equal on all workers nor saved in checkpoints.",
+                "make a keras.Variable of it, or call add_weight() (in an optimizer add_variable()).",
+            )
+
+
+def _parts(value: Any, around: tuple[int, ...] = ()) -> Iterator[Any]:
+    """What is in a container, or in containers in it, each of which may hold itself; or the value."""
+    if not isinstance(value, dict | list | tuple | set | frozenset):
+        yield value
+    elif id(value) not in around:
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _parts(part, (*around, id(value)))
 
 
 def require_supported(options: TrainingOptions) -> None:

@@ -1,4 +1,17 @@
-"""Compiled steps, called without what TensorFlow does again at each call of a function."""
+"""Compiled steps, called without what TensorFlow does again at each call of a function.
+
+Their sums add their terms in one order, however busy the machine is: else the ranks' weights drift apart. TensorFlow's
+graph optimizer (Grappler) rewrites a graph before it runs. Two of its passes make sums that depend on time:
+
+* The arithmetic optimizer joins `momentum · b + (g + decay · w)` into one sum of three terms (AddN).
+* The memory optimizer lets a sum of three terms or more, in a graph that it thinks needs much memory, begin with zeros,
+  to which each term is added as soon as it is ready. Sums of floats depend on the order of their terms, so that two
+  ranks with the same gradients, momentum and weights then compute different weights.
+
+Without the memory optimizer, AddN adds its terms in their order, except that it begins with the first term whose memory
+it may use again; whether the third term is the first such one can depend on time too. So both passes are switched off
+for each graph that computes what must be equal on all ranks.
+"""
 
 import re
 import traceback
@@ -8,13 +21,39 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
+from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
+from tensorflow.python.eager import context
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.keras.fixed_order import config_in_order
 
 _EXECUTOR = "DEFAULT"
 """Runs operations as soon as their inputs are ready. Without a name one thread runs them one by one and waits for each:
 two collectives then begin in another order on each rank, and neither ends."""
+
+
+def keep_order_of_sums() -> None:
+    """Fix the order for all `tf.function`s that this process runs from now on, those of Keras' `fit` among them."""
+    tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})
+    # TensorFlow has no public option for the memory optimizer. Its context copies this one when it makes the
+    # configuration of a function.
+    inner = context.context()
+    settings = config_pb2.ConfigProto() if inner._config is None else inner._config
+    _switch_off(settings.graph_options.rewrite_options)
+    inner._config = settings
+
+
+def _config_in_order() -> bytes:
+    """A serialized ConfigProto for `tf.raw_ops.StatefulPartitionedCall`: with the user's own `tf.config.optimizer`."""
+    config = config_pb2.ConfigProto()
+    config.graph_options.CopyFrom(context.context().config.graph_options)
+    _switch_off(config.graph_options.rewrite_options)
+    serialized: bytes = config.SerializeToString()
+    return serialized
+
+
+def _switch_off(rewrites: Any) -> None:
+    rewrites.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
+    rewrites.memory_optimization = rewriter_config_pb2.RewriterConfig.NO_MEM_OPT
 
 
 def graph(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
@@ -68,7 +107,7 @@ class CompiledStep:
         if self._any_length:
             arguments = tf.nest.map_structure(lambda t: tf.TensorSpec([None, *t.shape[1:]], t.dtype), arguments)
         traced = self._function.get_concrete_function(*arguments)  # type: ignore[attr-defined]
-        self._graphs[layout] = traced, [output.dtype for output in traced.outputs], config_in_order()
+        self._graphs[layout] = traced, [output.dtype for output in traced.outputs], _config_in_order()
         return self._graphs[layout]
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.fixed_order import keep_order_of_sums
+from hvdtrain.adapters.keras.compiled import keep_order_of_sums
 from hvdtrain.adapters.worker_device import gpu_of_worker, no_tf32, threads_per_worker
 from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
@@ -20,7 +20,7 @@ _THREAD_VARIABLES = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 def bind_device_and_threads(local_rank: int, local_size: int) -> None:
     """Use the GPU of `local_rank` only, and 1/`local_size` of the cores unless the user chose otherwise.
 
-    Sums in graphs add their terms in one order from now on (`fixed_order`).
+    Sums in graphs add their terms in one order from now on (`compiled`).
 
     Must run before TensorFlow's first operation, and Horovod's first collective is one.
 

@@ -95,7 +95,7 @@ def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[Gr
     """Gradients from the last to the first, in buckets of one dtype as which they are sent."""
     groups = grouped(sorted(gradients, key=lambda g: -g.place), hook, lambda g: g.value.dtype, lambda g: g.shape, cap)
     return [
-        GradBucket(_name(number, dtype, group), dtype, group)
+        GradBucket(bucket_name(number, dtype, [gradient.shape for gradient in group]), dtype, group)
         for number, group in enumerate(groups)
         for dtype in [hook.sent_as(group[0].value.dtype)]
     ]
@@ -113,8 +113,8 @@ def grouped(
     return in_buckets(items, sent_as, lambda item: sent_as(item).size * math.prod(shape(item)), cap, large)
 
 
-def _name(number: int, dtype: tf.DType, gradients: Sequence[Gradient]) -> str:
-    described = ";".join(str(gradient.shape) for gradient in gradients)
+def bucket_name(number: int, dtype: tf.DType, shapes: Iterable[tuple[int, ...]]) -> str:
+    described = ";".join(map(str, shapes))
     return f"hvdtrain_gradients_{number}_{dtype.name}_{zlib.crc32(described.encode()):08x}"
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from hvdtrain.adapters.keras.comm_hooks import CommHook, GradBucket, Gradient, cut, flattened
+from hvdtrain.adapters.keras.state import assign, to_array
 from hvdtrain.algorithms import powersgd_rule
 
 Summed = Callable[[Any, str], Any]
@@ -33,6 +33,8 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
         rank: of the factors; a matrix for which they would not be smaller is sent as it is.
         total: the result is the sum of the ranks' mean gradients instead of their mean.
     """
+
+    _to_host, _assign = staticmethod(to_array), staticmethod(assign)
 
     def __init__(self, summed: Summed, variables: Sequence[Any], size: int, rank: int, total: bool = False) -> None:
         self._by_place = {
@@ -68,15 +70,6 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
 
     def _dense(self, mean: Any, gradient: Gradient) -> Any:
         return tf.reshape(tf.cast(mean * self._factor, gradient.value.dtype), gradient.shape)
-
-    def _to_host(self, tensor: Any) -> Any:
-        return np.array(tensor)
-
-    def _put_error(self, matrix: _Matrix, error: Any) -> None:
-        matrix.error.assign(error)
-
-    def _put_factor(self, matrix: _Matrix, factor: Any) -> None:
-        matrix.factor.assign(factor)
 
 
 def _pays(variable: Any, rank: int) -> bool:

@@ -48,22 +48,22 @@ class ShardedArrays(ShardedState):
         saved = {name for name in state if name.startswith("optimizer/")} - local
         lost = sorted(name for name in saved if kinds and not name.endswith(tuple(kinds)))
         if lost:
-            raise UsageError(
-                "The saved state does not fit the optimizer.",
-                f"It has {lost[0]}, which this optimizer does not keep.",
-                "train with the optimizer that it was saved with, or from the start with --resume never.",
-            )
+            raise _no_fit(f"It has {lost[0]}, which this optimizer does not keep.")
 
     def _load(self, variable: Any, state: State) -> None:
         array, piece = state.get(f"optimizer/{variable.path}"), self._sync.slots.get(id(variable))
         shape = tuple(variable.shape if piece is None else piece.variable.shape)
         if array is None or tuple(array.shape) != shape:
-            raise UsageError(
-                "The saved state does not fit the optimizer.",
-                f"Missing or of another shape: optimizer/{variable.path}.",
-                "train with the optimizer that it was saved with, or from the start with --resume never.",
-            )
+            raise _no_fit(f"Missing or of another shape: optimizer/{variable.path}.")
         variable.assign(whole.to_tensor(array if piece is None else array.reshape(-1)[piece.start : piece.end]))
+
+
+def _no_fit(conflict: str) -> UsageError:
+    return UsageError(
+        "The saved state does not fit the optimizer.",
+        conflict,
+        "train with the optimizer that it was saved with, or from the start with --resume never.",
+    )
 
 
 def _of(optimizer: Any) -> list[Any]:

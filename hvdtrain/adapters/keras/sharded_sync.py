@@ -5,7 +5,6 @@ which the allgather brings back.
 """
 
 import math
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from hvdtrain.adapters.choose_sync import ChosenSync
+from hvdtrain.adapters.choose_sync import ChosenSync, needs_whole_weights
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
-from hvdtrain.adapters.keras.gradients import densified, refuse_overwritten
+from hvdtrain.adapters.keras.gradients import bucket_name, densified, refuse_overwritten
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
 from hvdtrain.adapters.keras.waiting import Waiting
-from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
-from hvdtrain.adapters.sync_state import HookState, in_buckets
+from hvdtrain.adapters.sync_state import HookState, in_buckets, pieces_of
 
 _BY_NUMBER = tuple(
     getattr(keras.optimizers, name)
@@ -45,8 +43,7 @@ class _Shard:
         self.variables = variables
         self.lengths = [math.prod(variable.shape) for variable in variables]
         self.dtype = tf.as_dtype(variables[0].dtype)
-        described = ";".join(str(tuple(variable.shape)) for variable in variables)
-        self.name = f"hvdtrain_gradients_{number}_{self.dtype.name}_{zlib.crc32(described.encode()):08x}"
+        self.name = bucket_name(number, self.dtype, [tuple(variable.shape) for variable in variables])
         self.pieces = [_piece(variables[i], start, end) for i, start, end in pieces_of(self.lengths, rank, size)]
         self.part_lengths = [piece.end - piece.start for piece in self.pieces]
 

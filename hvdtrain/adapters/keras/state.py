@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -60,6 +61,11 @@ def to_array(tensor: Any, into: NDArray[Any] | None = None) -> NDArray[Any]:
         return np.array(values)
     np.copyto(into, values)
     return into
+
+
+def assign(target: Any, values: Any) -> None:
+    """Put the values of another variable, of a tensor or of an array into a variable."""
+    target.assign(values.value if isinstance(values, keras.Variable) else values)
 
 
 def load_state(model: Any, optimizer: Any, state: State) -> None:

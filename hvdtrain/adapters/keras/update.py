@@ -5,9 +5,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from numpy.typing import NDArray
 
-from hvdtrain.adapters.keras.state import to_array
+from hvdtrain.adapters.keras.state import assign, to_array
 from hvdtrain.algorithms.clipping import NO_CLIPPING, Clipping
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
@@ -80,6 +79,8 @@ class Update(ScaledUpdate):
 class KerasWeightAverage(WeightAverage):
     """See `WeightAverage`. Build it before the training step is traced, and call `update` in that step."""
 
+    _assign, _to_host = staticmethod(assign), staticmethod(to_array)
+
     def __init__(self, model: keras.Model, decay: float) -> None:
         weights = {variable.path: variable for variable in model.trainable_variables}
         super().__init__(decay, weights, {p: tf.Variable(v.value, trainable=False) for p, v in weights.items()})
@@ -92,9 +93,3 @@ class KerasWeightAverage(WeightAverage):
 
     def _copied(self, weight: Any) -> Any:
         return tf.identity(weight.value)
-
-    def _assign(self, target: Any, values: Any) -> None:
-        target.assign(values.value if isinstance(values, keras.Variable) else values)
-
-    def _to_host(self, average: Any, into: NDArray[Any] | None) -> Any:
-        return to_array(average, into)

@@ -18,11 +18,10 @@ from hvdtrain.adapters.torch.device import apply_settings, gpu_use, memory_peak,
 from hvdtrain.adapters.torch.gpu_step_timer import GpuStepTimer
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.optimizers import optimizer_of
-from hvdtrain.adapters.torch.passes import Draws, Measurement, Passes, WholeModelPasses
+from hvdtrain.adapters.torch.passes import Draws, Measurement, Passes, TrainingMode, WholeModelPasses
 from hvdtrain.adapters.torch.sharded_state import ShardedArrays
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
-from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
 from hvdtrain.algorithms.clipping import Clipping
@@ -75,7 +74,6 @@ class TorchAdapter(AdapterState):
         self._gradient_sync.sending = self._timer.sending
         fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
         self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
-        self._lr: float | None = None
         self._rates: list[float] | None = None  # of each group, as the last step has set them
 
     def _open_whole(self, task: Task, topology: Topology, seed: int, lr: float) -> None:
@@ -106,7 +104,7 @@ class TorchAdapter(AdapterState):
         stages = open_stages(task, topology, options, cuts, lambda model: optimizer_of(task, model, lr, options))
         self.model, self.optimizer, self._stage = stages.staged.model, stages.optimizer, stages.state
         self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
-        self._open_update(stages.total_norm(self._waiting))
+        self._open_update(stages.total_norm)
         self._passes = stages.passes(task, options, seed, self._update, self._timer, waiting)
         self._parameters, self._mode = stages.staged.parameters, TrainingMode([self.model, *stages.staged.modules])
 
@@ -146,14 +144,12 @@ class TorchAdapter(AdapterState):
             raise groups_changed()
         if self._rates is not None:
             require_rates(groups, self._rates)
-        self._lr, self._rates = lr, [lr * factor for factor in self._lr_factors]
+        self._rates = [lr * factor for factor in self._lr_factors]
         for group, rate in zip(groups, self._rates, strict=True):
             group["lr"] = rate
 
     def take_changes(self, comm: Communicator) -> None:
-        lr = self._lr
-        rates = None if lr is None else [lr * factor for factor in self._lr_factors]
-        agree_on_trained(comm, lambda: self._changes.look(rates), compares=self._stage is None)
+        agree_on_trained(comm, lambda: self._changes.look(self._rates), compares=self._stage is None)
         if unfrozen := self._changes.take_unfrozen():
             self._gradient_sync.set_trainable(self._changes.trained())
             self._update.include([parameter for _, parameter in unfrozen])
@@ -167,13 +163,10 @@ class TorchAdapter(AdapterState):
     def set_threads(self, count: int) -> None:
         torch.set_num_threads(count)
 
-    def _syncing(self) -> AbstractContextManager[None]:
-        """Mark a block between steps."""
-        return self._between_steps() if self._is_distributed else nullcontext()
-
     @contextmanager
-    def _between_steps(self) -> Iterator[None]:
-        with self._stopwatch.span("average"), waits_for_peers():
+    def _syncing(self) -> Iterator[None]:
+        """Mark a block between steps."""
+        with self._stopwatch.span("average"), self._waiting():
             yield
 
     @contextmanager

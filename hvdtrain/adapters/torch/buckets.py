@@ -190,7 +190,7 @@ def _is_shared(gradient: torch.Tensor) -> bool:
     return uses is None or _USES_ALONE is None or uses > _USES_ALONE
 
 
-def _has_no_gaps(tensor: torch.Tensor) -> bool:
+def has_no_gaps(tensor: torch.Tensor) -> bool:
     """Whether its numbers fill the memory from the first to the last, in any order."""
     last = sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.numel() == last + 1
@@ -198,7 +198,7 @@ def _has_no_gaps(tensor: torch.Tensor) -> bool:
 
 def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
     """`part` in the parameter's own memory layout (channels last, say), or autograd would reorder at every step."""
-    return part.as_strided(parameter.shape, parameter.stride()) if _has_no_gaps(parameter) else part.view_as(parameter)
+    return part.as_strided(parameter.shape, parameter.stride()) if has_no_gaps(parameter) else part.view_as(parameter)
 
 
 def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:

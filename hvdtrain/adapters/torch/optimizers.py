@@ -2,7 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from functools import partialmethod
+from typing import Any
 
 import torch
 from torch import nn
@@ -61,18 +62,9 @@ class RuleOptimizer(torch.optim.Optimizer):
         self._settings = settings
         super().__init__(groups, {"lr": lr, "weight_decay": settings.weight_decay, "adapts": settings.adapts})
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             settings = self._settings if group["adapts"] else self._settings.for_exempt()
             for alike in self._alike(group["params"], update_rules.slot_names(settings)):
@@ -157,26 +149,15 @@ class TensorList:
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors = tensors
 
-    def __add__(self, other: Any) -> "TensorList":
-        return TensorList(list(torch._foreach_add(self.tensors, _each(other))))
+    def _by(self, other: Any, operation: Callable[[Any, Any], Iterable[torch.Tensor]]) -> "TensorList":
+        if isinstance(other, torch.Tensor):
+            other = list(other.unbind())
+        return TensorList(list(operation(self.tensors, other.tensors if isinstance(other, TensorList) else other)))
 
-    def __sub__(self, other: Any) -> "TensorList":
-        return TensorList(list(torch._foreach_sub(self.tensors, _each(other))))
-
-    def __mul__(self, other: Any) -> "TensorList":
-        return TensorList(list(torch._foreach_mul(self.tensors, _each(other))))
-
-    def __truediv__(self, other: Any) -> "TensorList":
-        return TensorList(list(torch._foreach_div(self.tensors, _each(other))))
-
-    __radd__ = __add__
-    __rmul__ = __mul__
-
-
-def _each(other: Any) -> Any:
-    if isinstance(other, TensorList):
-        return other.tensors
-    return list(other.unbind()) if isinstance(other, torch.Tensor) else other
+    __add__ = __radd__ = partialmethod(_by, operation=torch._foreach_add)
+    __mul__ = __rmul__ = partialmethod(_by, operation=torch._foreach_mul)
+    __sub__ = partialmethod(_by, operation=torch._foreach_sub)
+    __truediv__ = partialmethod(_by, operation=torch._foreach_div)
 
 
 _OPERATIONS = update_rules.Operations(

@@ -1,12 +1,13 @@
 """The forward and backward passes of a step in torch: what adds to the gradients, and to the sums of measures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from torch.autograd.graph import _engine_run_backward
 
 from data_sharding import LoadedBatch
@@ -14,7 +15,6 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
-from hvdtrain.adapters.torch.training_mode import TrainingMode
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
@@ -75,6 +75,38 @@ class _MeasureSums:
         self._totals[name] = self._totals[name] + total if name in self._totals else total
 
 
+class TrainingMode:
+    """Training and evaluation mode of a model, whatever a callback or the task's measure() has done to it.
+
+    It is set where it changes, and where user code has changed that of a whole model. Before each pass only the flags
+    of whole models are looked at: to ask all layers costs as much as a small layer. What user code does to single
+    layers lasts until `begin_epoch`, or until the mode changes.
+
+    Args: `modules`: the model; with stages its parts on this process too.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._modules = modules
+        self._mode: bool | None = None
+        self._flags: list[bool] = []
+
+    def begin_epoch(self) -> None:
+        self._set_all(True)
+
+    def set(self, training: bool) -> None:
+        if training != self._mode or self._read() != self._flags:
+            self._set_all(training)
+
+    def _set_all(self, training: bool) -> None:
+        for module in self._modules:
+            module.train(training)
+        # A model's own train() may set another flag.
+        self._mode, self._flags = training, self._read()
+
+    def _read(self) -> list[bool]:
+        return [module.training for module in self._modules]
+
+
 class Passes(Protocol):
     """Runs a model on batches, by its parts on this rank."""
 
@@ -118,14 +150,6 @@ class Rows:
     real: torch.Tensor | None  # bool[n], those that count; None where all do
     count: int
 
-    @classmethod
-    def of(cls, weights: NDArray[np.float32], place: Callable[[Any], torch.Tensor]) -> "Rows":
-        count = int(np.count_nonzero(weights))
-        if count == len(weights):
-            return cls(None, None, count)
-        placed = place(weights)
-        return cls(placed, placed > 0, count)
-
 
 class Measurement:
     def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
@@ -135,7 +159,11 @@ class Measurement:
         self.read = self._sums.read
 
     def rows(self, part: LoadedBatch) -> Rows:
-        return Rows.of(part.weights, self._place)
+        count = int(np.count_nonzero(part.weights))
+        if count == len(part.weights):
+            return Rows(None, None, count)
+        weights = self._place(part.weights)
+        return Rows(weights, weights > 0, count)
 
     def placed(self, features: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
         return {name: self._place(array) for name, array in features.items()}

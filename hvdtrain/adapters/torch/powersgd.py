@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
-from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import assign, to_array
 from hvdtrain.algorithms import powersgd_rule
 
 
@@ -34,6 +34,7 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
 
     fixed_by = "--compression powersgd"
     keeps_unused = False  # what is left of earlier updates arrives in any case
+    _to_host, _assign = staticmethod(to_array), staticmethod(assign)
 
     def __init__(self, start_sum: StartSum, size: int, rank: int, names: Sequence[str], total: bool = False) -> None:
         self._own: dict[str, _Matrix] = {}
@@ -57,7 +58,7 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
     def _matrix(self, name: str, view: torch.Tensor) -> _Matrix:
         shape = powersgd_rule.matrix_shape(_shape_in_memory(view), outputs=0)
         first = torch.from_numpy(powersgd_rule.first_factor(self._places[name], shape[1], self._rank)).to(view)
-        return _Matrix(view, torch.zeros_like(view), shape, first, first)
+        return _Matrix(view, torch.zeros_like(view), shape, first.clone(), first)
 
     @torch.no_grad()
     def _reduction(self, name: str, matrices: list[_Matrix], rest: list[torch.Tensor]) -> PendingReduction:
@@ -84,15 +85,6 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
         yield self._start_sum(flat, name)
         parts = torch.split(flat.div_(self._size), [tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
-
-    def _to_host(self, tensor: torch.Tensor) -> Any:
-        return to_array(tensor)
-
-    def _put_error(self, matrix: _Matrix, error: Any) -> None:
-        matrix.error.copy_(to_tensor(error))
-
-    def _put_factor(self, matrix: _Matrix, factor: Any) -> None:
-        matrix.factor = to_tensor(factor).to(matrix.first_factor)
 
 
 def _shape_in_memory(view: torch.Tensor) -> tuple[int, ...]:

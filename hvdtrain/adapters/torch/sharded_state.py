@@ -11,8 +11,7 @@ from hvdtrain.adapters.plain_values import is_text
 from hvdtrain.adapters.torch import state as whole
 from hvdtrain.adapters.torch.optimizer_numbers import NAME
 from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of
-from hvdtrain.adapters.torch.parameter_pieces import Piece, in_memory_order
-from hvdtrain.adapters.torch.sharded_sync import ShardedSync
+from hvdtrain.adapters.torch.sharded_sync import Piece, ShardedSync, in_memory_order
 from hvdtrain.adapters.torch.tensor_arrays import array_of, tensor_of, to_tensor, view_of
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.named_arrays import State

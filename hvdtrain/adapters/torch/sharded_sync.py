@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -16,16 +17,15 @@ import torch
 from torch import nn
 
 from hvdtrain import activity
-from hvdtrain.adapters.choose_sync import ChosenSync
-from hvdtrain.adapters.state_partitions import needs_whole_weights, pieces_of
+from hvdtrain.adapters.choose_sync import ChosenSync, needs_whole_weights
 from hvdtrain.adapters.step_timer import BACKWARD, OPTIMIZER
-from hvdtrain.adapters.sync_state import LARGE_BYTES
-from hvdtrain.adapters.torch.buckets import Bucket, Trainable
-from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
+from hvdtrain.adapters.sync_state import LARGE_BYTES, pieces_of
+from hvdtrain.adapters.torch.buckets import Bucket, Trainable, has_no_gaps
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction, is_mark
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients, trainable_of
 from hvdtrain.adapters.torch.optimizers import RuleOptimizer
-from hvdtrain.adapters.torch.parameter_pieces import Shard
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.errors import UsageError
 
 _BY_NUMBER = tuple(
     getattr(torch.optim, name)
@@ -35,6 +35,76 @@ _BY_NUMBER = tuple(
 
 _GATHERED = 4  # buckets of weights that travel at a time: limits the memory for copies
 _REDUCED = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The part of a parameter that a rank updates."""
+
+    name: str
+    parameter: nn.Parameter  # as the model has it
+    weights: nn.Parameter  # [end - start] in the parameter's own memory; its gradient is this rank's part of the sum
+    start: int  # its first number, in the order of the parameter's memory
+    end: int  # behind its last one
+
+
+class Shard:
+    """A rank's part of a bucket: the numbers that Horovod's reducescatter gives to it.
+
+    Args: `members`: names and parameters in the bucket, consecutive in it, each in the order of its memory.
+    """
+
+    def __init__(self, name: str, members: Trainable, rank: int, size: int) -> None:
+        self.name, self.members = name, members
+        self._numbers = [parameter.numel() for _, parameter in members]
+        self.pieces: list[Piece] = []
+        for index, start, end in pieces_of(self._numbers, rank, size):
+            weights = nn.Parameter(in_memory_order(*members[index])[start:end])
+            self.pieces.append(Piece(*members[index], weights, start, end))
+        self._lengths = [piece.end - piece.start for piece in self.pieces]
+
+    def add_gradients(self, summed: torch.Tensor, missing: Sequence[int] = ()) -> None:
+        """Take this rank's part of the summed gradients, [numbers]; a further micro batch adds to it.
+
+        Args:
+            missing: members, by their numbers, of which this rank had no gradient: nothing is added for those of which
+                no rank had one, whose sums are marked (`UsageMarks`).
+        """
+        names = {self.members[number][0] for number in missing}
+        for piece, part in zip(self.pieces, torch.split(summed, self._lengths), strict=True):
+            if piece.name in names and part.is_floating_point() and is_mark(float(part[0])):
+                continue
+            if piece.weights.grad is None:
+                piece.weights.grad = part
+            else:
+                piece.weights.grad.add_(part)
+
+    def clear_gradients(self) -> None:
+        for piece in self.pieces:
+            piece.weights.grad = None
+
+    def own_weights(self) -> torch.Tensor:
+        """A copy of this rank's weights, [numbers]."""
+        if not self.pieces:
+            _, first = self.members[0]
+            return first.new_empty(0)
+        return torch.cat([piece.weights.detach() for piece in self.pieces])
+
+    def take_weights(self, gathered: torch.Tensor) -> None:
+        """Put all ranks' weights, [numbers of the bucket], into the parameters."""
+        weights = [in_memory_order(*member) for member in self.members]
+        torch._foreach_copy_(weights, torch.split(gathered, self._numbers))
+
+
+def in_memory_order(name: str, parameter: torch.Tensor) -> torch.Tensor:
+    """A parameter's numbers, [numel], where they are. Raises `UsageError`: there are gaps between them."""
+    if parameter.numel() and not has_no_gaps(parameter):
+        raise UsageError(
+            f"The parameter {name!r} of shape {tuple(parameter.shape)} has gaps in memory, or numbers that overlap.",
+            "--shard divides a parameter's memory among the workers.",
+            "make it contiguous in build_model(), or leave --shard out.",
+        )
+    return parameter.detach().as_strided((parameter.numel(),), (1,))
 
 
 class ScatteredSum(CommHook):

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,11 +56,19 @@ class SparseGradients(GradientSync):
         self._others.set_grad_sync(last)
 
     def finish(self) -> None:
-        sparse = [_Rows.of(name, parameter) for name, parameter in self._parameters.items()]
-        pending = [rows.start(self._start_gather) for rows in sparse]  # an embedding is most often the first layer
+        sparse = {name: _local_rows(name, parameter) for name, parameter in self._parameters.items()}
+        pending = [  # an embedding is most often the first layer
+            (
+                self._start_gather(indices, f"hvdtrain.rows.{name}.indices"),
+                self._start_gather(values, f"hvdtrain.rows.{name}.values"),
+            )
+            for name, (indices, values) in sparse.items()
+        ]
         self._others.finish()
-        for parameter, wait in zip(self._parameters.values(), pending, strict=True):
-            parameter.grad = wait()
+        for parameter, (indices, values) in zip(self._parameters.values(), pending, strict=True):
+            rows = indices().unsqueeze(0)
+            gathered = torch.sparse_coo_tensor(rows, values(), parameter.shape)
+            parameter.grad = gathered.coalesce() if rows.numel() else None
 
     def clear(self) -> None:
         self._others.clear()
@@ -69,42 +76,19 @@ class SparseGradients(GradientSync):
             parameter.grad = None
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """A sparse gradient: int64 `indices` [n] of rows and their `values` [n, …]."""
-
-    name: str
-    shape: torch.Size
-    indices: torch.Tensor
-    values: torch.Tensor
-
-    @classmethod
-    def of(cls, name: str, parameter: nn.Parameter) -> "_Rows":
-        """This rank's, each row once; none where its loss did not need the parameter."""
-        gradient = parameter.grad
-        if gradient is None:
-            indices = torch.empty(0, dtype=torch.int64, device=parameter.device)
-            return cls(name, parameter.shape, indices, parameter.detach()[:0])
-        if not gradient.is_sparse:
-            raise UsageError(
-                f"The gradient of {name} is dense.",
-                "Its layer has sparse=True, but the model uses the weights in another way too.",
-                _DENSE,
-            )
-        summed = gradient.coalesce()
-        return cls(name, parameter.shape, summed.indices()[0], summed.values())
-
-    def start(self, start_gather: StartGather) -> Callable[[], torch.Tensor | None]:
-        """Send them to all ranks; what this returns waits for the sum of all ranks' rows; None where there are none."""
-        indices = start_gather(self.indices, f"hvdtrain.rows.{self.name}.indices")
-        values = start_gather(self.values, f"hvdtrain.rows.{self.name}.values")
-
-        def finished() -> torch.Tensor | None:
-            rows = indices().unsqueeze(0)
-            gathered = torch.sparse_coo_tensor(rows, values(), self.shape)
-            return gathered.coalesce() if rows.numel() else None
-
-        return finished
+def _local_rows(name: str, parameter: nn.Parameter) -> tuple[torch.Tensor, torch.Tensor]:
+    """int64 [n], each row of this rank's gradient once, and their values [n, …]; none where its loss needed none."""
+    gradient = parameter.grad
+    if gradient is None:
+        return torch.empty(0, dtype=torch.int64, device=parameter.device), parameter.detach()[:0]
+    if not gradient.is_sparse:
+        raise UsageError(
+            f"The gradient of {name} is dense.",
+            "Its layer has sparse=True, but the model uses the weights in another way too.",
+            _DENSE,
+        )
+    summed = gradient.coalesce()
+    return summed.indices()[0], summed.values()
 
 
 def sparse_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -6,6 +6,8 @@ pass (Ioffe and Szegedy 2015, arXiv:1502.03167, section 3, with sums over all ra
 which run the same model, run them in the same order.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import torch
@@ -14,11 +16,13 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hvdtrain.adapters.forward_pass import no_batch_norm, real_mask, remembered
-from hvdtrain.adapters.torch.batch_statistics import BatchStatistics, SumOverRanks, batch_statistics
 from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.errors import UsageError
 
 _native_backward: Final = torch.ops.aten.native_batch_norm_backward
+
+SumOverRanks = Callable[[torch.Tensor, str], torch.Tensor]
+"""The element-wise sum of a flat tensor over ranks, under a name that is the same on all of them."""
 
 
 def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | None) -> nn.Module:
@@ -56,6 +60,19 @@ def horovod_sum(tensor: torch.Tensor, name: str) -> torch.Tensor:
         return cast(torch.Tensor, hvd.allreduce_(tensor, name=name, op=hvd.Sum))
 
 
+@dataclass(frozen=True)
+class _Statistics:
+    """The statistics of C channels, in float32, or in float64 where the features are."""
+
+    mean: torch.Tensor  # [C]
+    variance: torch.Tensor  # [C], the mean of squares, not the unbiased one
+    # [1], of one value in the mean: 1 / count. 0 where there were fewer than two values, which have no variance: then
+    # `mean` and `variance` are the running ones, if the layer has them, and do not depend on the features.
+    share: torch.Tensor
+    unbiasing: torch.Tensor  # [1], count / (count - 1), or 1
+    rows: torch.Tensor | None  # bool [n], which of this rank's rows count; None: all
+
+
 class _SyncBatchNorm(_BatchNorm):
     """What a layer becomes. `convert_sync_batch_norm` makes it of an existing one; it is never constructed."""
 
@@ -78,7 +95,7 @@ class _SyncBatchNorm(_BatchNorm):
         )
         return normalized
 
-    def _statistics(self, features: torch.Tensor) -> BatchStatistics | None:
+    def _statistics(self, features: torch.Tensor) -> _Statistics | None:
         rows = real_mask()
         if rows is not None and rows.shape[0] != features.shape[0]:  # the first axis is not the batch's
             rows = None
@@ -88,10 +105,10 @@ class _SyncBatchNorm(_BatchNorm):
         if self.running_mean is not None and self.running_var is not None:
             running = self.running_mean, self.running_var
         name = f"hvdtrain.sync_batch_norm.{self.place}.forward"
-        return batch_statistics(features, rows, running, self.sum_over_ranks, name)
+        return _batch_statistics(features, rows, running, self.sum_over_ranks, name)
 
     @torch.no_grad()
-    def _update_running(self, statistics: BatchStatistics) -> None:
+    def _update_running(self, statistics: _Statistics) -> None:
         """As torch's BatchNorm: the running variance is of unbiased ones; no momentum means the mean of all batches."""
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
@@ -107,28 +124,75 @@ class _SyncBatchNorm(_BatchNorm):
         self.running_var.lerp_((statistics.variance * statistics.unbiasing).to(self.running_var.dtype), share)
 
 
-class _SyncBatchNorm1d(_SyncBatchNorm, nn.BatchNorm1d):
-    pass
-
-
-class _SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
-    pass
-
-
-class _SyncBatchNorm3d(_SyncBatchNorm, nn.BatchNorm3d):
-    pass
-
-
-class _SyncBatchNormAnyDim(_SyncBatchNorm, nn.SyncBatchNorm):
-    """A layer of a model that was written for torch.distributed."""
-
-
 _SYNCHRONIZED: Final[dict[type[nn.Module], type[_SyncBatchNorm]]] = {
-    nn.BatchNorm1d: _SyncBatchNorm1d,
-    nn.BatchNorm2d: _SyncBatchNorm2d,
-    nn.BatchNorm3d: _SyncBatchNorm3d,
-    nn.SyncBatchNorm: _SyncBatchNormAnyDim,
+    kind: type(f"_Sync{kind.__name__}", (_SyncBatchNorm, kind), {})
+    for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # the last: for torch.distributed
 }
+globals().update({kind.__name__: kind for kind in _SYNCHRONIZED.values()})  # where pickle looks for them
+
+
+@torch.no_grad()
+def _batch_statistics(
+    features: torch.Tensor,
+    rows: torch.Tensor | None,
+    running: tuple[torch.Tensor, torch.Tensor] | None,
+    sum_over_ranks: SumOverRanks | None,
+    name: str,
+) -> _Statistics:
+    """Statistics of `features` [n, C, ...] of all ranks; n may differ from rank to rank, and be 0. Collective.
+
+    Each rank takes its mean and variance in float32, about its own mean. Counts, sums and sums of squares are added up
+    in float64, where the difference of large numbers that merging takes loses nothing that float32 had.
+    """
+    moments = _local_moments(features, rows)
+    if sum_over_ranks is not None:
+        moments = sum_over_ranks(moments, name)
+    count, sums, squares = moments[:1], *moments[1:].chunk(2)
+    mean = sums / count.clamp(min=1)
+    variance = (squares / count.clamp(min=1) - mean.square()).clamp_(min=0)
+    enough = count > 1
+    if running is not None:
+        mean, variance = torch.where(enough, mean, running[0]), torch.where(enough, variance, running[1])
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    share = torch.where(enough, 1 / count, 0)
+    unbiasing = torch.where(enough, count / (count - 1), 1)
+    return _Statistics(mean.to(dtype), variance.to(dtype), share.to(dtype), unbiasing.to(dtype), rows)
+
+
+def _local_moments(features: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    """Count [1], sums [C] and sums of squares [C] in one float64 vector."""
+    channels = features.shape[1]
+    if features.numel() == 0:  # native kernels divide by the number of values
+        return torch.zeros(1 + 2 * channels, dtype=torch.float64, device=features.device)
+    if rows is None:
+        mean, variance = _moments(features)
+        count = torch.full((1,), features.numel() // channels, dtype=torch.float64, device=features.device)
+    else:
+        mean, variance = _masked_moments(features, rows)
+        count = rows.sum(dtype=torch.float64).reshape(1) * (features[0].numel() // channels)
+    mean = mean.double()
+    return torch.cat([count, count * mean, count * (variance.double() + mean.square())])
+
+
+def _moments(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and variance by BatchNorm's own kernel: several times faster than `torch.var_mean` on a CPU.
+
+    It returns them in the dtype of the running statistics, which are two tensors here that are not used.
+    """
+    dtype = torch.promote_types(features.dtype, torch.float32)
+    unread = torch.zeros(2, features.shape[1], dtype=dtype, device=features.device)
+    mean, variance = torch.batch_norm_update_stats(features, unread[0], unread[1], 0.0)
+    return mean, variance
+
+
+def _masked_moments(features: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    features = features.to(torch.promote_types(features.dtype, torch.float32)).unsqueeze(-1)
+    places = tuple(range(2, features.dim()))
+    count = (rows.sum() * features[0, 0].numel()).clamp(min=1)
+    chosen = rows[:, None]
+    mean = torch.where(chosen, features.sum(places), 0).sum(0) / count
+    deviations = features - mean.view(-1, *[1] * len(places))
+    return mean, torch.where(chosen, deviations.square().sum(places), 0).sum(0) / count
 
 
 class _Normalize(torch.autograd.Function):
@@ -144,7 +208,7 @@ class _Normalize(torch.autograd.Function):
         features: torch.Tensor,
         weight: torch.Tensor | None,
         bias: torch.Tensor | None,
-        statistics: BatchStatistics,
+        statistics: _Statistics,
         eps: float,
         sum_over_ranks: SumOverRanks | None,
         name: str,

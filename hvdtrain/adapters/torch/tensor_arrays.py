@@ -62,6 +62,12 @@ def to_tensor(array: NDArray[Any]) -> torch.Tensor:
     return tensor_of(np.array(array))
 
 
+@torch.no_grad()
+def assign(target: torch.Tensor, values: torch.Tensor | NDArray[Any]) -> None:
+    """Put the values of another tensor, or of an array, which may be read-only, into a tensor."""
+    target.copy_(values if isinstance(values, torch.Tensor) else to_tensor(values))
+
+
 class Copy(Protocol):
     """Begins a copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
 

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any, Final
 
 import torch
-from numpy.typing import NDArray
 from torch.optim import optimizer as torch_optimizer
 
 from hvdtrain.adapters.torch.optimizer_slots import require_savable_slots
-from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor
+from hvdtrain.adapters.torch.tensor_arrays import assign, to_array
 from hvdtrain.algorithms.clipping import NO_CLIPPING, Clipping
 from hvdtrain.algorithms.ema import WeightAverage, kept_share
 from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
@@ -104,6 +103,8 @@ def _is_watched(optimizer: Any) -> bool:
 class TorchWeightAverage(WeightAverage):
     """See `WeightAverage`. Averages are on the weights' devices."""
 
+    _assign, _to_host = staticmethod(assign), staticmethod(to_array)
+
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         parameters = dict(model.named_parameters())
         super().__init__(decay, {}, {}, {name: p for name, p in parameters.items() if not p.requires_grad})
@@ -116,10 +117,3 @@ class TorchWeightAverage(WeightAverage):
 
     def _copied(self, weight: torch.Tensor) -> torch.Tensor:
         return weight.detach().clone()
-
-    @torch.no_grad()
-    def _assign(self, target: torch.Tensor, values: Any) -> None:
-        target.copy_(values if isinstance(values, torch.Tensor) else to_tensor(values))
-
-    def _to_host(self, average: torch.Tensor, into: NDArray[Any] | None) -> Any:
-        return to_array(average, into)

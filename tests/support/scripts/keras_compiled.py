@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from hvdtrain.adapters.keras.compiled import CompiledStep, StepNumbers
-from hvdtrain.adapters.keras.fixed_order import keep_order_of_sums
+from hvdtrain.adapters.keras.compiled import CompiledStep, StepNumbers, keep_order_of_sums
 
 
 def each_layout_is_traced_once_and_has_its_own_result() -> None:

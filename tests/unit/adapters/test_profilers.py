@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hvdtrain.adapters.profile import Profile, Profiler
+from hvdtrain.adapters.profile import Profile, Profiler, TensorFlowProfiler, TorchProfiler, kineto_profile
 
 
 def profiled(profiler: Profiler, work: Any) -> tuple[Profile, tuple[int, int]]:
@@ -30,29 +30,23 @@ def require_within(profile: Profile, name: str, times: tuple[int, int]) -> None:
 def test_torch() -> None:
     import torch
 
-    from hvdtrain.adapters.torch.profiler import TorchProfiler
-
     matrix = torch.ones(64, 64)
     profile, times = profiled(TorchProfiler(), lambda: matrix @ matrix)
     require_within(profile, "aten::mm", times)
 
 
 def test_a_kernel_is_in_the_lane_of_its_stream() -> None:
-    from hvdtrain.adapters.torch.profiler import profile_of
-
     events = [
         {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 5.5, "dur": 2.0},
         {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "x", "ts": 0, "dur": 9},
         {"ph": "M", "name": "process_name", "pid": 0},
     ]
-    profile = profile_of({"traceEvents": events, "baseTimeNanoseconds": 1000})
+    profile = kineto_profile({"traceEvents": events, "baseTimeNanoseconds": 1000})
     assert profile == Profile(1000, [("GPU 0, stream 7", "gemm", 5500.0, 2000.0)])  # type: ignore[list-item]
 
 
 def test_tensorflow() -> None:
     import tensorflow as tf
-
-    from hvdtrain.adapters.keras.profiler import TensorFlowProfiler
 
     matrix = tf.ones([64, 64])
     profile, times = profiled(TensorFlowProfiler(), lambda: tf.matmul(matrix, matrix).numpy())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.adapters.gathered_state import join_slices
-from hvdtrain.adapters.state_partitions import part_of, pieces_of
+from hvdtrain.adapters.sync_state import part_of, pieces_of
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hvdtrain.adapters.torch.pipeline import update_times
-from hvdtrain.adapters.torch.pipeline.update_times import _some_of
+from hvdtrain.adapters.torch.pipeline import layer_times
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.tasks.torch import TorchDigits
 
@@ -29,13 +28,13 @@ def weights(*mebibytes: float) -> list[torch.Tensor]:
     ],
 )
 def test_they_are_like_most_of_the_bytes(sizes: list[float], chosen: list[float]) -> None:
-    assert [round(one.nbytes / MIB, 3) for one in _some_of(weights(*sizes))] == chosen
+    assert [round(one.nbytes / MIB, 3) for one in layer_times._some_of(weights(*sizes))] == chosen
 
 
 def test_state_of_adam_and_of_plain_sgd() -> None:
     task = TorchDigits()
     for options, slots in (({"optimizer": "adam"}, 2), ({"optimizer": "sgd", "momentum": 0.0}, 0)):
-        seconds, found = update_times.update_times(task, TrainingOptions(**options), 0.1)
+        seconds, found = layer_times.update_times(task, TrainingOptions(**options), 0.1)
         assert seconds > 0
         assert found == pytest.approx(slots, abs=0.01)
 
@@ -50,6 +49,6 @@ def test_the_weights_stay() -> None:
 
     task = Once()
     before = {name: value.clone() for name, value in task.build_model().state_dict().items()}
-    update_times.update_times(task, TrainingOptions(optimizer="adamw", weight_decay=0.1), 0.1)
+    layer_times.update_times(task, TrainingOptions(optimizer="adamw", weight_decay=0.1), 0.1)
     assert all(torch.equal(value, before[name]) for name, value in task.model.state_dict().items())
     assert all(p.grad is None for p in task.model.parameters())

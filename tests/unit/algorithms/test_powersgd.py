@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_equal
 from numpy.typing import NDArray
 
 from hvdtrain.algorithms import powersgd_rule
 from hvdtrain.errors import UsageError
+from hvdtrain.named_arrays import State
 
 Array = NDArray[Any]
 OPERATIONS = powersgd_rule.Operations(
@@ -170,12 +173,29 @@ def test_first_factors_are_the_same_everywhere_and_differ_between_parameters() -
     assert one.dtype == np.float32
 
 
+class Memory(powersgd_rule.Memory):
+    """Of one matrix in numpy."""
+
+    _to_host, _assign = staticmethod(np.copy), staticmethod(np.copyto)
+
+    def __init__(self) -> None:
+        first = np.ones((4, 2))
+        super().__init__(1, {"w": SimpleNamespace(error=np.ones((3, 4)), factor=first + 1, first_factor=first)})
+
+
 def test_saved_arrays_must_fit() -> None:
-    needed = {powersgd_rule.ERRORS + "w": (3, 4), powersgd_rule.FACTORS + "w": (4, 2)}
-    fitting = {name: np.zeros(shape) for name, shape in needed.items()}
-    others = {"model/w": np.zeros(3), "ema/w": np.zeros(3)}
-    assert powersgd_rule.saved_arrays(others, needed) is None
-    assert powersgd_rule.saved_arrays(fitting | others, needed) == fitting
-    for wrong in ({powersgd_rule.FACTORS + "w": np.zeros((4, 3))}, {powersgd_rule.ERRORS + "v": np.zeros(3)}):
+    fitting: State = {
+        powersgd_rule.ERRORS + "w": np.full((3, 4), 5.0),
+        powersgd_rule.FACTORS + "w": np.full((4, 2), 7.0),
+    }
+    others: State = {"model/w": np.zeros(3), "ema/w": np.zeros(3)}
+    memory = Memory()
+    memory.load_state(fitting | others)
+    assert_equal(memory.state(), fitting)
+    wrongs: list[State] = [{powersgd_rule.FACTORS + "w": np.zeros((4, 3))}, {powersgd_rule.ERRORS + "v": np.zeros(3)}]
+    for wrong in wrongs:
         with pytest.raises(UsageError, match="--powersgd-rank"):
-            powersgd_rule.saved_arrays(fitting | wrong, needed)
+            memory.load_state(fitting | wrong)
+    memory.load_state(others)
+    fresh = {powersgd_rule.ERRORS + "w": np.zeros((3, 4)), powersgd_rule.FACTORS + "w": np.ones((4, 2))}
+    assert_equal(memory.state(), fresh)

@@ -1,24 +1,30 @@
-"""What each link of a chain takes: the time of its passes, and the bytes that it keeps, for one micro batch."""
+"""What each link of a chain takes for one micro batch, in time of its passes and in bytes; and what an update takes."""
 
+import bisect
+import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from hvdtrain.adapters.torch.device import low_precision
+from hvdtrain.adapters.torch.build import build_model
+from hvdtrain.adapters.torch.device import low_precision, own_device
+from hvdtrain.adapters.torch.optimizers import optimizer_of
 from hvdtrain.adapters.torch.passes import Measurement
 from hvdtrain.adapters.torch.pipeline.chain import Chain
 from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
-from hvdtrain.config.training_options import Precision
+from hvdtrain.adapters.torch.state import require_own_parameters
+from hvdtrain.config.training_options import Precision, TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 
-_REPEATS = 3  # the fastest counts: others were disturbed
+_REPEATS: Final = 3  # the fastest counts: others were disturbed
+_UPDATED_BYTES: Final = 8 * 2**20
 
 
 @dataclass(frozen=True)
@@ -43,32 +49,41 @@ def link_times(
         UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
             needs more of the model than its output.
     """
-    placed = Measurement(task, precision, device).placed(features)
     links = []
-    with _unchanged(chain.model), low_precision(precision, device):
-        entering = captured_input(task, placed, chain.model)
-        if chain.is_listed:
-            _require_same_output(chain, entering)
+
+    def timed(entering: torch.Tensor) -> torch.Tensor:
         for link in range(len(chain.names)):
-            weights = sum(p.numel() * p.element_size() for p in chain.trained(link))
+            weights = sum(p.nbytes for p in chain.trained(link))
             part = chain.part(link, link + 1).to(device)
             times, entering = _timed(part, entering, device, weights)
             part.to("cpu")
             links.append(times)
-        with torch.no_grad():
-            task.measure(GivenOutput(entering), placed)
+        return entering
+
+    _run(task, chain, precision, features, device, timed)
     return links
 
 
 def require_divisible(task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]]) -> None:
     """What `link_times` checks, without timing anything, on the host. Arguments and errors as there."""
-    device = torch.device("cpu")
+    _run(task, chain, precision, features, torch.device("cpu"), lambda x: chain.part(0, len(chain.names))(x).detach())
+
+
+def _run(
+    task: Task,
+    chain: Chain,
+    precision: Precision,
+    features: dict[str, NDArray[Any]],
+    device: torch.device,
+    compute: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Give `compute` what measure() calls the model with, and measure() what it returns."""
     placed = Measurement(task, precision, device).placed(features)
     with _unchanged(chain.model), low_precision(precision, device):
         entering = captured_input(task, placed, chain.model)
         if chain.is_listed:
             _require_same_output(chain, entering)
-        leaving = chain.part(0, len(chain.names))(entering).detach()
+        leaving = compute(entering)
         with torch.no_grad():
             task.measure(GivenOutput(leaving), placed)
 
@@ -119,8 +134,7 @@ def _timed(
         kept = sum(saved.values())
     for parameter in part.parameters():
         parameter.grad = None  # before the next link has gradients: all of them might not fit
-    nbytes = leaving.numel() * leaving.element_size()
-    return LinkTimes(forward, backward, weights, kept, nbytes), leaving.detach()
+    return LinkTimes(forward, backward, weights, kept, leaving.nbytes), leaving.detach()
 
 
 def _now(device: torch.device) -> float:
@@ -154,3 +168,41 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             buffer.copy_(buffers[name])
+
+
+def update_times(task: Task, options: TrainingOptions, lr: float) -> tuple[float, float]:
+    """Measure, for each byte of weights, seconds of an update and bytes of the optimizer's state.
+
+    Only some of the weights are updated, and they keep their values, so that little memory is needed.
+    """
+    device = own_device()
+    model = build_model(task, options, torch.device("cpu"))  # whole, it may not fit on a device
+    optimizer = optimizer_of(task, model, lr, options)
+    require_own_parameters(model, optimizer)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0  # a task may build one model only: its weights stay
+    chosen = _some_of([p for group in optimizer.param_groups for p in group["params"] if p.requires_grad])
+    for parameter in chosen:
+        parameter.data = parameter.data.to(device)
+        parameter.grad = torch.zeros_like(parameter)
+    seconds = []
+    for _ in range(1 + _REPEATS):  # the first step makes the optimizer's state
+        begin = _now(device)
+        optimizer.step()
+        seconds.append(_now(device) - begin)
+    nbytes = sum(p.nbytes for p in chosen)
+    slots = [slot for key, of in optimizer.state.items() if torch.is_tensor(key) for slot in of.values()]
+    kept = sum(slot.nbytes for slot in slots if torch.is_tensor(slot))
+    for parameter in chosen:
+        parameter.grad, parameter.data = None, parameter.data.cpu()
+    return min(seconds[1:]) / nbytes, kept / nbytes
+
+
+def _some_of(parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Some that are like most of the weights, `_UPDATED_BYTES` or more: half of all bytes are in larger ones."""
+    by_size = sorted(parameters, key=lambda p: p.nbytes)
+    up_to = list(itertools.accumulate(p.nbytes for p in by_size))
+    typical = bisect.bisect_left(up_to, up_to[-1] / 2)
+    largest_first = by_size[typical::-1]
+    sums = itertools.accumulate((p.nbytes for p in largest_first), initial=0)
+    return [p for p, before in zip(largest_first, sums, strict=False) if before < _UPDATED_BYTES]

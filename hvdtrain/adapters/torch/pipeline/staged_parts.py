@@ -3,9 +3,8 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,9 +23,10 @@ from hvdtrain.adapters.torch.pipeline.staged_model import StagedModel, keep_stag
 from hvdtrain.adapters.torch.pipeline.staged_passes import PipelinePasses, Stage
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import Update
-from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, in_slots
+from hvdtrain.algorithms.pipeline_schedule import SCHEDULES, Pass, slots
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
+from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.comm.process_sets import mpi_world, process_set_of
 from hvdtrain.comm.torch_binding import TorchBinding
 from hvdtrain.config.parallel_options import ParallelOptions
@@ -68,25 +68,20 @@ class Stages:
 
         def order(count: int) -> Iterator[tuple[int, Pass]]:
             if parallel.devices:
-                return in_slots(schedule, parallel.stages, count)
+                return chain.from_iterable(slots(schedule, parallel.stages, count))
             return ((0, step) for step in schedule(grid.stage, grid.stages, count))
 
         names = _names_on_all(grid.topology) if parallel.is_pipeline else None
         return PipelinePasses(stages, order, int(parallel.micro_batches), self.gradient_sync, update, names)
 
-    def total_norm(self, waiting: Callable[[], AbstractContextManager[object]]) -> Callable[..., torch.Tensor]:
-        """The norm of the gradients of all stages, given those of this one. Args: `waiting`: for ranks."""
+    def total_norm(self, gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The norm of the gradients of all stages, given those of this one."""
         if self.state is None:
-            return self.gradient_sync.total_norm
-        return partial(self._norm_of_all, waiting)
-
-    def _norm_of_all(
-        self, waiting: Callable[[], AbstractContextManager[object]], gradients: Sequence[torch.Tensor]
-    ) -> torch.Tensor:
+            return self.gradient_sync.total_norm(gradients)
         import horovod.torch as hvd
 
         local = self.gradient_sync.total_norm(gradients) if gradients else torch.zeros(())
-        with waiting():
+        with waits_for_peers():
             squares = local.double().square()
             total: torch.Tensor = hvd.allreduce(squares, op=hvd.Sum, name="hvdtrain.gradients.norm")
         return (total / self.grid.replicas).sqrt().float()
@@ -144,14 +139,11 @@ def _rank_ends(grid: Grid, parallel: ParallelOptions, device: torch.device, limi
     import horovod.torch as hvd
 
     rank, world = grid.topology.rank, mpi_world(parallel)
-    if world is not None:
 
-        def link(other: int) -> Link:
+    def link(other: int) -> Link:
+        if world is not None:
             return MpiLink(world, rank, other, device, limit)
-    else:
-
-        def link(other: int) -> Link:
-            return HorovodLink(hvd, process_set_of(sorted((rank, other))), rank, other, device)
+        return HorovodLink(hvd, process_set_of(sorted((rank, other))), rank, other, device)
 
     return link(rank - 1) if grid.stage else None, None if grid.is_last else link(rank + 1)
 
