@@ -64,14 +64,14 @@ class CoverageAudit:
 
         Raises CatalogError (the bytes are damaged, of another version, or of another number of records).
         """
-        stored = serialization.decode(data, num_records)
-        audit = cls(stored.read.n)
-        audit._read, audit._repeats, audit._excluded = stored.read, [stored.repeats], stored.excluded
+        read, repeats, excluded = serialization.decode(data, num_records)
+        audit = cls(read.n)
+        audit._read, audit._repeats, audit._excluded = read, [repeats], excluded
         return audit
 
     def to_bytes(self) -> bytes:
         """The audit in few bytes that check themselves; the ids or the bitmap, whichever takes fewer, compressed."""
-        return serialization.encode(serialization.StoredAudit(self._read, self._all_repeats(), self._excluded))
+        return serialization.encode(self._read, self._all_repeats(), self._excluded)
 
     def to_array(self) -> NDArray[np.int32]:
         """How often each record was read, int32[N]."""

@@ -12,7 +12,7 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,27 +74,22 @@ class Bitmap:
             yield np.flatnonzero(unpacked == inside) + 8 * begin
 
 
-class StoredAudit(NamedTuple):
-    """Records read, int64[k] readings beyond each record's first, and int64[k] records excluded; both ascend."""
+def encode(read: Bitmap, repeats: NDArray[np.int64], excluded: NDArray[np.int64]) -> bytes:
+    """Write an audit to bytes; equal audits give equal bytes on one machine, where zlib is the same.
 
-    read: Bitmap
-    repeats: NDArray[np.int64]
-    excluded: NDArray[np.int64]
-
-
-def encode(audit: StoredAudit) -> bytes:
-    """Write an audit to bytes; equal audits give equal bytes on one machine, where zlib is the same."""
-    kind, count = _id_type(audit.read.n), len(audit.read)
-    as_bitmap = count * kind.itemsize >= len(audit.read.bits)
-    first = audit.read.bits.tobytes() if as_bitmap else _packed(np.concatenate([*audit.read.ids()]), kind)
-    body = zlib.compress(first + _packed(audit.repeats, kind) + _packed(audit.excluded, kind), _LEVEL)
-    counts = (0 if as_bitmap else count, len(audit.repeats), len(audit.excluded))
-    message = _HEADER.pack(_MAGIC, audit.read.n, *counts, as_bitmap) + body
+    `repeats` are the int64[k] readings beyond each record's first; they and int64[k] `excluded` ascend.
+    """
+    kind, count = _id_type(read.n), len(read)
+    as_bitmap = count * kind.itemsize >= len(read.bits)
+    first = read.bits.tobytes() if as_bitmap else _packed(np.concatenate([*read.ids()]), kind)
+    body = zlib.compress(first + _packed(repeats, kind) + _packed(excluded, kind), _LEVEL)
+    counts = (0 if as_bitmap else count, len(repeats), len(excluded))
+    message = _HEADER.pack(_MAGIC, read.n, *counts, as_bitmap) + body
     return message + _checksum(message)
 
 
-def decode(data: bytes, records: int | None = None) -> StoredAudit:
-    """Read an audit of N records from bytes; `records`: what N has to be, so that it takes no more memory than that.
+def decode(data: bytes, records: int | None) -> tuple[Bitmap, NDArray[np.int64], NDArray[np.int64]]:
+    """What `encode` was given; `records`: what N has to be, so that it takes no more memory than that.
 
     Raises CatalogError if they are damaged, no audit of this version, or of another N.
     """
@@ -121,7 +116,7 @@ def decode(data: bytes, records: int | None = None) -> StoredAudit:
         read.bits[:] = np.frombuffer(body, np.uint8, bitmap_bytes)
     else:
         read.add(lists[0])
-    return StoredAudit(read, lists[1], lists[2])
+    return read, lists[1], lists[2]
 
 
 def _id_type(n: int) -> np.dtype[np.unsignedinteger]:

@@ -11,6 +11,7 @@ from data_sharding.formats.numpy_arrays import decode_rows, row_type
 from data_sharding.formats.recordio import decode_image_record
 from data_sharding.formats.registry import FORMAT_NAMES, format_named
 from data_sharding.formats.tar_members import tar_members
+from data_sharding.formats.tfrecord import write_idx
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "format_named",
     "row_type",
     "tar_members",
+    "write_idx",
 ]

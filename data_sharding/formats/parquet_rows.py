@@ -161,12 +161,6 @@ class RowSource:
     def drop(self, group: int) -> None:
         self._groups.pop(group, None)
 
-    def close(self) -> None:
-        with self._lock:
-            self._opened = None
-            self._groups.clear()
-        self._source.close()
-
     def _open(self) -> tuple[Any, Columns, NDArray[np.int64]]:
         if self._opened is None:
             parquet = open_parquet(SourceFile(lambda begin, end: self._source[begin:end], self._source.size()))

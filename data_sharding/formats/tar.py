@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, refuse_gzip
-from data_sharding.formats.tar_members import Member, SampleParts, TarError, next_member, parse_sample, split_name
+from data_sharding.formats.record_format import FrameError, RecordFormat, RecordIndex, Unpacked, refuse_gzip
+from data_sharding.formats.tar_members import Member, SampleParts, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -47,7 +47,7 @@ def scan_archive(path: str, source: ByteSource) -> tuple[RecordIndex, ScatteredS
 def _is_sample(span: bytes) -> bool:
     try:
         parse_sample(span)
-    except TarError:
+    except FrameError:
         return False
     return True
 
@@ -71,7 +71,7 @@ class _Scan:
             mark = self._walk()
             self._end_sample()
             self._check_rest_is_zero(mark)
-        except TarError as error:
+        except FrameError as error:
             self._damage.append(self._lost(error))
             # Members of the last sample may be behind the damage.
             del self._begins[-1:], self._ends[-1:]
@@ -87,7 +87,7 @@ class _Scan:
                 return position
             self._take(member)
             position = member.after
-        raise TarError("is missing: there is no end-of-archive mark, the file was cut short", position)
+        raise FrameError("is missing: there is no end-of-archive mark, the file was cut short", position)
 
     def _take(self, member: Member) -> None:
         if member.refused:
@@ -145,7 +145,7 @@ class _Scan:
             offset=member.begin,
         )
 
-    def _lost(self, error: TarError) -> CorruptRecordError:
+    def _lost(self, error: FrameError) -> CorruptRecordError:
         """Why nothing can be read from a member on; raised instead where the file is not a tar archive."""
         if error.offset == 0:
             refuse_gzip(self._path, self._source[0:2])

@@ -39,10 +39,6 @@ _CHECKSUM: Final = slice(148, 156)
 _ADLER_MODULUS: Final = 65521
 
 
-class TarError(FrameError):
-    """A member is not sound."""
-
-
 class Member(NamedTuple):
     """One member of an archive."""
 
@@ -58,7 +54,7 @@ class Member(NamedTuple):
 def next_member(source: ByteSource | bytes, begin: int, end: int) -> Member | None:
     """The member whose headers begin at byte `begin` of a source of `end` bytes; None at the end-of-archive mark.
 
-    Raises TarError (a header is damaged, or the source ends before the member does).
+    Raises FrameError (a header is damaged, or the source ends before the member does).
     """
     position = begin
     extended: dict[str, str] = {}
@@ -71,7 +67,7 @@ def next_member(source: ByteSource | bytes, begin: int, end: int) -> Member | No
         if kind not in _EXTENSIONS:
             return _member(header, kind, begin, data, size, extended, end)
         if size > _MAX_EXTENSION or data + size > end:
-            raise TarError("has an extended header that is not whole", begin)
+            raise FrameError("has an extended header that is not whole", begin)
         extended.update(_extension(kind, source[data : data + size], begin))
         position = data + padded(size)
 
@@ -83,12 +79,12 @@ def padded(size: int) -> int:
 
 def _checked_size(header: bytes, begin: int) -> int:
     if len(header) < BLOCK:
-        raise TarError("is cut short inside its header", begin)
+        raise FrameError("is cut short inside its header", begin)
     stored = _number(header[_CHECKSUM], begin)
     # The sum of bytes is the low half of Adler-32, minus 1, modulo 65521: one call instead of 512 additions.
     adler = zlib.adler32(b" " * 8, zlib.adler32(header[156:], zlib.adler32(header[:148]))) & 0xFFFF
     if (stored + 1) % _ADLER_MODULUS != adler and stored != _signed_sum(header):
-        raise TarError("has a header that does not match its checksum", begin)
+        raise FrameError("has a header that does not match its checksum", begin)
     return _number(header[124:136], begin)
 
 
@@ -104,7 +100,7 @@ def _number(field: bytes, begin: int) -> int:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip()
     if digits and not (digits.isdigit() and max(digits) < ord("8")):
-        raise TarError("has a header with an invalid number", begin)
+        raise FrameError("has a header with an invalid number", begin)
     return int(digits, 8) if digits else 0
 
 
@@ -114,14 +110,14 @@ def _member(header: bytes, kind: bytes, begin: int, data: int, size: int, extend
     if kind in _WITHOUT_DATA or is_folder:
         return Member(name, begin, data, 0, data, False, None if is_folder else f"is {_WITHOUT_DATA[kind]}")
     if kind not in _REGULAR or any(keyword.startswith("GNU.sparse") for keyword in extended):
-        raise TarError(f"has a type that is not supported (sparse, or type flag {kind!r})", begin)
+        raise FrameError(f"has a type that is not supported (sparse, or type flag {kind!r})", begin)
     if "size" in extended:
         value = extended["size"]
         if not (value.isascii() and value.isdigit() and len(value) < 20):
-            raise TarError(f"has an extended header with size {value!r}", begin)
+            raise FrameError(f"has an extended header with size {value!r}", begin)
         size = int(value)
     if data + size > end:
-        raise TarError(f"is cut short: its content needs {size} bytes, {max(end - data, 0)} are left", begin)
+        raise FrameError(f"is cut short: its content needs {size} bytes, {max(end - data, 0)} are left", begin)
     refused = "has a name that leaves its folder" if ".." in name.split("/") else None
     refused = "has an absolute name" if name.startswith("/") else refused
     return Member(name, begin, data, size, data + padded(size), True, refused)
@@ -143,7 +139,7 @@ def _extension(kind: bytes, content: bytes, begin: int) -> dict[str, str]:
     records = _pax_records(content, begin)
     if kind == _PAX_GLOBAL:
         if records.keys() & {"path", "size"}:
-            raise TarError("has a global header that names every member the same", begin)
+            raise FrameError("has a global header that names every member the same", begin)
         return {}
     return records
 
@@ -156,7 +152,7 @@ def _pax_records(content: bytes, begin: int) -> dict[str, str]:
         length = int(digits) if digits.isdigit() else 0
         keyword, equals, value = content[len(digits) + 1 : length].partition(b"=")
         if not equals or length > len(content) or content[length - 1 : length] != b"\n":
-            raise TarError("has an extended header that is damaged", begin)
+            raise FrameError("has an extended header that is damaged", begin)
         records[keyword.decode("utf-8", "surrogateescape")] = value[:-1].decode("utf-8", "surrogateescape")
         content = content[length:]
     return records
@@ -188,7 +184,7 @@ def tar_sample(payload: bytes) -> TarSample:
     """Like `tar_members`, with the sample's key. Raises ExampleError (the bytes are not the members of one sample)."""
     try:
         return parse_sample(payload)
-    except TarError as error:
+    except FrameError as error:
         raise ExampleError(
             f"A payload of {len(payload)} bytes is not a sample of a tar shard.",
             f"The member at its byte {error.offset} {error.what}.",
@@ -199,25 +195,25 @@ def tar_sample(payload: bytes) -> TarSample:
 def parse_sample(span: bytes) -> TarSample:
     """The sample that fills `span` from the first header to the last byte of content.
 
-    Raises TarError (it does not, or a member must not be used).
+    Raises FrameError (it does not, or a member must not be used).
     """
     key, members = None, {}
     position, end, last = 0, len(span), 0
     while position < end:
         member = next_member(span, position, end)
         if member is None:
-            raise TarError("is the end of an archive", position)
+            raise FrameError("is the end of an archive", position)
         if member.refused:
-            raise TarError(member.refused, position)
+            raise FrameError(member.refused, position)
         split = split_name(member.name) if member.is_file else None
         if split is not None:
             if split[1] in members or split[0] != (key or split[0]):
-                raise TarError(f"is {member.name!r}, which does not belong to the sample {key!r}", position)
+                raise FrameError(f"is {member.name!r}, which does not belong to the sample {key!r}", position)
             key, last = split[0], member.data + member.size
             members[split[1]] = span[member.data : last]
         position = member.after
     if key is None or last != end:
-        raise TarError("ends where the sample does not", last)
+        raise FrameError("ends where the sample does not", last)
     return TarSample(key, members)
 
 

@@ -1,7 +1,7 @@
 """Helper processes that read and decode batches, for decoders that hold Python's GIL."""
 
+import multiprocessing
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -26,7 +26,7 @@ _LAUNCHER_PREFIXES: Final = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_
 """Variables by which Open MPI, PMIx, PRRTE, MPICH, MVAPICH2 and Horovod tell a process which rank it is. A helper that
 inherited them would join the job as its parent's double as soon as something it imports initialises MPI."""
 
-_ALIVE_CHECK_MS: Final = 1000
+_ALIVE_CHECK_S: Final = 1.0
 _END_S: Final = 1.0
 _KILL_S: Final = 10.0
 
@@ -143,7 +143,7 @@ class _Pool:
 
 class _Process:
     def __init__(self, columns: int) -> None:
-        self._channel, theirs = socket.socketpair()
+        self._channel, theirs = multiprocessing.Pipe()
         self._memory = os.memfd_create("data_sharding-arena")
         self._arena = Arena(self._memory)
         self._greeted = False
@@ -164,10 +164,8 @@ class _Process:
             send(self._channel, setup)
             self._greeted = True
         send(self._channel, request)
-        poller = select.poll()
-        poller.register(self._channel, select.POLLIN)
         # Its death closes its socket, unless something that the decode function forked holds it open.
-        while not poller.poll(_ALIVE_CHECK_MS):
+        while not self._channel.poll(_ALIVE_CHECK_S):
             if self._popen.poll() is not None:
                 raise EOFError("the process died")
         return receive(self._channel, self._arena)
@@ -175,7 +173,8 @@ class _Process:
     def end(self) -> int:
         """End it, unless it has ended by itself, and return its exit code."""
         # Only shut down: a thread that waits on the descriptor wakes up. `release` closes it.
-        self._channel.shutdown(socket.SHUT_RDWR)
+        with socket.socket(fileno=os.dup(self._channel.fileno())) as channel:
+            channel.shutdown(socket.SHUT_RDWR)
         try:
             return self._popen.wait(_END_S)
         except subprocess.TimeoutExpired:  # stopped by a signal, or deep in the kernel

@@ -11,10 +11,10 @@ import os
 import pickle
 import select
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from typing import Final
 
 from data_sharding.errors import PlanError
@@ -28,8 +28,8 @@ _PARENT_CHECK_MS: Final = 1000
 
 def main(arguments: Sequence[str]) -> None:
     descriptor, columns, memory, parent = map(int, arguments)
-    channel, arena = socket.socket(fileno=descriptor), Arena(memory)
-    channel.set_inheritable(False)
+    channel, arena = Connection(descriptor), Arena(memory)
+    os.set_inheritable(descriptor, False)
     # Ctrl-C reaches all processes of a terminal, Slurm signals all of a task's; the parent decides what it means.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)

@@ -1,21 +1,20 @@
-"""Messages between a process and the helper processes that it started, over a socket pair.
+"""Messages between a process and the helper processes that it started, over a `Connection`.
 
 A message is a pickled object. The arrays of a reply travel through memory that both processes map: 0.34 ms instead of
 0.43 ms from request to batch at 64x3x32x32 float32, on two cores. The first message is a `Setup`: what a helper needs
 to read and decode as its parent would. All processes map one anonymous file in memory with the catalog's arrays.
 
-Pickle is safe here: the socket has no name, so nobody else can write to it. Nothing is ever unpickled from a file.
+Pickle is safe here: its socket pair has no name, so nobody else can write to it. Nothing is ever unpickled from a file.
 """
 
 import io
 import mmap
 import os
 import pickle
-import socket
-import struct
 import sys
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,7 +24,6 @@ from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode
 from data_sharding.loading.record_reader import RecordReader
 
-_HEAD: Final = struct.Struct("<QQ")  # bytes of the pickle, number of arrays beside it
 _ALIGNMENT: Final = 64
 
 
@@ -133,7 +131,7 @@ class Arena:
         return self._mapped
 
 
-def send(channel: socket.socket, message: object, arena: Arena | None = None) -> None:
+def send(channel: Connection, message: object, arena: Arena | None = None) -> None:
     """Send one message, its arrays through the arena if there is one. Raises OSError if the other end has gone.
 
     If the message cannot be pickled (PicklingError, TypeError, AttributeError), nothing was sent.
@@ -143,27 +141,13 @@ def send(channel: socket.socket, message: object, arena: Arena | None = None) ->
     views = [buffer.raw() for buffer in buffers]
     if arena:
         arena.put(views)
-    lengths = struct.pack(f"<{len(views)}Q", *(view.nbytes for view in views))
-    channel.sendall(_HEAD.pack(len(pickled), len(views)) + lengths + pickled)
+    channel.send_bytes(pickle.dumps((pickled, [view.nbytes for view in views])))
 
 
-def receive(channel: socket.socket, arena: Arena | None = None) -> Any:
+def receive(channel: Connection, arena: Arena | None = None) -> Any:
     """The next message, which was sent with an arena if there is one. Raises EOFError if the other end has gone."""
-    pickled_bytes, buffers = _HEAD.unpack(_exactly(channel, _HEAD.size))
-    lengths = list(struct.unpack(f"<{buffers}Q", _exactly(channel, 8 * buffers)))
-    pickled = _exactly(channel, pickled_bytes)
+    try:
+        pickled, lengths = pickle.loads(channel.recv_bytes())
+    except OSError as error:
+        raise EOFError("the other process has gone") from error
     return pickle.loads(pickled, buffers=arena.get(lengths) if arena else ())
-
-
-def _exactly(channel: socket.socket, length: int) -> bytearray:
-    content = bytearray(length)
-    rest = memoryview(content)
-    while rest:
-        try:
-            received = channel.recv_into(rest)
-        except ConnectionError:
-            received = 0
-        if not received:
-            raise EOFError("the other process has gone")
-        rest = rest[received:]
-    return content

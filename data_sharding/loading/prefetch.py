@@ -171,6 +171,5 @@ class OrderedPrefetch(Generic[T]):
         frames = sys._current_frames()
         at = [frames[thread.ident] for thread in self._threads if thread.ident in frames]
         doing = ", ".join(f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in at)
-        fact = fact
         conflict = f"Its threads are at {doing}." if at else "None of its threads is alive."
         return LoaderTimeoutError(fact, conflict, "check the storage and the decode function, or allow more time.")

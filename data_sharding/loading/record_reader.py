@@ -17,7 +17,7 @@ from data_sharding.errors import CorruptRecordError, NoSuchRecordError, Sharding
 from data_sharding.formats.record_format import Damaged, RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
-from data_sharding.storage.byte_source import OpenFiles, SpanRequest, read_spans
+from data_sharding.storage.byte_source import OpenFiles, read_spans
 from data_sharding.storage.mapped_file import affordable
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
@@ -96,11 +96,10 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         payloads, intact = self._unpacked(ids)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
             return [self.load(*batch) for batch in batches]
-        labels = self._labels(ids)
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(payloads[at], part, None if labels is None else labels[at], intact[at], random, self._row_type)
+            RecordBatch(payloads[at], part, self._labels(part), intact[at], random, self._row_type)
             for at, (part, random) in zip(places, batches, strict=True)
         ]
 
@@ -149,15 +148,15 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ends = (begins + self.catalog.lengths[ordered]).tolist()
         firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist()] if len(ids) else []
         starts = begins.tolist()
-        requests = (
-            SpanRequest(self._files.get(int(files[first])), starts[first:last], ends[first:last])
+        reads = (
+            functools.partial(self._files.get(int(files[first])).spans, starts[first:last], ends[first:last])
             for first, last in itertools.pairwise([*firsts, len(ids)])
         )
         thread = threading.get_ident()
         self._under_way[thread] = ordered
         try:
             with watching_maps:
-                spans = read_spans(requests, self._are_remote)
+                spans = read_spans(reads, self._are_remote)
         finally:
             del self._under_way[thread]
         raw = [b""] * len(ids)

@@ -1,6 +1,7 @@
 """Parsers that split a stream of bytes into records; a record may continue in the next chunk."""
 
-from typing import Final, Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
@@ -21,58 +22,53 @@ def parser_for(framing: Framing) -> "FrameParser":
     return RecordIOFrames("dmlc" if framing == "recordio" else "sagemaker")
 
 
-class FrameParser(Protocol):
-    """Sans-I/O parser of one stream."""
+class FrameParser(ABC):
+    """Sans-I/O parser of one stream. A frame that is not whole yet is joined with later bytes once it can be whole."""
+
+    header_bytes: ClassVar[int]
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._need = self.header_bytes
+        self._size = 0
+        self._offset = 0
+        """Byte of the stream at which the bytes that are kept begin."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The payloads of the records that `chunk` completes. Raises FrameError if framing or checksum is wrong."""
+        self._parts.append(chunk)
+        self._size += len(chunk)
+        if self._size < self._need:
+            return []
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        payloads, rest, self._need = self._split(data)
+        self._parts = [data[rest:]] if rest < len(data) else []
+        self._size = len(data) - rest
+        self._offset += rest
+        return payloads
 
+    @abstractmethod
+    def _split(self, data: bytes) -> tuple[list[bytes], int, int]:
+        """Payloads of the records that are whole, the place of the first frame that is not, and how long that will be.
+
+        As long as a header, where that is not whole either.
+        """
+
+    @abstractmethod
     def finish(self) -> None:
         """The stream has ended. Raises FrameError if it ended inside a record."""
 
 
-class _Carry:
-    """The bytes of a frame that is not whole yet. They are joined with later ones only once the frame can be whole."""
+class TFRecordFrames(FrameParser):
+    """The checksums of all records of a chunk are compared at once."""
 
-    def __init__(self, header_bytes: int) -> None:
-        self._header_bytes = header_bytes
-        self._parts: list[bytes] = []
-        self._need = header_bytes
-        self.size = 0
-        self.offset = 0
-        """Byte of the stream at which the carried ones begin."""
+    header_bytes = tfrecord.HEADER.size
 
-    def join(self, chunk: bytes) -> bytes | None:
-        """All bytes read so far, or None while they are less than a whole frame."""
-        self._parts.append(chunk)
-        self.size += len(chunk)
-        if self.size < self._need:
-            return None
-        return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-
-    def keep(self, data: bytes, start: int, need: int | None = None) -> None:
-        """Carry `data[start:]`, a frame of `need` bytes (None: its header is not whole yet)."""
-        rest = data[start:]
-        self._parts = [rest] if rest else []
-        self._need = self._header_bytes if need is None else need
-        self.size = len(rest)
-        self.offset += start
-
-
-class TFRecordFrames:
-    """A `FrameParser`. The checksums of all records of a chunk are compared at once."""
-
-    def __init__(self) -> None:
-        self._carry = _Carry(tfrecord.HEADER.size)
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        data = self._carry.join(chunk)
-        if data is None:
-            return []
+    def _split(self, data: bytes) -> tuple[list[bytes], int, int]:
         payloads: list[bytes] = []
         footers: list[int] = []
         head, foot = tfrecord.HEADER.size, tfrecord.FOOTER.size
-        frame, need, end = 0, None, len(data)
+        frame, need, end = 0, head, len(data)
         while end - frame >= head:
             length, stored = tfrecord.HEADER.unpack_from(data, frame)
             if stored != tfrecord.length_crc(length):
@@ -86,12 +82,11 @@ class TFRecordFrames:
             footers.append(footer)
             frame = footer + foot
         self._check_payloads(data, payloads, footers)
-        self._carry.keep(data, frame, need)
-        return payloads
+        return payloads, frame, need
 
     def finish(self) -> None:
-        if self._carry.size:
-            raise FrameError(f"it ends {self._carry.size} bytes into a record", self._carry.offset)
+        if self._size:
+            raise FrameError(f"it ends {self._size} bytes into a record", self._offset)
 
     def _check_payloads(self, data: bytes, payloads: list[bytes], footers: list[int]) -> None:
         if not payloads:
@@ -100,30 +95,31 @@ class TFRecordFrames:
         bad = np.flatnonzero(tfrecord.payload_crcs(payloads) != stored)
         if len(bad):
             frame = footers[bad[0]] - len(payloads[bad[0]]) - tfrecord.HEADER.size
-            raise FrameError("a record's data does not match its CRC", self._carry.offset + frame)
+            raise FrameError("a record's data does not match its CRC", self._offset + frame)
 
     def _bad_length(self, data: bytes, frame: int) -> FrameError:
-        offset = self._carry.offset + frame
+        offset = self._offset + frame
         if offset == 0 and data[:2] == GZIP_MAGIC:
             return FrameError("it is compressed with gzip, whose records cannot be told apart", 0)
         return FrameError("a record's length does not match its CRC", offset)
 
 
-class RecordIOFrames:
-    """A `FrameParser`. `multipart` says whether a record's parts are joined by the magic number ("dmlc") or not."""
+class RecordIOFrames(FrameParser):
+    """`multipart` says whether a record's parts are joined by the magic number ("dmlc") or not."""
 
-    def __init__(self, multipart: recordio.Multipart = "dmlc") -> None:
-        self._carry = _Carry(recordio.HEADER.size)
+    header_bytes = recordio.HEADER.size
+
+    def __init__(self, multipart: recordio.Multipart) -> None:
+        super().__init__()
         self._joint = recordio.MAGIC_BYTES if multipart == "dmlc" else b""
-        self._parts: list[bytes] = []
+        self._record: list[bytes] = []
+        """Parts of the record that is not whole yet."""
         self._record_offset = 0
 
-    def feed(self, chunk: bytes) -> list[bytes]:
-        data = self._carry.join(chunk)
-        if data is None:
-            return []
+    def _split(self, data: bytes) -> tuple[list[bytes], int, int]:
         payloads: list[bytes] = []
-        head, frame, need, end = recordio.HEADER.size, 0, None, len(data)
+        head, frame, end = recordio.HEADER.size, 0, len(data)
+        need = head
         while end - frame >= head:
             cflag, length = self._header(data, frame)
             after = frame + head + recordio.padded(length)
@@ -136,20 +132,19 @@ class RecordIOFrames:
             else:
                 payloads.extend(self._take_part(cflag, part, frame))
             frame = after
-        self._carry.keep(data, frame, need)
-        return payloads
+        return payloads, frame, need
 
     def finish(self) -> None:
-        if self._carry.size:
-            raise FrameError(f"it ends {self._carry.size} bytes into a record's part", self._carry.offset)
-        if self._parts:
+        if self._size:
+            raise FrameError(f"it ends {self._size} bytes into a record's part", self._offset)
+        if self._record:
             raise FrameError("it ends between two parts of a record", self._record_offset)
 
     def _header(self, data: bytes, frame: int) -> tuple[int, int]:
-        (magic, word), offset = recordio.HEADER.unpack_from(data, frame), self._carry.offset + frame
+        (magic, word), offset = recordio.HEADER.unpack_from(data, frame), self._offset + frame
         if magic != recordio.MAGIC:
             raise FrameError(f"a record begins with {magic:#010x} instead of {recordio.MAGIC:#x}", offset)
-        cflag, inside = word >> recordio.LENGTH_BITS, bool(self._parts)
+        cflag, inside = word >> recordio.LENGTH_BITS, bool(self._record)
         if cflag not in recordio.expected_flags(inside):
             where = "inside" if inside else "outside"
             raise FrameError(f"a part marked {cflag} stands {where} a record of several parts", offset)
@@ -157,10 +152,10 @@ class RecordIOFrames:
 
     def _take_part(self, cflag: int, part: bytes, frame: int) -> list[bytes]:
         if cflag == recordio.FIRST:
-            self._record_offset = self._carry.offset + frame
-        self._parts.append(part)
+            self._record_offset = self._offset + frame
+        self._record.append(part)
         if cflag != recordio.LAST:
             return []
-        record = self._joint.join(self._parts)
-        self._parts = []
+        record = self._joint.join(self._record)
+        self._record = []
         return [record]

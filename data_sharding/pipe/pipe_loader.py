@@ -18,6 +18,7 @@ from data_sharding.sample_random import SampleRandom
 
 _GRACE_S: Final = 20.0
 """The pipe's own deadline, whose message says more, comes first."""
+_PASSED_TOGETHER: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,6 @@ class PipeBatches:
 
     Args:
         open_pass: closed with this.
-        records: of the whole pass, after which it must end; None: whatever comes.
         start_step, steps: batches to read over before the first, and where to stop.
         filler: what fills batches of a stream without any record; later, the last record read.
         prefetch: batches ready or in the making ahead of the consumer.
@@ -115,7 +115,6 @@ class PipeBatches:
         self,
         open_pass: PipePass,
         shape: BatchShape,
-        records: int | None = None,
         *,
         start_step: int = 0,
         steps: int = sys.maxsize,
@@ -123,7 +122,7 @@ class PipeBatches:
         prefetch: int,
         timeout_s: float,
     ) -> None:
-        self._pass, self._shape, self._records, self._start_step = open_pass, shape, records, start_step
+        self._pass, self._shape, self._start_step = open_pass, shape, start_step
         self.filler, self._taken = filler, 0
         self._empty: LoadedBatch | None = None
         self.prefetch = OrderedPrefetch(
@@ -148,7 +147,7 @@ class PipeBatches:
     def _next(self, step: int) -> LoadedBatch:
         if self._empty is not None:
             return self._empty._replace(step=step)
-        payloads = self._read()
+        payloads = self._pass.read(self._shape.width)
         if payloads:
             self.filler = payloads[-1]
         batch = self._decoded(step, payloads)
@@ -175,22 +174,10 @@ class PipeBatches:
         weights = (np.arange(shape.width) < count).astype(np.float32)
         return LoadedBatch(step, ids, weights, decode_rows(shape.decode, records, name), global_weight=0.0)
 
-    def _read(self) -> list[bytes]:
-        if self._records is None:
-            return self._pass.read(self._shape.width)
-        wanted = min(self._shape.width, self._records - self._taken)
-        payloads = self._pass.read(wanted) if wanted else []
-        if wanted and self._taken + wanted == self._records:
-            self._pass.require_end()
-        return payloads
-
     def _read_over(self, count: int) -> None:
-        count = count if self._records is None else min(count, self._records)
-        self._pass.discard(count - 1)
-        self.filler = self._pass.read(1)[-1]  # it may have to fill later batches
-        self._taken = count
-        if self._records == count:
-            self._pass.require_end()
+        while passed := self._pass.read(min(count - self._taken, _PASSED_TOGETHER)):
+            self.filler = passed[-1]  # it may have to fill later batches
+            self._taken += len(passed)
 
 
 class PipeLoader:
@@ -214,10 +201,10 @@ class PipeLoader:
         timeout_s: float = 300.0,
     ) -> None:
         self._steps = steps
+        open_pass.expected_records = steps.records[rank]
         self._batches = PipeBatches(
             open_pass,
             BatchShape(decode, steps.slots(rank), seed, steps.first_id(rank)),
-            steps.records[rank],
             start_step=start_step,
             steps=steps.steps,
             prefetch=prefetch,

@@ -50,7 +50,8 @@ class PipeReader(AbstractContextManager["PipeReader"]):
     def open(self, expected_records: int | None = None) -> "PipePass":
         """Open this epoch's FIFO once it exists; its writer may come later still.
 
-        Closing the pass, early or not, moves on to the next epoch. `expected_records` must arrive, if that is known.
+        Closing the pass, early or not, moves on to the next epoch. `expected_records` must arrive, if that is known,
+        and then the end.
         Raises LoaderTimeoutError, MissingDataError or PlanError.
         """
         self.check_usable()
@@ -93,37 +94,23 @@ class PipePass(AbstractContextManager["PipePass"]):
     """The records of one FIFO, in order; a context manager. Made by `PipeReader.open`."""
 
     def __init__(self, reader: PipeReader, fifo: Fifo, parser: FrameParser, expected_records: int | None) -> None:
-        self.name, self.closed = fifo.name, False
-        self._reader, self._fifo, self._parser, self._expected = reader, fifo, parser, expected_records
+        self.name, self.closed, self.expected_records = fifo.name, False, expected_records
+        self._reader, self._fifo, self._parser = reader, fifo, parser
         self._process = os.getpid()
         self._ready: deque[bytes] = deque()
         self._ended = False
         self._bytes = self._records = 0
 
     def read(self, count: int) -> list[bytes]:
-        """The next `count` payloads; fewer, down to none, only at the end.
+        """The next `count` payloads; fewer, down to none, only at the end. The last expected one comes with the end.
 
         Raises LoaderTimeoutError, CorruptRecordError, ChangedDataError or PlanError.
         """
         self._reader.check_usable()
-        while len(self._ready) < count and not self._ended:
+        is_last = self._records - len(self._ready) + count == self.expected_records
+        while len(self._ready) < count + is_last and not self._ended:
             self._take_chunk()
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
-
-    def discard(self, count: int) -> None:
-        """Read over `count` records; errors as `read`, and `ChangedDataError` if there are fewer."""
-        while count > 0:
-            passed = len(self.read(min(count, 4096)))
-            if not passed:
-                raise self._wrong_count(count + self._records)
-            count -= passed
-
-    def require_end(self) -> None:
-        """Read to the end, and raise `ChangedDataError` if another record comes; other errors as `read`."""
-        if self.read(1):
-            fact = f"{self._where()} holds more than the records that were to be read from it."
-            conflict = "An epoch without the rest would not be an epoch of the data."
-            raise ChangedDataError(fact, conflict, "make the plan again from the data as they are now.")
 
     def await_data(self) -> None:
         """Return once a byte, or the end, has come; errors as `read`.
@@ -162,18 +149,14 @@ class PipePass(AbstractContextManager["PipePass"]):
             ) from error
         self._records += len(records)
         self._ready.extend(records)
-        if self._expected is not None and (
-            self._records > self._expected or (self._ended and self._records != self._expected)
-        ):
-            raise self._wrong_count(self._expected)
-
-    def _wrong_count(self, expected: int) -> ChangedDataError:
-        so_far = " or more" if not self._ended else ""
-        return ChangedDataError(
-            f"{self._where()} delivered {self._records:,} records{so_far} where {expected:,} were expected.",
-            "Steps are planned from the counts, so that all ranks have as many.",
-            "make the plan again from the data as they are now, or look for an agent that ended early.",
-        )
+        expected = self.expected_records
+        if expected is not None and (self._records > expected or (self._ended and self._records != expected)):
+            so_far = " or more" if not self._ended else ""
+            raise ChangedDataError(
+                f"{self._where()} delivered {self._records:,} records{so_far} where {expected:,} were expected.",
+                "Steps are planned from the counts, so that all ranks have as many.",
+                "make the plan again from the data as they are now, or look for an agent that ended early.",
+            )
 
     def _where(self) -> str:
         return f"{self.name.path} ({self.name}; {self._bytes:,} bytes and {self._records:,} records so far)"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import io
+import operator
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 from data_sharding.checks import at_least
 from data_sharding.errors import OpenFilesLimitError, PlanError
@@ -33,9 +34,6 @@ class ByteSource(Protocol):
 
     def file(self) -> BinaryIO:
         """A seekable view for libraries that want a file; starts at byte 0, and closing it closes nothing else."""
-
-    def close(self) -> None:
-        """Give up the file. May be called twice."""
 
 
 class SourceFile(io.RawIOBase):
@@ -74,32 +72,22 @@ class SourceFile(io.RawIOBase):
         return len(content)
 
 
-class SpanRequest(NamedTuple):
-    """Bytes [begins[i], ends[i]) of one file, for each i."""
-
-    source: ByteSource
-    begins: Sequence[int]
-    ends: Sequence[int]
-
-    def read(self) -> list[bytes]:
-        return self.source.spans(self.begins, self.ends)
-
-
-def read_spans(requests: Iterable[SpanRequest], concurrently: bool) -> list[bytes]:
-    """The bytes of all spans of all requests, in order.
+def read_spans(reads: Iterable[Callable[[], list[bytes]]], concurrently: bool) -> list[bytes]:
+    """The bytes of all spans of several files, in order.
 
     Args:
-        requests: one after the other, unless `concurrently`, so that they need not all be open at the same time.
+        reads: `ByteSource.spans` of each, called one after the other unless `concurrently`, so that not all need be
+            open at the same time.
         concurrently: ask all files at the same time, which is for remote ones: a shuffled batch has records of as many
             files as it has records, and would wait for one answer after the other.
 
     Raises ShardingError.
     """
-    together = list(requests) if concurrently else []
+    together = list(reads) if concurrently else []
     if len(together) < 2:
-        return [span for request in together or requests for span in request.read()]
+        return [span for read in together or reads for span in read()]
     with ThreadPoolExecutor(min(_THREADS, len(together)), thread_name_prefix="data_sharding-spans") as pool:
-        return [span for spans in pool.map(SpanRequest.read, together) for span in spans]
+        return [span for spans in pool.map(operator.call, together) for span in spans]
 
 
 class OpenFiles:
@@ -109,9 +97,8 @@ class OpenFiles:
     """
 
     def __init__(self, files: Sequence[FileEntry], opener: Callable[[FileEntry], ByteSource], max_open: int) -> None:
-        self._files, self._opener = files, opener
-        self._max_open = at_least(1, "max_open_files", max_open, "Reading needs one open file.")
-        self._open: OrderedDict[int, ByteSource] = OrderedDict()
+        at_least(1, "max_open_files", max_open, "Reading needs one open file.")
+        self._open = functools.lru_cache(max_open)(lambda file_id: opener(files[file_id]))
         self._lock = threading.Lock()
         self._closed = False
 
@@ -123,25 +110,16 @@ class OpenFiles:
         with self._lock:
             if self._closed:
                 raise PlanError("The reader is closed.", "Its files cannot be read any more.", "open another reader.")
-            source = self._open.pop(file_id, None)
-            if source is None:
-                try:
-                    source = self._opener(self._files[file_id])
-                except OpenFilesLimitError:
-                    if not self._open:
-                        raise
-                    self._open.clear()
-                    source = self._opener(self._files[file_id])
-            self._open[file_id] = source
-            if len(self._open) > self._max_open:
-                self._open.popitem(last=False)
-        return source
+            try:
+                return self._open(file_id)
+            except OpenFilesLimitError:
+                if not self._open.cache_info().currsize:
+                    raise
+                self._open.cache_clear()
+                return self._open(file_id)
 
     def close(self) -> None:
         """Give up all files. May be called twice."""
         with self._lock:
             self._closed = True
-            self._open.clear()
-
-    def __len__(self) -> int:
-        return len(self._open)
+            self._open.cache_clear()

@@ -51,7 +51,7 @@ def find_files(
 
 def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[str, FileEntry] | None) -> list[str]:
     if is_remote(item):
-        from data_sharding.storage.remote_listing import expand_remote
+        from data_sharding.storage.remote import expand_remote
 
         return expand_remote(item, patterns, recursive, listed)
     path = os.path.abspath(item)

@@ -17,7 +17,10 @@ _READERS: Final = 4
 
 
 class LocalSource:
-    """`ByteSource` over a read-only map. To be used inside of `watching_maps`: the file may be cut short meanwhile."""
+    """`ByteSource` over a read-only map. To be used inside of `watching_maps`: the file may be cut short meanwhile.
+
+    Its last user's reference going away closes it: a call would disturb a thread that still reads it.
+    """
 
     def __init__(self, entry: FileEntry, file: BinaryIO) -> None:
         self._entry = entry
@@ -48,10 +51,6 @@ class LocalSource:
         if size == self._entry.size:
             return self._entry.changed("could not be read: it was rewritten meanwhile, or its disk failed")
         return self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
-
-    def close(self) -> None:
-        # Closing the map would disturb a thread that still reads it: its last user's reference going away closes it.
-        pass
 
 
 def stat_local(path: str) -> FileEntry:

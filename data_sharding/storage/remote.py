@@ -1,18 +1,25 @@
-"""Files behind a URL that fsspec reads: s3://, gs://, http:// and the like."""
+"""Files behind a URL that fsspec reads, s3://, gs://, http:// and the like: found by file, folder or glob, and read."""
 
+import glob
 import io
 import os
 from collections.abc import Sequence
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
 from data_sharding.storage.byte_source import SourceFile
-from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import RETRY, Answer, RetryPolicy, call, fetch, is_s3, open_filesystem
-from data_sharding.storage.remote_listing import entry_of
+
+_VERSIONS: Final = (
+    "ETag generation etag md5Hash content_md5 Content-MD5 LastModified Last-Modified last_modified mtime updated "
+    "modified created"
+)
+"""What file systems call that which changes when the content does, the best first. Google's etag changes with its
+metadata, too."""
 
 
 class RemoteSource:
@@ -43,10 +50,6 @@ class RemoteSource:
     def file(self) -> BinaryIO:
         ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
         return cast(BinaryIO, io.BufferedReader(SourceFile(ahead.read, self._entry.size, redacted(self._entry.path))))
-
-    def close(self) -> None:
-        # Connections belong to fsspec, which shares and closes them.
-        self._ahead = byte_ranges.ReadAhead(self._read, self._entry.size)
 
     def verify(self) -> None:
         """Raise ChangedDataError unless the store still has the file that was indexed."""
@@ -138,12 +141,8 @@ def verify_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
 
 
 def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
-    def ask(limit_s: float) -> dict[str, Any]:
-        fs.invalidate_cache()  # a remembered listing would hide that the file has changed
-        about: dict[str, Any] = call(fs, "info", inside, limit_s=limit_s)
-        return about
-
-    about = retry.call(url, ask)
+    fs.invalidate_cache()  # a remembered listing would hide that the file has changed
+    about = _ask(fs, "info", inside, url, retry)
     if about["type"] != "file":
         fact = f"{redacted(url)} is not a file but a {about['type']}."
         raise MissingDataError(fact, "Only files can be read at random.", "name files, or the folder as a path.")
@@ -153,4 +152,66 @@ def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
             "Only files of known size can be read at random.",
             "copy the data to where sizes are known.",
         )
-    return entry_of(url, about)
+    return _entry_of(url, about)
+
+
+def _entry_of(url: str, about: dict[str, Any]) -> FileEntry:
+    """A file as its file system describes it, which must know its size."""
+    version = next((str(about[name]) for name in _VERSIONS.split() if about.get(name)), "")
+    return FileEntry(url, int(about["size"]), version)
+
+
+def expand_remote(
+    url: str, patterns: tuple[str, ...], recursive: bool, listed: dict[str, FileEntry] | None = None
+) -> list[str]:
+    """URLs of all files that `url` names, sorted; the rules are those of `find_files`, a prefix being a folder.
+
+    Args:
+        listed: receives the files that need not be asked about again, as S3's listing describes them. (Of other stores'
+            listings it is not known that they name the same version as the file itself.)
+
+    Raises MissingDataError.
+    """
+    fs, path = open_filesystem(url, RETRY)
+    fs.invalidate_cache()
+    try:
+        about: dict[str, Any] | None = _ask(fs, "info", path, url)
+    except FileNotFoundError:
+        about = None
+    if about is not None and about["type"] == "file" and not url.endswith("/"):
+        files = {url: about}
+    elif about is not None or glob.has_magic(path):
+        if about is None:
+            there, error = _files(_ask(fs, "glob", path, url, detail=True)), no_match(url)
+        else:
+            below = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
+            # What is below a folder that is hidden or the operating system's does not count, as on a local disk.
+            inside = {name: name[len(path.rstrip("/")) :].strip("/").split("/")[:-1] for name in below}
+            there = {n: item for n, item in below.items() if all(map(is_data, inside[n])) and matches(n, patterns)}
+            error = no_such_files(url, patterns)
+        if not there:
+            raise error
+        files = {_url_of(fs, name, path, url): item for name, item in there.items()}
+    else:
+        raise missing(url)
+    if listed is not None and is_s3(fs):
+        listed.update({name: _entry_of(name, item) for name, item in files.items() if item["size"]})
+    return sorted(files)
+
+
+def _ask(fs: Any, method: str, path: str, url: str, retry: RetryPolicy = RETRY, **options: Any) -> dict[str, Any]:
+    """What fsspec says: of one path, with a type of "file" or "directory"; of several, by name."""
+    answer: dict[str, Any] = retry.call(url, lambda limit_s: call(fs, method, path, limit_s=limit_s, **options))
+    return answer
+
+
+def _files(objects: dict[str, Any]) -> dict[str, Any]:
+    # Some tools mark a folder by an empty object whose name ends in a slash.
+    return {name: about for name, about in objects.items() if about["type"] == "file" and not name.endswith("/")}
+
+
+def _url_of(fs: Any, name: str, path: str, url: str) -> str:
+    """The full URL of a file, with whatever host and options the URL that led to it has."""
+    base = url.rstrip("/")
+    path = path.rstrip("/")
+    return base[: len(base) - len(path)] + name if base.endswith(path) else str(fs.unstrip_protocol(name))

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.idx_file import idx_path, write_idx
+from data_sharding.formats import write_idx
 from data_sharding.formats.record_format import RecordIndex
-from data_sharding.formats.tfrecord import read_idx
+from data_sharding.formats.tfrecord import idx_path, read_idx
 from data_sharding.storage import describe_file, open_source
 
 

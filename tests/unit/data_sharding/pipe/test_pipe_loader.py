@@ -134,14 +134,22 @@ def test_draws_belong_to_epoch_and_record(tmp_path: Path) -> None:
     np.testing.assert_array_equal(draws[1], expected)
 
 
-@pytest.mark.parametrize(("planned", "words"), [(4, "delivered 5 records"), (6, "delivered 5 records where 6")])
-def test_another_count_than_planned(tmp_path: Path, planned: int, words: str) -> None:
+@pytest.mark.parametrize(
+    ("planned", "start", "words"),
+    [
+        (4, 0, "delivered 5 records"),
+        (4, 1, "delivered 5 records"),
+        (6, 0, "delivered 5 records where 6"),
+        (8, 3, "delivered 5 records where 8"),
+    ],
+)
+def test_another_count_than_planned(tmp_path: Path, planned: int, start: int, words: str) -> None:
     with (
         feeding(tmp_path, [5], 1),
         PipeReader(tmp_path, "r-0", timeout_s=TIMEOUT_S) as reader,
         pytest.raises(ds.ChangedDataError, match=words) as caught,
     ):
-        epoch_of(reader, PipeSteps((planned,), 2), 0)
+        epoch_of(reader, PipeSteps((planned,), 2), 0, start)
     assert any("while loading step" in note for note in caught.value.__notes__)
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ import data_sharding as ds
 from data_sharding.catalog.cache import open_catalog
 from data_sharding.plan.summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
-from data_sharding.storage.byte_source import SpanRequest, read_spans
+from data_sharding.storage.byte_source import read_spans
 from data_sharding.storage.remote import open_remote, stat_remote, verify_remote
 from data_sharding.storage.remote_filesystem import RetryPolicy
 
@@ -187,7 +188,7 @@ def test_a_batch_of_many_files_waits_for_all_of_them_at_once(store: Store, bucke
     for name in range(8):
         put(f"{bucket}/{name}", bytes([name]) * 100)
     sources = [open_source(describe_file(f"{bucket}/{name}")) for name in range(8)]
-    requests = [SpanRequest(source, [0, 50], [3, 52]) for source in sources]
+    reads = [partial(source.spans, [0, 50], [3, 52]) for source in sources]
     expected = [bytes([name]) * length for name in range(8) for length in (3, 2)]
     together = threading.Barrier(8)
 
@@ -195,9 +196,9 @@ def test_a_batch_of_many_files_waits_for_all_of_them_at_once(store: Store, bucke
         together.wait(timeout=60)  # broken unless all eight requests are under way at the same time
 
     store.fault = fault
-    assert read_spans(requests, concurrently=True) == expected
+    assert read_spans(reads, concurrently=True) == expected
     store.fault = None
-    assert read_spans(requests, concurrently=False) == expected
+    assert read_spans(reads, concurrently=False) == expected
     assert read_spans([], concurrently=True) == []
 
 
