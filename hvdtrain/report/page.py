@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from hvdtrain.report.drawing import with_own_ids
 from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections import checkpoints, compared_runs, curves, data, event_list, outcome, setup
 from hvdtrain.report.sections import time as time_section
-from hvdtrain.report.svg import with_own_ids
 from hvdtrain.version import __version__
 
 MARKER: Final = "<!DOCTYPE html>\n<!-- hvdtrain report -->\n"

@@ -9,7 +9,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
 from hvdtrain.history.lines import Progress
 from hvdtrain.history.run_state import RunState
-from hvdtrain.report import palette
+from hvdtrain.report import drawing
 from hvdtrain.report.page import MARKER, page
 from hvdtrain.report.record import RunRecord, read_record
 
@@ -28,10 +28,10 @@ def read_runs(
     Raises:
         UsageError: a folder holds no run, is given twice, or there are more than a chart can show.
     """
-    if len(folders) > palette.MOST:
+    if len(folders) > drawing.MOST:
         raise UsageError(
             f"{len(folders)} runs were given.",
-            f"More than {palette.MOST} lines cannot be told apart in a chart.",
+            f"More than {drawing.MOST} lines cannot be told apart in a chart.",
             "name fewer of them.",
         )
     real = [folder.resolve() for folder in folders]
