@@ -16,8 +16,7 @@ from hvdtrain.history.heartbeats import Listener
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import mapping, whole
 from hvdtrain.history.run_facts import read_facts, read_result
-from hvdtrain.history.run_lock import is_locked
-from hvdtrain.history.run_state import state_of
+from hvdtrain.history.run_state import is_locked, state_of
 
 _PIPE_COLUMNS: Final = 160
 _DESCRIPTION = """\

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hvdtrain.history.comparison import Comparison, compare
-from hvdtrain.history.differences import MISSING, Difference
+from hvdtrain.history.comparison import MISSING, Comparison, Difference, compare
 from hvdtrain.report import drawing, wording
 from hvdtrain.report.drawing import swatch
 from hvdtrain.report.markup import Markup, Part, bullets, join, table, tag
