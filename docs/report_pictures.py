@@ -36,7 +36,7 @@ def make_runs(folder: Path) -> None:
 
 def draw(folder: Path, program: str) -> None:
     """The pictures of the runs in `folder`."""
-    from hvdtrain.report.page_file import read_runs, write_page
+    from hvdtrain.report.page import read_runs, write_page
 
     one, both = folder / "one.html", folder / "both.html"
     write_page(one, read_runs([folder / "first"]))

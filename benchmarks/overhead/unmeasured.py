@@ -11,8 +11,8 @@ from typing import Any
 from hvdtrain.adapters.step_timer import PARTS, StepTimer
 from hvdtrain.cli import main
 from hvdtrain.engine.step_times import StepTimes
+from hvdtrain.slowness.causes import NOTHING
 from hvdtrain.slowness.gauge import Gauge
-from hvdtrain.slowness.pressure import NOTHING
 from hvdtrain.slowness.stragglers import Stragglers
 
 

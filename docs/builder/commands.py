@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from hvdtrain.cli.command_parser import parser_of
+from hvdtrain.cli.command_parser import Run, parser_of
 from hvdtrain.cli.main import COMMANDS
 from hvdtrain.config.option_help import groups, keys, option_of
 
@@ -39,7 +39,10 @@ def _commands() -> Iterator[Command]:
         yield from _below(name, module, line)
 
 
-def _below(name: str, module: str, line: str) -> Iterator[Command]:
+def _below(name: str, module: str | Run, line: str) -> Iterator[Command]:
+    if not isinstance(module, str):
+        yield Command(name, line, parser_of(module))
+        return
     loaded = importlib.import_module(module)
     if name == "train":
         yield Command(name, line, None)

@@ -14,15 +14,18 @@ from hvdtrain.errors import UsageError, did_you_mean
 
 Number = TypeVar("Number", int, float)
 
+Run = Callable[[Sequence[str]], int]
+"""What a command does with its words; returns its exit code."""
+
 
 def run_subcommand(
-    group: str, kind: str, commands: Mapping[str, tuple[str, str]], argv: Sequence[str], note: str = ""
+    group: str, kind: str, commands: Mapping[str, tuple[str | Run, str]], argv: Sequence[str], note: str = ""
 ) -> int:
     """Run what `argv` names among the commands of `hvdtrain GROUP`, or print what there is; returns its exit code.
 
-    `commands`: name → (module with `run(argv) -> int`, one line of help); only the one that is used is imported. `kind`
-    is what one of them is called, e.g. "measurement"; `note` is added to the help. Raises UsageError: there is no such
-    command.
+    `commands`: name → (its `Run`, or the module whose `run` that is, imported only when it is used; one line of help).
+    `kind` is what one of them is called, e.g. "measurement"; `note` is added to the help. Raises UsageError: there is
+    no such command.
     """
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(f"usage: hvdtrain {group} {kind.upper()} ...\n")
@@ -33,8 +36,9 @@ def run_subcommand(
     if argv[0] not in commands:
         fact = f"There is no {kind} `hvdtrain {group} {argv[0]}`."
         raise UsageError(fact, "Nothing was done.", did_you_mean(argv[0], commands))
-    code: int = importlib.import_module(commands[argv[0]][0]).run(argv[1:])
-    return code
+    place, _ = commands[argv[0]]
+    command: Run = importlib.import_module(place).run if isinstance(place, str) else place
+    return command(argv[1:])
 
 
 def number(name: str, least: int) -> Callable[[str], int]:
@@ -91,7 +95,7 @@ class _ParserAsked(BaseException):  # noqa: N818  no error
 _asks_for_parser: ContextVar[bool] = ContextVar("_asks_for_parser", default=False)
 
 
-def parser_of(command: Callable[[Sequence[str]], int], argv: Sequence[str] = ()) -> "CommandParser | None":
+def parser_of(command: Run, argv: Sequence[str] = ()) -> "CommandParser | None":
     """The parser with which `command` reads its arguments, which it does first; nothing else of it happens. `argv`: for
     commands that choose their parser by a first word."""
     token = _asks_for_parser.set(True)

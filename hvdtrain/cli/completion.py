@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.cli.command_parser import CommandParser, parser_of
+from hvdtrain.cli.command_parser import CommandParser, Run, parser_of
 from hvdtrain.config.option_help import keys, option_of
 from hvdtrain.errors import UsageError
 
@@ -58,13 +58,16 @@ def script(shell: str) -> str:
     return str(shtab.complete(parser, shell))
 
 
-def _add_command(commands: Any, name: str, module: str, line: str) -> None:
+def _add_command(commands: Any, name: str, module: str | Run, line: str) -> None:
     """Add what `hvdtrain NAME` takes: train's options, its own, or commands of its own."""
     if name == "train":
         _add_train_options(commands.add_parser(name, help=line))
         return
+    if not isinstance(module, str):
+        _add_parser(commands, name, line, parser_of(module))
+        return
     loaded = importlib.import_module(module)
-    inner: Mapping[str, tuple[str, str]] = getattr(loaded, "COMMANDS", {})
+    inner: Mapping[str, tuple[str | Run, str]] = getattr(loaded, "COMMANDS", {})
     if inner:
         below = commands.add_parser(name, help=line).add_subparsers(metavar="COMMAND")
         for inner_name, (inner_module, inner_line) in inner.items():

@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _write(folders: Sequence[Path], out: Path | None) -> int:
-    from hvdtrain.report.page_file import NAME, read_runs, require_ours, write_page
+    from hvdtrain.report.page import NAME, read_runs, require_ours, write_page
 
     file = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
     require_ours(file)

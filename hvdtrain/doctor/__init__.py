@@ -3,7 +3,7 @@
 - `examination`: the order: log in, collect, compare, connect, measure; `findings`: what is asked, found and reported
 - `host_agent`, `agent_streams`: one process on each host, and connections between them
 - `host_facts`: what a host is like, as JSON; `framework_probe` imports a framework in a child with a deadline
-- `gpu`, `job_environment`, `machine`, `network`, `shared_files`, `software`: facts of one host, and findings about them
+- `job_environment`, `machine`, `network`, `shared_files`, `software`: facts of one host, and findings about them
 - `network_links`: which network to use, who reaches whom, and how fast
 - `measured_allreduce`, `allreduce_times`: what Horovod reaches, and the ring that it is compared with
 """

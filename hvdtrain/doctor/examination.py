@@ -8,9 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts
-from hvdtrain.doctor.gpu import gpu_findings
 from hvdtrain.doctor.job_environment import environment_findings, process_findings
-from hvdtrain.doctor.machine import machine_findings
+from hvdtrain.doctor.machine import gpu_findings, machine_findings
 from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces, link_findings, measure_links

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hvdtrain.doctor.gpu import gpu_facts
 from hvdtrain.doctor.job_environment import environment_facts, job_processes
-from hvdtrain.doctor.machine import machine_facts
+from hvdtrain.doctor.machine import gpu_facts, machine_facts
 from hvdtrain.doctor.network import interfaces, resolved_names
 from hvdtrain.doctor.shared_files import data_facts
 from hvdtrain.doctor.software import framework_facts, software_facts

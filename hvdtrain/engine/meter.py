@@ -18,8 +18,8 @@ from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
 from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
+from hvdtrain.slowness.causes import COLUMNS, NOTHING, Pressure
 from hvdtrain.slowness.gauge import Gauge
-from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
 from hvdtrain.slowness.stragglers import RankTimes
 from hvdtrain.stopwatch import Stopwatch
 

@@ -1,17 +1,16 @@
 """What differs between runs: in their configs, their environments, their data and their outcomes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.differences import MISSING, Difference, differences
 from hvdtrain.history.lines import last_lines
 from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
-from hvdtrain.history.reading import UNREADABLE, json_object, mapping, number, text
+from hvdtrain.history.reading import UNREADABLE, flattened, json_object, mapping, number, text
 from hvdtrain.history.run_facts import read_facts
 
 _OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
@@ -20,6 +19,24 @@ _OWN_FACTS: Final = (  # of the environment: the same is in the config, or it is
 )
 _ORDER: Final = ("seed", "global_batch_size", "data.shuffle", "data.mode")
 """Which keys of the config decide, with the data, which records a step is made of."""
+
+
+class _Missing:
+    """The value of a key that a mapping lacks."""
+
+    def __repr__(self) -> str:
+        return "–"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose values are not all equal."""
+
+    key: str  # with those of outer mappings before it: "data.dir"
+    values: tuple[Any, ...]  # one for each mapping, in their order; `MISSING` where a mapping lacks the key
 
 
 @dataclass(frozen=True)
@@ -54,6 +71,24 @@ class Comparison:
     same_weights: bool | None  # whether all are equal; None if one is unknown
     same_data: bool | None  # whether all are equal; None if one is unknown
     same_batches: bool | None  # whether each step was made of the same records
+
+
+def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] = ()) -> list[Difference]:
+    """The keys whose values differ, in the order in which they are first met.
+
+    Args:
+        mappings: of any depth; lists are compared as a whole.
+        ignored: keys that are left out, with all that is inside of them.
+    """
+    flat = [dict(flattened(values, frozenset(ignored))) for values in mappings]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    rows = (Difference(key, tuple(values.get(key, MISSING) for values in flat)) for key in keys)
+    return [row for row in rows if not all(_equal(row.values[0], value) for value in row.values[1:])]
+
+
+def _equal(first: Any, other: Any) -> bool:
+    """By their text where they are not comparable or NaN; True is not 1."""
+    return repr(first) == repr(other) or (first == other and isinstance(first, bool) == isinstance(other, bool))
 
 
 def compare(folders: Sequence[Path]) -> Comparison:

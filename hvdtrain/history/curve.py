@@ -1,6 +1,7 @@
 """A curve of any length in bounded memory, in which no extreme is lost."""
 
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Final
 
 Point = tuple[int, float]
@@ -19,12 +20,6 @@ class Bucket:
     greatest: Point
     count: int
     total: float  # the sum of `count` values
-
-    @classmethod
-    def of(cls, step: int, value: float) -> "Bucket":
-        """Of one value."""
-        point = (step, value)
-        return cls(point, point, point, point, 1, value)
 
     @property
     def mean(self) -> float:
@@ -46,10 +41,10 @@ class Bucket:
 
     def merge(self, other: "Bucket") -> None:
         """All values of another one, which lies at its side."""
-        self.first = min(self.first, other.first, key=_step)
-        self.last = max(self.last, other.last, key=_step)
-        self.least = min(self.least, other.least, key=_value)
-        self.greatest = max(self.greatest, other.greatest, key=_value)
+        self.first = min(self.first, other.first, key=itemgetter(0))
+        self.last = max(self.last, other.last, key=itemgetter(0))
+        self.least = min(self.least, other.least, key=itemgetter(1))
+        self.greatest = max(self.greatest, other.greatest, key=itemgetter(1))
         self.count += other.count
         self.total += other.total
 
@@ -65,10 +60,6 @@ class Missed:
     first: int
     last: int
     count: int
-
-    def and_also(self, step: int) -> "Missed":
-        """One more."""
-        return Missed(min(self.first, step), max(self.last, step), self.count + 1)
 
 
 class Curve:
@@ -96,8 +87,8 @@ class Curve:
 
     def miss(self, step: int) -> None:
         """The value of this step is NaN or infinite."""
-        before = self.missed
-        self.missed = Missed(step, step, 1) if before is None else before.and_also(step)
+        before = self.missed or Missed(step, step, 0)
+        self.missed = Missed(min(before.first, step), max(before.last, step), before.count + 1)
 
     def __bool__(self) -> bool:
         return self._newest is not None
@@ -124,7 +115,7 @@ def _put(buckets: dict[int, Bucket], point: Point, shift: int, most: int) -> int
     if (bucket := buckets.get(index)) is not None:
         bucket.add(*point)
     else:
-        buckets[index] = Bucket.of(*point)
+        buckets[index] = Bucket(point, point, point, point, 1, point[1])
     while len(buckets) > most:
         shift += 1
         _halve(buckets)
@@ -139,11 +130,3 @@ def _halve(buckets: dict[int, Bucket]) -> None:
             buckets[index >> 1] = bucket
         else:
             other.merge(bucket)
-
-
-def _step(point: Point) -> int:
-    return point[0]
-
-
-def _value(point: Point) -> float:
-    return point[1]

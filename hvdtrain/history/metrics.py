@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.history.curve import Curve
-from hvdtrain.history.goodput import Goodput
+from hvdtrain.history.goodput import Goodput, KeptLines, start_lines
 from hvdtrain.history.lines import JsonLines, Line, Progress
 from hvdtrain.history.ranks import RankTimes
 from hvdtrain.history.reading import UNREADABLE, finite, number, reason, step_of
 from hvdtrain.history.run_events import CheckpointTotals, RunEvents
-from hvdtrain.history.starts import KeptLines, start_lines
 from hvdtrain.measured import METRICS
 
 SPEED: Final = "samples_per_second"

@@ -13,8 +13,7 @@ from hvdtrain.history.heartbeats import Heard, read_heartbeat, read_heartbeats
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.history.run_facts import RunFacts, is_run, read_facts
-from hvdtrain.history.run_lock import is_locked
-from hvdtrain.history.run_state import RunState, state_of
+from hvdtrain.history.run_state import RunState, is_locked, state_of
 
 _DEPTH: Final = 3  # folders below the one that was named, e.g. sweep/lr-0.1/RUN
 

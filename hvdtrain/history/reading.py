@@ -4,12 +4,13 @@ them may come from another program or another version."""
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 _LARGEST: Final = 1e100  # what is larger has diverged: sums and pictures of it would be infinite
 _MOST_STEPS: Final = 2**62
+_DEEPEST: Final = 20  # mappings inside of each other; what is deeper is not a config of ours
 
 
 class UnusableFileError(ValueError):
@@ -101,3 +102,22 @@ def step_of(line: Mapping[str, Any]) -> int | None:
 def seconds_in(line: Mapping[str, Any], key: str = "seconds") -> float:
     """A time in a line; 0 where it has none, as in lines of older versions."""
     return max(0.0, number(line, key) or 0.0)
+
+
+def flattened(
+    values: Mapping[str, Any], ignored: frozenset[str] = frozenset(), before: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """The values inside of mappings, each with its keys: "data.dir" of {"data": {"dir": …}}.
+
+    Args:
+        ignored: such keys, left out with all that is inside of them.
+        before: stands before each key.
+    """
+    for name, value in values.items():
+        key = f"{before}{name}"
+        if key in ignored:
+            continue
+        if isinstance(value, Mapping) and value and key.count(".") < _DEEPEST:
+            yield from flattened(value, ignored, f"{key}.")
+        else:
+            yield key, value

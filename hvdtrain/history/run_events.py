@@ -1,12 +1,14 @@
-"""The events of a run besides training: starts, stops, failures and checkpoints, each kept or counted."""
+"""What happened in a run besides training: starts, stops, failures, checkpoints and stalls, each kept or counted."""
 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from hvdtrain.history.lines import Line
-from hvdtrain.history.reading import number, seconds_in, text
+from hvdtrain.history.reading import UNREADABLE, number, read_bounded, reason, seconds_in, text
 
 _KINDS: Final = {
     "started": "start",
@@ -19,23 +21,19 @@ _KINDS: Final = {
 _WHY: Final = {"failed": "error", "checkpoint failed": "reason", "ended": "stopped_by"}
 _MOST: Final = 500  # of each end of a run
 _LONGEST: Final = 2000  # characters of a cause
+_EXPLANATION: Final = "explanation.txt"
+_MOST_STARTS, _MOST_BYTES, _MOST_LOOKED_AT = 20, 2**16, 10_000
 
 
 @dataclass(frozen=True)
 class RunEvent:
-    """Attributes:
-    kind: one of the values of `_KINDS`, or "stop" for an end before all was trained.
-    step: updates before it.
-    at: `time.time()`; None where the line does not say.
-    text: what the line says of it, the cause of a stop or of a restart, or an error.
-    after_end: whether the start before has ended, for "resume": else it was interrupted.
-    """
+    """One that is kept."""
 
-    kind: str
-    step: int
-    at: float | None
-    text: str
-    after_end: bool = False
+    kind: str  # one of the values of `_KINDS`, or "stop" for an end before all was trained
+    step: int  # updates before it
+    at: float | None  # `time.time()`; None where the line does not say
+    text: str  # what the line says of it, the cause of a stop or of a restart, or an error
+    after_end: bool = False  # whether the start before has ended, for "resume": else it was interrupted
 
 
 @dataclass
@@ -91,3 +89,26 @@ class CheckpointTotals:
             self.longest = max(self.longest, seconds_in(line))
             self.write_seconds += seconds_in(line, "write_seconds")
             self.largest = max(self.largest, int(number(line, "bytes") or 0))
+
+
+def read_stalls(run: Path) -> tuple[dict[str, str], list[str]]:
+    """The explanations that the run's watchdog has left: when training did not go on, and who waited for whom.
+
+    Returns a line for each explanation, by the name of the start's folder, which says when it began, of the newest
+    starts, the oldest first; and what could not be read, in sentences.
+    """
+    stalls, problems = {}, []
+    try:
+        folders = sorted(islice((run / "stalls").iterdir(), _MOST_LOOKED_AT)) if (run / "stalls").is_dir() else []
+    except OSError as error:
+        return {}, [f"stalls/ {reason(error)}."]
+    for folder in folders[-_MOST_STARTS:]:
+        try:
+            explanation = read_bounded(folder / _EXPLANATION, _MOST_BYTES)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # the ranks were still writing when the run ended
+        except UNREADABLE as error:
+            problems.append(f"stalls/{folder.name}/{_EXPLANATION} {reason(error)}.")
+            continue
+        stalls[folder.name] = explanation.decode(errors="replace").strip()
+    return stalls, problems

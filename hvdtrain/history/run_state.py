@@ -1,6 +1,8 @@
-"""Whether a run is running, and how it ended where it is not."""
+"""Whether a run is running, which its lock tells best, and how it ended where it is not."""
 
+import fcntl
 import math
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -12,7 +14,6 @@ from hvdtrain.history.heartbeats import Heard, read_heartbeats
 from hvdtrain.history.metrics_end import MetricsEnd, read_metrics_end
 from hvdtrain.history.reading import text
 from hvdtrain.history.run_facts import read_result
-from hvdtrain.history.run_lock import is_locked
 from hvdtrain.world_channel import is_change
 
 Word = Literal["running", "finished", "stopped", "failed", "lost", "unknown"]
@@ -20,6 +21,10 @@ Word = Literal["running", "finished", "stopped", "failed", "lost", "unknown"]
 RESTART_SECONDS: Final = 30.0
 """A launcher with --max-restarts needs less to start a run again. Until its workers have imported their framework,
 nobody holds the folder."""
+
+LOCK_NAME: Final = ".lock"
+LOOK_SECONDS: Final = 1.0
+"""Who claims a folder waits so long for those that only look. Each of them needs microseconds."""
 
 _LONGEST_NOTE: Final = 300
 _OTHERS: Final = "PeerError"  # the name of the error of a rank that ends because another one has ended
@@ -34,11 +39,6 @@ class RunState:
     # say it cannot be read
     word: Word
     note: str = ""  # for people, what `word` does not say; may be empty
-
-
-def read_state(run: Path, result: Mapping[str, Any] | None, end: MetricsEnd) -> RunState:
-    """The state of the run in the folder `run`, whose result and end of metrics have been read."""
-    return state_of(run, result, end, read_heartbeats(run), is_locked(run))
 
 
 def is_over(run: Path) -> bool:
@@ -139,3 +139,24 @@ def _resumes_from(run: Path) -> str:
     if has_checkpoint:
         return "it ended without a word, as a killed run does; the same command continues it from its last checkpoint"
     return "it ended without a word, as a killed run does, and has no checkpoint"
+
+
+def is_locked(run: Path) -> bool | None:
+    """Whether a process on a host that shares its locks with this one holds the run folder. None: nobody can tell, as
+    on a file system without locks."""
+    try:
+        lock = os.open(run / LOCK_NAME, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # several may look at once
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(lock)
+    return False

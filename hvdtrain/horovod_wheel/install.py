@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.horovod_wheel.nccl_build import why_no_gpu
 from hvdtrain.horovod_wheel.pip_packages import BUILD_TOOLS, MPI_PACKAGE, installed_version, pip_install
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
-from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
+from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi, why_no_gpu
 from hvdtrain.horovod_wheel.wheel_build import BUILD_SECONDS, build_wheel
 from hvdtrain.horovod_wheel.wheel_cache import WheelCache, cache_folder
 

@@ -11,10 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.nccl_build import Gpu, find_gpu
 from hvdtrain.horovod_wheel.pip_packages import installed_version
 from hvdtrain.horovod_wheel.source import HOROVOD_VERSION, SDIST_SHA256, patches_digest
-from hvdtrain.horovod_wheel.toolchain import FLAG_VARIABLES, Mpi, architecture_flags, compiler_version, find_compiler
+from hvdtrain.horovod_wheel.toolchain import (
+    FLAG_VARIABLES,
+    Gpu,
+    Mpi,
+    architecture_flags,
+    compiler_version,
+    find_compiler,
+    find_gpu,
+)
 
 # Raised by hand when the way of building changes without any other field changing.
 BUILD_REVISION = 1

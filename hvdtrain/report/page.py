@@ -1,16 +1,23 @@
-"""The whole page of one run, or of several beside each other."""
+"""The whole page of one run, or of several beside each other; its file is never written over somebody else's."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Final
 
+from hvdtrain.errors import UsageError
+from hvdtrain.files import unwritable, write_atomically
+from hvdtrain.history.lines import Progress
+from hvdtrain.history.run_state import RunState
+from hvdtrain.report.drawing import MOST, with_own_ids
 from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
-from hvdtrain.report.record import RunRecord
+from hvdtrain.report.record import RunRecord, read_record
 from hvdtrain.report.sections import checkpoints, compared_runs, curves, data, event_list, outcome, setup
 from hvdtrain.report.sections import time as time_section
-from hvdtrain.report.svg import with_own_ids
 from hvdtrain.version import __version__
+
+NAME: Final = "report.html"
 
 MARKER: Final = "<!DOCTYPE html>\n<!-- hvdtrain report -->\n"
 """How each page begins: only a file with this begin is written over."""
@@ -22,6 +29,66 @@ _STYLE: Final = Path(__file__).with_name("page.css")
 
 _Section = tuple[str, str, Callable[[], Part]]
 """An id, a heading, what makes the content."""
+
+
+def read_runs(
+    folders: Sequence[Path], state: RunState | None = None, progress: Progress | None = None
+) -> list[RunRecord]:
+    """Read all runs of a page.
+
+    Args:
+        state: of a single run, where the caller knows it better than its folder tells.
+        progress: as in `read_record`.
+
+    Raises:
+        UsageError: a folder holds no run, is given twice, or there are more than a chart can show.
+    """
+    if len(folders) > MOST:
+        raise UsageError(
+            f"{len(folders)} runs were given.",
+            f"More than {MOST} lines cannot be told apart in a chart.",
+            "name fewer of them.",
+        )
+    real = [folder.resolve() for folder in folders]
+    twice = [folder for number, folder in enumerate(folders) if folder.resolve() in real[:number]]
+    if twice:
+        raise UsageError(f"{twice[0]} is given twice.", "A run does not differ from itself.", "name each run once.")
+    signs = [""] if len(folders) == 1 else ascii_uppercase
+    return [read_record(folder, sign, state, progress) for folder, sign in zip(folders, signs, strict=False)]
+
+
+def write_page(file: Path, runs: Sequence[RunRecord]) -> None:
+    """Write the page of `runs` to `file`.
+
+    Raises:
+        UsageError: the file cannot be written, or holds something else than a page of ours.
+    """
+    require_ours(file)
+    content = page(runs)
+    try:
+        write_atomically(file, content.encode(errors="replace"))
+    except OSError as error:
+        raise UsageError(
+            f"The report {file} cannot be written: {error.strerror or error}.",
+            "Nothing was changed.",
+            "name another file with --out.",
+        ) from error
+
+
+def require_ours(file: Path) -> None:
+    """Raise `UsageError` where `file` is there, and is not a page of ours."""
+    try:
+        if not file.exists():
+            return
+        if file.is_file():
+            with file.open("rb") as content:
+                if content.read(len(MARKER)) == MARKER.encode():
+                    return
+    except OSError as error:
+        raise unwritable(file, error) from error
+    raise UsageError(
+        f"{file} is there, and is not a report of hvdtrain.", "It is not written over.", "name another file with --out."
+    )
 
 
 def page(runs: Sequence[RunRecord]) -> str:

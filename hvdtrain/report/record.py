@@ -5,18 +5,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from data_sharding.errors import ShardingError
+from hvdtrain.audit.audit_summary import CoverageReport, read_coverage
+from hvdtrain.audit.ledger import CATALOG, LEDGER
 from hvdtrain.checkpoints.inspection import Entry, entries
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.history.lines import Progress
+from hvdtrain.history.heartbeats import read_heartbeats
+from hvdtrain.history.lines import JsonLines, Progress, size_of
 from hvdtrain.history.metrics import MetricsHistory, read_metrics
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import mapping, number, text, whole
+from hvdtrain.history.run_events import read_stalls
 from hvdtrain.history.run_facts import RunFacts, read_facts
-from hvdtrain.history.run_state import RunState, read_state
-from hvdtrain.history.stalls import Stall, read_stalls
-from hvdtrain.report.proof import Proof, read_proof
+from hvdtrain.history.run_state import RunState, is_locked, state_of
 
 _MOST_CHECKPOINTS: Final = 1000
+_MOST_RECORDS: Final = 2 * 10**9  # of a proof, in all epochs together: a bit each
+_MOST_BYTES: Final = 2**27  # of the ledger and of the catalog
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,9 @@ class RunRecord:
     facts: RunFacts
     state: RunState
     metrics: MetricsHistory
-    proof: Proof
+    proof: CoverageReport | str  # of which records were used; or why there is none, in a sentence or two
     checkpoints: list[Entry]
-    stalls: list[Stall]
+    stalls: dict[str, str]  # as `read_stalls` has them
     problems: tuple[str, ...]  # what could not be read, in sentences
 
     @property
@@ -91,7 +96,10 @@ def read_record(
     Raises UsageError where there is no run.
     """
     facts = read_facts(run)
-    state = state or read_state(run, facts.result, read_metrics_end(run / "metrics.jsonl"))
+    if state is None:
+        state = state_of(
+            run, facts.result, read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run), is_locked(run)
+        )
     metrics = read_metrics(run, progress)
     stalls, unread = read_stalls(run)
     problems = [*facts.problems, *metrics.problems, *unread]
@@ -102,7 +110,7 @@ def read_record(
     ):
         problems.append("There is no result.json: what the run came to is taken from metrics.jsonl.")
     checkpoints = list(_checkpoints(run, problems))
-    return RunRecord(sign, facts, state, metrics, read_proof(run), checkpoints, stalls, tuple(problems))
+    return RunRecord(sign, facts, state, metrics, _proof(run), checkpoints, stalls, tuple(problems))
 
 
 def _checkpoints(run: Path, problems: list[str]) -> Iterator[Entry]:
@@ -114,3 +122,29 @@ def _checkpoints(run: Path, problems: list[str]) -> Iterator[Entry]:
     except (HvdtrainError, OSError, ValueError, TypeError, KeyError) as error:  # manifests of any version
         reason = error.fact if isinstance(error, HvdtrainError) else f"{type(error).__name__}: {error}"
         problems.append(f"The checkpoints cannot be listed: {reason}.".replace("..", "."))
+
+
+def _proof(run: Path) -> CoverageReport | str:
+    """Replay the run's audit; or else why there is no proof, in a sentence or two."""
+    folder = run / "audit"
+    try:
+        if not folder.is_dir():
+            return "The run holds no audit: nothing says which records its training used."
+        if _is_large(folder):
+            return f"The account of records is too large to be read here: `hvdtrain shard verify {run}`."
+        return read_coverage(run)
+    except (HvdtrainError, ShardingError) as error:
+        return f"{error.fact} {error.conflict}"
+    except Exception as error:  # files that anybody may have written; the rest of the page can still be shown
+        return f"The audit cannot be read: {type(error).__name__}: {error}"
+
+
+def _is_large(folder: Path) -> bool:
+    if max(size_of(folder / LEDGER), size_of(folder / CATALOG)) > _MOST_BYTES:
+        return True
+    records, per_epoch, end = 0.0, 1.0, 0.0
+    for line in JsonLines(folder / LEDGER):
+        records = max(records, number(line, "records") or 0.0)
+        per_epoch = number(line, "steps_per_epoch") or per_epoch
+        end = max(end, number(line, "end") or 0.0)
+    return records * (end / per_epoch + 1) > _MOST_RECORDS

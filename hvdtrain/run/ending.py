@@ -93,7 +93,7 @@ def write_report(run: Path, option: Literal["auto", "always", "never"], seconds:
         _log.info("no report.html was made: metrics.jsonl is large; `hvdtrain report %s` makes it", run)
         return None
     try:
-        from hvdtrain.report.page_file import NAME, read_runs, write_page
+        from hvdtrain.report.page import NAME, read_runs, write_page
 
         state = state_at_end(read_result(run), read_metrics_end(run / "metrics.jsonl"))
         write_page(run / NAME, read_runs([run], state))

@@ -14,7 +14,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
 from hvdtrain.history.rank_logs import LogFormatter
-from hvdtrain.history.run_lock import LOCK_NAME, LOOK_SECONDS
+from hvdtrain.history.run_state import LOCK_NAME, LOOK_SECONDS
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
 

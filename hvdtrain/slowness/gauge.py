@@ -1,17 +1,116 @@
-"""Looks at Linux's counters at intervals, and says what has changed between."""
+"""Looks at intervals at Linux's counters of what keeps a process from its work, and says what has changed between.
 
+What a kernel or a container does not show is 0. proc(5), proc_pid_stat(5), and of the kernel's documentation:
+scheduler/sched-stats, accounting/psi, admin-guide/cgroup-v1/cpuacct, admin-guide/cgroup-v2 (cpu.stat, io.pressure).
+"""
+
+import os
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from hvdtrain.slowness.counters import Counts, Linux
-from hvdtrain.slowness.pressure import NOTHING, Pressure
+from hvdtrain.launch.processes.control_group import group_folders, read_text
+from hvdtrain.slowness.causes import NOTHING, Pressure
 from hvdtrain.slowness.tcp_info import Connection, connections
 
 INTERVAL: Final = 2.0
 """Seconds from one look to the next, at least: a look takes up to a millisecond."""
 
-_SUMS: Final = ("major_faults", "swapped", "memory_stall", "io_stall", "disk_wait", "read_bytes")
+_MOST_THREADS: Final = 64  # that are looked at; each takes 10 µs
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_MAJOR_FAULTS, _DISK_TICKS = 9, 39  # places in /proc/PID/stat after the command's name
+_STOLEN: Final = 7  # place in the first line of /proc/stat, after "cpu": user nice system idle iowait irq softirq steal
+_IDLE: Final = (3, 4)
+_SOME = re.compile(r"some .*total=(\d+)")
+
+
+class Counts(NamedTuple):
+    """What has been counted until now; only differences mean something. Times are in seconds."""
+
+    threads: Mapping[
+        int, tuple[float, float]
+    ]  # by number: how long it had a processor, and was ready and waited for one
+    # "busy" and "stolen" are of all processors of the host, and the first includes the second; others are as in
+    # `Pressure`
+    totals: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Linux:
+    """The counters of this host. Args: `root`: below it are proc and sys."""
+
+    root: Path = Path("/")
+
+    def read(self) -> Counts:
+        """Of this process. It takes some hundred microseconds."""
+        stat = self._proc("self/stat").rpartition(")")[2].split()
+        busy, stolen = self._processors()
+        groups = group_folders(self.root, "cpu")
+        totals = {
+            "busy": busy,
+            "stolen": stolen,
+            "throttled": sum(_throttled(_text(group / "cpu.stat")) for group in groups),
+            "major_faults": _number(stat, _MAJOR_FAULTS),
+            "swapped": _named(self._proc("vmstat"), "pswpin"),
+            "memory_stall": self._stall("memory", groups),
+            "io_stall": self._stall("io", groups),
+            "disk_wait": _number(stat, _DISK_TICKS) / _TICKS,
+            "read_bytes": _named(self._proc("self/io"), "read_bytes:"),
+        }
+        return Counts(self._threads(), totals)
+
+    def _proc(self, name: str) -> str:
+        return _text(self.root / "proc" / name)
+
+    def _threads(self) -> dict[int, tuple[float, float]]:
+        times = {}
+        with suppress(OSError):
+            for thread in sorted(os.listdir(self.root / "proc/self/task"), key=int)[:_MOST_THREADS]:
+                words = self._proc(f"self/task/{thread}/schedstat").split()
+                times[int(thread)] = _number(words, 0) / 1e9, _number(words, 1) / 1e9
+        return times
+
+    def _processors(self) -> tuple[float, float]:
+        line = self._proc("stat").partition("\n")[0].split()[1:]
+        ticks = [_number(line, place) for place in range(_STOLEN + 1)]
+        busy = sum(count for place, count in enumerate(ticks) if place not in _IDLE)
+        return busy / _TICKS, ticks[_STOLEN] / _TICKS
+
+    def _stall(self, what: str, groups: Sequence[Path]) -> float:
+        """Of this process's control group where that is counted, else of the host."""
+        for text in (*(_text(group / f"{what}.pressure") for group in groups[:1]), self._proc(f"pressure/{what}")):
+            if (match := _SOME.match(text)) is not None:
+                return int(match[1]) / 1e6
+        return 0.0
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_text(file) or ""
+    except ValueError:  # not text
+        return ""
+
+
+def _number(words: list[str], place: int) -> float:
+    try:
+        return float(words[place])
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _named(text: str, name: str) -> float:
+    """Of lines "name number"."""
+    match = re.search(rf"^{re.escape(name)}\s+(\d+)", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
+
+
+def _throttled(text: str) -> float:
+    """Version 2 counts microseconds, version 1 nanoseconds."""
+    return _named(text, "throttled_usec") / 1e6 + _named(text, "throttled_time") / 1e9
 
 
 class Gauge:
@@ -43,17 +142,16 @@ _Look = tuple[float, float, Counts, Mapping[object, Connection]]
 
 
 def _between(before: _Look, after: _Look) -> Pressure:
-    wall = after[0] - before[0]
-    old, new = before[2], after[2]
-    busy = _grown(old.busy, new.busy)
-    stolen = _grown(old.stolen, new.stolen) / busy if busy > 0 else 0.0
+    wall, old, new = after[0] - before[0], before[2], after[2]
+    grown = {name: _grown(old.totals[name], total) for name, total in new.totals.items()}
+    busy, stolen, throttled = (grown.pop(name) for name in ("busy", "stolen", "throttled"))
     return Pressure(
         wall=wall,
         cpu=_grown(before[1], after[1]),
         queued=_queued(old.threads, new.threads),
-        stolen=min(stolen, 1.0) * wall,
-        throttled=min(_grown(old.throttled, new.throttled), wall),  # it is the sum over all processors
-        **{name: _grown(getattr(old, name), getattr(new, name)) for name in _SUMS},
+        stolen=min(stolen / busy, 1.0) * wall if busy > 0 else 0.0,
+        throttled=min(throttled, wall),  # it is the sum over all processors
+        **grown,
         **_sent(before[3], after[3]),
     )
 

@@ -13,8 +13,7 @@ from functools import reduce
 from statistics import mean, median
 from typing import Final, NamedTuple
 
-from hvdtrain.slowness.causes import Cause, Excess, cause_of, facts_of
-from hvdtrain.slowness.pressure import COLUMNS, NOTHING, Pressure
+from hvdtrain.slowness.causes import COLUMNS, NOTHING, Cause, Excess, Pressure, cause_of, facts_of
 from hvdtrain.slowness.straggler import Straggler
 
 WINDOW_SECONDS: Final = 0.5

@@ -10,7 +10,7 @@ from chromium import Browser, Tab
 from needs import AXE
 from support.report_runs import usual_lines, write_run
 
-from hvdtrain.report.page_file import read_runs, write_page
+from hvdtrain.report.page import read_runs, write_page
 
 LONG = "a_very_long_name_without_any_place_to_break_it_" * 4
 

@@ -16,7 +16,7 @@ from hvdtrain.history.heartbeats import Heartbeat
 from hvdtrain.history.metrics import read_metrics
 from hvdtrain.history.ranks import disjoint
 from hvdtrain.measured import METRICS, PARTS, REST, Metric, Seconds, parts_of
-from hvdtrain.report.page_file import read_runs
+from hvdtrain.report.page import read_runs
 from hvdtrain.report.sections import curves, time
 from hvdtrain.run.sinks.logger_sink import training_point
 from hvdtrain.run.sinks.metrics_file import MetricsFile

@@ -1,7 +1,13 @@
 """`hvdtrain top RUN`: a live view of all ranks of a run, from the files that they write."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -9,15 +15,13 @@ from rich.console import Console
 from rich.live import Live
 
 from hvdtrain.cli.command_parser import CommandParser, positive
-from hvdtrain.cli.top.keys import keys_at_once, wait_for_key
 from hvdtrain.cli.top.screen import Look, picture
 from hvdtrain.end_signals import ENDING, exiting_at
 from hvdtrain.history.heartbeats import Listener
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import mapping, whole
 from hvdtrain.history.run_facts import read_facts, read_result
-from hvdtrain.history.run_lock import is_locked
-from hvdtrain.history.run_state import state_of
+from hvdtrain.history.run_state import is_locked, state_of
 
 _PIPE_COLUMNS: Final = 160
 _DESCRIPTION = """\
@@ -58,10 +62,10 @@ def _looks_at(run: Path) -> Callable[[], Look]:
 def _watch(look: Callable[[], Look], console: Console, interval: float) -> Look:
     """Draw until a key or Ctrl-C ends it; returns what was seen last."""
     seen = look()
-    with suppress(KeyboardInterrupt), keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt), _keys_at_once(), Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(picture(seen, console.height), refresh=True)
-            if wait_for_key("qQ", interval):
+            if _wait_for_key("qQ", interval):
                 break
             seen = look()
     return seen
@@ -72,3 +76,33 @@ def _print(seen: Look, console: Console, lines: int | None = None) -> None:
     if not console.is_terminal:
         console = Console(width=_PIPE_COLUMNS)
     console.print(picture(seen, lines))
+
+
+@contextmanager
+def _keys_at_once() -> Iterator[None]:
+    """In the block, keys arrive when they are pressed, and are not shown. Without a terminal, nothing changes."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def _wait_for_key(wanted: str, seconds: float) -> bool:
+    """Wait for so many seconds, or until one of the keys `wanted` is pressed; whether one was."""
+    end = time.monotonic() + seconds
+    if not sys.stdin.isatty():
+        time.sleep(seconds)
+        return False
+    while (left := end - time.monotonic()) > 0:
+        readable, _, _ = select.select([sys.stdin], [], [], left)
+        if readable:
+            pressed = os.read(sys.stdin.fileno(), 64).decode(errors="replace")
+            if not pressed or set(wanted) & set(pressed):  # nothing: the terminal is gone
+                return True
+    return False

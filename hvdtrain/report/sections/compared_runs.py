@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hvdtrain.history.comparison import Comparison, compare
-from hvdtrain.history.differences import MISSING, Difference
-from hvdtrain.report import palette, wording
-from hvdtrain.report.axes import swatch
+from hvdtrain.history.comparison import MISSING, Comparison, Difference, compare
+from hvdtrain.report import drawing, wording
+from hvdtrain.report.drawing import swatch
 from hvdtrain.report.markup import Markup, Part, bullets, join, table, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections import outcome
@@ -21,7 +20,7 @@ def runs_list(runs: Sequence[RunRecord]) -> Markup:
     items = [
         tag(
             "li",
-            tag("strong", swatch(palette.colour(number), palette.dashes(number)), run.short),
+            tag("strong", swatch(drawing.colour(number), drawing.dashes(number)), run.short),
             tag("span", f"{run.what}. {outcome.sentence(run)}"),
             tag("span", f"Folder: {run.path}") if names.count(run.name) > 1 else None,
         )

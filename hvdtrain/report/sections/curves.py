@@ -10,8 +10,8 @@ from hvdtrain.history.metrics import SPEED, MetricsHistory
 from hvdtrain.history.run_events import RunEvent
 from hvdtrain.measured import METRICS
 from hvdtrain.report import wording
-from hvdtrain.report.axes import side_by_side
-from hvdtrain.report.line_chart import Line, Marks, line_chart, time_axis
+from hvdtrain.report.charts import Line, Marks, line_chart, time_axis
+from hvdtrain.report.drawing import side_by_side
 from hvdtrain.report.markup import Markup, join, tag
 from hvdtrain.report.record import RunRecord
 
@@ -22,7 +22,7 @@ _CHARTS: Final = [
 ]
 """Of built-in metrics: title, and for each line its name and its metric."""
 
-_KINDS: Final = (("restart", False), ("continued", True))
+_KINDS: Final = {"restart": False, "continued": True}
 """Of resumed runs: what a mark is called, and whether the start before had ended."""
 
 _MOST: Final = 24  # charts of a page
@@ -46,7 +46,7 @@ def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
     lines = [Line(names[n], run.metrics.speed, n, _breaks(run.metrics)) for n, run in enumerate(runs)]
     spans = [whole.last[0] for line in lines if (whole := line.curve.whole()) is not None]
     if spans:
-        marks = _restart_times(runs[0].metrics) if len(runs) == 1 else []
+        marks = _restart_times(runs[0].metrics) if len(runs) == 1 else None
         return line_chart(wording.title_of(SPEED), lines, time_axis(max(spans)), marks)
     by_step = [run.metrics.training.get(SPEED, Curve()) for run in runs]
     lines = [replace(line, curve=curve, breaks=()) for line, curve in zip(lines, by_step, strict=True) if curve]
@@ -90,22 +90,22 @@ def _measures(every: Sequence[MetricsHistory]) -> list[str]:
     return sorted(dict.fromkeys(name for name in names if name not in _BUILT_IN), key=lambda name: name != "loss")
 
 
-def _restart_steps(metrics: MetricsHistory) -> list[Marks]:
-    return [Marks(name, [event.step for event in _resumes(metrics, after_end)]) for name, after_end in _KINDS]
+def _restart_steps(metrics: MetricsHistory) -> Marks:
+    return {name: [event.step for event in _resumes(metrics, after_end)] for name, after_end in _KINDS.items()}
 
 
 def _breaks(metrics: MetricsHistory) -> list[int]:
-    return [at for marks in _restart_times(metrics) for at in marks.at]
+    return [at for places in _restart_times(metrics).values() for at in places]
 
 
-def _restart_times(metrics: MetricsHistory) -> list[Marks]:
+def _restart_times(metrics: MetricsHistory) -> Marks:
     begin = metrics.began
     if begin is None:
-        return []
-    return [
-        Marks(name, [int((e.at - begin) * 1000) for e in _resumes(metrics, after_end) if e.at is not None])
-        for name, after_end in _KINDS
-    ]
+        return {}
+    return {
+        name: [int((e.at - begin) * 1000) for e in _resumes(metrics, after_end) if e.at is not None]
+        for name, after_end in _KINDS.items()
+    }
 
 
 def _resumes(metrics: MetricsHistory, after_end: bool) -> list[RunEvent]:

@@ -13,16 +13,16 @@ _MOST_EPOCHS = 200
 
 def section(run: RunRecord) -> Markup:
     """Of one run."""
-    summary = run.proof.summary
-    return join(bullets(sentences(run), class_="findings"), None if summary is None else _epochs(summary))
+    epochs = None if isinstance(run.proof, str) else _epochs(run.proof)
+    return join(bullets(sentences(run), class_="findings"), epochs)
 
 
 def sentences(run: RunRecord) -> Iterator[str]:
     """The plan and the verdict."""
     yield from _plan(run)
-    summary = run.proof.summary
-    if summary is None:
-        yield f"There is no proof of which records were used. {run.proof.reason}"
+    summary = run.proof
+    if isinstance(summary, str):
+        yield f"There is no proof of which records were used. {summary}"
         return
     yield verdict(summary)
     if summary.first_step:
@@ -48,7 +48,7 @@ def verdict(summary: CoverageReport) -> str:
 
 
 def _plan(run: RunRecord) -> Iterator[str]:
-    data, summary = mapping(run.facts.config, "data"), run.proof.summary
+    data, summary = mapping(run.facts.config, "data"), None if isinstance(run.proof, str) else run.proof
     batch, records = whole(run.result, "global_batch_size"), len(summary.catalog) if summary is not None else None
     parts = [
         f"{wording.plural(records, 'record')} for training" if records else "",

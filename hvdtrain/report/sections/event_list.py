@@ -20,7 +20,7 @@ def section(run: RunRecord) -> Markup:
         (tag("p", text) for text in sentences(run)),
         tag("p", f"{wording.plural(more, 'event')} between these are left out.") if more else None,
         table("Starts, stops and failures", columns, rows, numbers=False) if rows else None,
-        (_stall(stall.start, stall.text) for stall in run.stalls),
+        (_stall(start, text) for start, text in run.stalls.items()),
     )
 
 

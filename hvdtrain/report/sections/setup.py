@@ -9,8 +9,7 @@ import yaml
 
 from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.history.differences import flattened
-from hvdtrain.history.reading import mapping, text
+from hvdtrain.history.reading import flattened, mapping, text
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, details, join, table, tag
 from hvdtrain.report.record import RunRecord

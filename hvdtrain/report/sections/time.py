@@ -8,8 +8,8 @@ from hvdtrain.history.ranks import RankTimes, disjoint, work_seconds
 from hvdtrain.history.reading import mapping, number
 from hvdtrain.measured import PARTS, REST
 from hvdtrain.report import wording
-from hvdtrain.report.axes import side_by_side
-from hvdtrain.report.bar_chart import Bar, BarPart, bar_chart
+from hvdtrain.report.charts import bar_chart
+from hvdtrain.report.drawing import side_by_side
 from hvdtrain.report.markup import Markup, bullets, details, join, table, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections.curves import speed_chart
@@ -52,7 +52,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     if not parts:
         return None
     shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
-    bars = [Bar(f"rank {rank}", every[rank]) for rank in shown]
+    bars = {f"rank {rank}": {name_of(part): value for part, value in every[rank].items()} for rank in shown}
     label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
     few = (
         f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
@@ -69,8 +69,8 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
     note = tag("p", few, class_="note") if few else None
     shown_numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
-    drawn = [BarPart(part, name_of(part), _SERIES[part]) for part in parts]
-    return bar_chart("Time of each rank", label, bars, drawn, join(note, shown_numbers))
+    series = {name_of(part): _SERIES[part] for part in parts}
+    return bar_chart("Time of each rank", label, bars, series, join(note, shown_numbers))
 
 
 def name_of(part: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 from data_sharding.storage.redaction import redacted, redacted_values
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.history.differences import flattened
+from hvdtrain.history.reading import flattened
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, keep_run, kept_run
 from hvdtrain.version import versions

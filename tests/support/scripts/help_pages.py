@@ -9,15 +9,16 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 
+from hvdtrain.cli.command_parser import Run
 from hvdtrain.cli.launch import BUILT_IN
 from hvdtrain.cli.main import COMMANDS, main
 
 
-def commands(table: Mapping[str, tuple[str, str]]) -> Iterator[list[str]]:
+def commands(table: Mapping[str, tuple[str | Run, str]]) -> Iterator[list[str]]:
     """The words of each command in the table of a module, and of those below it."""
     for name, (module, _) in table.items():
         yield [name]
-        below = getattr(importlib.import_module(module), "COMMANDS", {})
+        below = getattr(importlib.import_module(module), "COMMANDS", {}) if isinstance(module, str) else {}
         yield from ([name, *words] for words in commands(below))
 
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
-from hvdtrain.doctor.gpu import gpu_findings
 from hvdtrain.doctor.job_environment import environment_findings, process_findings
-from hvdtrain.doctor.machine import machine_findings
+from hvdtrain.doctor.machine import gpu_findings, machine_findings
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings

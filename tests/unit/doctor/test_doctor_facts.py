@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.doctor.framework_probe import loaded_mpi
-from hvdtrain.doctor.gpu import parse_devices
 from hvdtrain.doctor.job_environment import environment_facts, job_command
-from hvdtrain.doctor.machine import core_quota, machine_facts, memory_limit, output_facts
+from hvdtrain.doctor.machine import core_quota, machine_facts, memory_limit, output_facts, parse_devices
 from hvdtrain.doctor.network import interfaces, resolved_names
 from hvdtrain.doctor.shared_files import data_facts
 from hvdtrain.doctor.software import framework_facts

@@ -19,7 +19,7 @@ from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.errors import DivergenceError
-from hvdtrain.slowness.pressure import NOTHING, Pressure
+from hvdtrain.slowness.causes import NOTHING, Pressure
 from hvdtrain.topology import Topology
 
 

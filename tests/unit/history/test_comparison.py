@@ -13,8 +13,7 @@ from support.run_folders import FakeRun, logged
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.history.comparison import as_json, compare
-from hvdtrain.history.differences import MISSING, Difference, differences
+from hvdtrain.history.comparison import MISSING, Difference, as_json, compare, differences
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2) | st.floats(allow_infinity=False) | st.sampled_from(["a", "b"]),

@@ -15,8 +15,7 @@ from hvdtrain.files import write_json
 from hvdtrain.history.heartbeats import Heard, Heartbeat
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.run_facts import read_result
-from hvdtrain.history.run_lock import is_locked
-from hvdtrain.history.run_state import RunState, is_over, state_of
+from hvdtrain.history.run_state import RunState, is_locked, is_over, state_of
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.world_channel import CHANGE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hvdtrain.history.stalls import Stall, read_stalls
+from hvdtrain.history.run_events import read_stalls
 
 
 def test_the_newest_explanations(tmp_path: Path) -> None:
@@ -16,8 +16,8 @@ def test_the_newest_explanations(tmp_path: Path) -> None:
     (tmp_path / "stalls" / "2026-23" / "explanation.txt").write_bytes(b"x" * 2**20)
     (tmp_path / "stalls" / "notes.txt").write_text("somebody's")
     stalls, problems = read_stalls(tmp_path)
-    assert stalls[-1] == Stall("2026-22", "Rank 22 waits.")
+    assert list(stalls.items())[-1] == ("2026-22", "Rank 22 waits.")
     assert len(stalls) <= 20
     assert len(problems) == 1
     assert problems[0].startswith("stalls/2026-23/explanation.txt")
-    assert read_stalls(tmp_path / "none") == ([], [])
+    assert read_stalls(tmp_path / "none") == ({}, [])

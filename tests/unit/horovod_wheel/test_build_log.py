@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.build_log import Progress, first_error, hint_for, percent_of
 from hvdtrain.horovod_wheel.toolchain import architecture_flags, compiler_version, find_compiler, python_headers
+from hvdtrain.horovod_wheel.wheel_build import Progress, first_error, hint_for, percent_of
 
 
 def compile_log(folder: Path, source: str, *options: str) -> str:

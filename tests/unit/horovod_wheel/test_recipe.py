@@ -12,9 +12,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.horovod_wheel.nccl_build import Gpu, cuda_in_version_file, installed_torch_cuda, linkable_nccl
 from hvdtrain.horovod_wheel.recipe import Framework, Recipe, find_frameworks, find_recipe
-from hvdtrain.horovod_wheel.toolchain import Mpi, choose_mpi, find_mpi, usable_mpicxx
+from hvdtrain.horovod_wheel.toolchain import (
+    Gpu,
+    Mpi,
+    choose_mpi,
+    cuda_in_version_file,
+    find_mpi,
+    installed_torch_cuda,
+    linkable_nccl,
+    usable_mpicxx,
+)
 
 WORDS = st.text(min_size=1, max_size=12)
 MPIS = st.builds(Mpi, kind=st.sampled_from(["wheel", "system"]), version=WORDS, location=WORDS)

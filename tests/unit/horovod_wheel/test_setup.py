@@ -17,11 +17,10 @@ import pytest
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.horovod_wheel import SUPPORTED, require_supported
 from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, EXTRAS, chosen_extras, digest, set_up, write_line
-from hvdtrain.horovod_wheel.nccl_build import cuda_home, lacking_toolkit
 from hvdtrain.horovod_wheel.pip_packages import pins_of
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
 from hvdtrain.horovod_wheel.source import verify
-from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
+from hvdtrain.horovod_wheel.toolchain import Mpi, cuda_home, find_mpi, lacking_toolkit
 from hvdtrain.horovod_wheel.wheel_build import build_environment, cmake_arguments, parallel_jobs, usual_minutes
 
 ROOT = Path(__file__).parents[3]

@@ -12,8 +12,7 @@ import pytest
 from support.read_page import Page
 from support.report_runs import usual_lines, write_run
 
-from hvdtrain.report.page import FAILED, MARKER, page
-from hvdtrain.report.page_file import read_runs
+from hvdtrain.report.page import FAILED, MARKER, page, read_runs
 
 
 def page_of(*folders: Path) -> Page:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.slowness.causes import _FACTS, Cause, Excess, cause_of, facts_of
-from hvdtrain.slowness.pressure import COLUMNS, Pressure
+from hvdtrain.slowness.causes import _FACTS, COLUMNS, Cause, Excess, Pressure, cause_of, facts_of
 
 COMPUTING = Excess(seconds=10.0, own=6.0, data=0.0)
 READING = Excess(seconds=10.0, own=6.0, data=5.0)

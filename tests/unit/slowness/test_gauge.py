@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hvdtrain.slowness import gauge as gauge_module
-from hvdtrain.slowness.counters import Counts, Linux
-from hvdtrain.slowness.gauge import INTERVAL, Gauge
-from hvdtrain.slowness.pressure import NOTHING, Pressure
+from hvdtrain.slowness.causes import NOTHING, Pressure
+from hvdtrain.slowness.gauge import INTERVAL, Counts, Gauge, Linux
 from hvdtrain.slowness.tcp_info import Connection, connections
 
-BEGIN = Counts({1: (5.0, 5.0), 2: (1.0, 1.0)}, 100.0, 10.0, 3.0, 40.0, 7.0, 2.0, 6.0, 1.0, 1e6)
+TOTALS = {"busy": 100.0, "stolen": 10.0, "throttled": 3.0, "major_faults": 40.0, "swapped": 7.0}
+TOTALS |= {"memory_stall": 2.0, "io_stall": 6.0, "disk_wait": 1.0, "read_bytes": 1e6}
+BEGIN = Counts({1: (5.0, 5.0), 2: (1.0, 1.0)}, TOTALS)
 
 
 class Played(Linux):
@@ -41,8 +41,10 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return Clocks(monkeypatch)
 
 
-def set_counts(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> None:
-    monkeypatch.setattr(Played, "now", replace(Played.now, **changed))
+def set_counts(
+    monkeypatch: pytest.MonkeyPatch, threads: dict[int, tuple[float, float]] | None = None, **changed: float
+) -> None:
+    monkeypatch.setattr(Played, "now", Counts(threads or Played.now.threads, {**Played.now.totals, **changed}))
 
 
 def test_what_has_changed(clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,15 @@
-"""Curves by steps or by time, with their legend, and their numbers as a table."""
+"""Charts: curves by steps or by time, with their numbers as a table, and bars of seconds divided into parts."""
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtrain.history.curve import Bucket, Curve, Point
-from hvdtrain.report import palette, wording
-from hvdtrain.report.axes import empty_axes, few_ticks, swatch
+from hvdtrain.report import drawing, wording
+from hvdtrain.report.drawing import box, drawn, empty_axes, few_ticks, swatch
 from hvdtrain.report.markup import Markup, details, table, tag
-from hvdtrain.report.svg import drawn
 from hvdtrain.units import in_count
 
 if TYPE_CHECKING:
@@ -64,26 +63,22 @@ def _time(milliseconds: int) -> str:
     return f"{milliseconds / 1000:.1f} s" if milliseconds < 60_000 else wording.seconds(milliseconds / 1000)
 
 
-@dataclass(frozen=True)
-class Marks:
-    """Vertical lines, such as restarts. Args: `name`: in the legend."""
-
-    name: str
-    at: Sequence[int]
+Marks = Mapping[str, Sequence[int]]
+"""Name in the legend → the steps of vertical lines, such as restarts."""
 
 
-def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Sequence[Marks] = ()) -> Markup:
+def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Marks | None = None) -> Markup:
     """A figure with the curves, their legend and their numbers; a sentence where there is nothing to draw."""
     shown = [line for line in lines if line.curve]
     if not shown:
         return tag("figure", tag("figcaption", title), tag("p", "No value was finite.", class_="note"))
-    marks = [mark for mark in marks if mark.at]
+    shown_marks = {name: at for name, at in (marks or {}).items() if at}
     label = f"{title} by {axis.label}. {' '.join(_sentence(line, axis) for line in shown)}"
-    picture = drawn(_HEIGHT, label, lambda figure: _draw(figure, shown, axis, marks))
+    picture = drawn(_HEIGHT, label, lambda figure: _draw(figure, shown, axis, shown_marks))
     return tag(
         "figure",
         tag("figcaption", title),
-        _legend(shown, marks) if len(shown) > 1 or marks else None,
+        _legend(shown, shown_marks) if len(shown) > 1 or shown_marks else None,
         picture,
         [tag("p", note, class_="note") for note in _notes(lines, axis)],
         details("Numbers", [_numbers(f"{title}: {line.name}", line, axis) for line in shown]),
@@ -122,23 +117,23 @@ def _is_reduced(curve: Curve) -> bool:
     return any(bucket.count > 1 for bucket in curve.buckets())
 
 
-def _draw(figure: "Figure", lines: Sequence[Line], axis: Axis, marks: Sequence[Marks]) -> None:
+def _draw(figure: "Figure", lines: Sequence[Line], axis: Axis, marks: Marks) -> None:
     axes = empty_axes(figure, _HEIGHT)
-    for mark in marks:
-        for at in mark.at[:_MOST_MARKS]:
-            axes.axvline(at / axis.unit, color=palette.MARK, linewidth=1, dashes=(2, 2), zorder=1)
+    for steps in marks.values():
+        for at in steps[:_MOST_MARKS]:
+            axes.axvline(at / axis.unit, color=drawing.MARK, linewidth=1, dashes=(2, 2), zorder=1)
     for line in reversed(lines):  # the first one above the others
         _draw_curve(axes, line, axis, _POINTS // len(lines) // 4)
     _scale(axes, [point for line in lines for point in line.curve.points(_ROWS)])
-    axes.set_xlabel(axis.label, color=palette.MUTED)
+    axes.set_xlabel(axis.label, color=drawing.MUTED)
     axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
 
 
 def _draw_curve(axes: "Axes", line: Line, axis: Axis, buckets: int) -> None:
     kept = line.curve.buckets(buckets)
     points = [point for bucket in kept for point in bucket.points()]
-    style: dict[str, Any] = {"color": palette.colour(line.series), "solid_capstyle": "round"}
-    dashes = palette.dashes(line.series)
+    style: dict[str, Any] = {"color": drawing.colour(line.series), "solid_capstyle": "round"}
+    dashes = drawing.dashes(line.series)
     if any(bucket.count > 1 for bucket in kept):
         axes.plot(*_xy(points, line, axis), linewidth=0.8, alpha=0.35, zorder=2, **style)
         points = [_middle(bucket) for bucket in kept]
@@ -183,9 +178,9 @@ def _scale(axes: "Axes", points: Sequence[Point]) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: in_count(value))
 
 
-def _legend(lines: Sequence[Line], marks: Sequence[Marks]) -> Markup:
-    entries = [(swatch(palette.colour(line.series), palette.dashes(line.series)), line.name) for line in lines]
-    entries += [(swatch(palette.MARK, (2, 2), width=1), mark.name) for mark in marks]
+def _legend(lines: Sequence[Line], marks: Marks) -> Markup:
+    entries = [(swatch(drawing.colour(line.series), drawing.dashes(line.series)), line.name) for line in lines]
+    entries += [(swatch(drawing.MARK, (2, 2), width=1), name) for name in marks]
     return tag("ul", (tag("li", sign, name) for sign, name in entries), class_="legend")
 
 
@@ -209,3 +204,39 @@ def _numbers(caption: str, line: Line, axis: Axis) -> Markup:
 def _span(bucket: Bucket, axis: Axis) -> str:
     first, last = axis.text(bucket.first[0]), axis.text(bucket.last[0])
     return first if first == last else f"{first} – {last}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def bar_chart(
+    title: str, label: str, bars: Mapping[str, Mapping[str, float]], parts: Mapping[str, int], note: Markup
+) -> Markup:
+    """A figure with a bar of seconds for each of `bars`, divided into parts.
+
+    Args:
+        label: its facts in a sentence, for screen readers.
+        bars: by name, the seconds of each part.
+        parts: the series, from 0, which decides the colour, of each part.
+        note: what follows the picture.
+    """
+    height = round(30 + 26 * len(bars) + drawing.BOTTOM)
+    picture = drawn(height, label, lambda figure: _draw_bars(figure, height, bars, parts))
+    entries = [tag("li", box(drawing.colour(series)), part) for part, series in parts.items()]
+    return tag("figure", tag("figcaption", title), tag("ul", entries, class_="legend"), picture, note)
+
+
+def _draw_bars(
+    figure: "Figure", height: float, bars: Mapping[str, Mapping[str, float]], parts: Mapping[str, int]
+) -> None:
+    axes = empty_axes(figure, height)
+    axes.grid(visible=False)
+    axes.grid(axis="x", color=drawing.GRID, linewidth=1)
+    places = [-place for place in range(len(bars))]
+    begin = [0.0] * len(bars)
+    for part, series in parts.items():
+        lengths = [seconds.get(part, 0.0) for seconds in bars.values()]
+        colour = drawing.colour(series)
+        axes.barh(places, lengths, left=begin, height=0.62, color=colour, edgecolor=drawing.PAGE)
+        begin = [a + b for a, b in zip(begin, lengths, strict=True)]
+    axes.set_yticks(places, list(bars))
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
+    axes.set_xlabel("seconds", color=drawing.MUTED)
