@@ -112,7 +112,6 @@ FOR_PEOPLE = {
     "hvdtrain/run/sinks/metrics_table.py": "when a row was written",
     "hvdtrain/run/sinks/logger_sink.py": "when something was measured",
     "hvdtrain/run/sinks/tensorboard_logger.py": "when something was measured, and part of a file's name",
-    "hvdtrain/run/sinks/tensorboard_pictures.py": "when a picture was made",
     "hvdtrain/run/tracing/rank_trace.py": "when a trace began",
 }
 """Where the time of day is asked for, which somebody may set: what for. No deadline depends on it."""
