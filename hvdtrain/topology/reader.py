@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.assume import assume_place
-from hvdtrain.topology.facts import Env, Facts, Table, read_table, require_consistent
+from hvdtrain.topology.facts import Env, Facts, Table, assume_place, read_table, require_consistent
 from hvdtrain.topology.topology import FACTS, Topology
 
 TELLING = ("rank", "size", "local_rank", "local_size")

@@ -5,8 +5,7 @@ local rank 0, and for the others only when no node has fewer processes. Variable
 `create_slot_env_vars`. In an elastic job they hold for the start; later resets are known to `hvd` alone.
 """
 
-from hvdtrain.topology.assume import assume_local, assume_nodes
-from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
+from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts, assume_local, assume_nodes
 from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 from hvdtrain.topology.reader import Reader, four_facts, host_by
 
