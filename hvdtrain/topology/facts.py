@@ -1,5 +1,4 @@
-"""Facts: whole numbers, each with what decided it. They are read from a table of variable names, those that the launcher
-does not set are assumed, and contradictions are refused.
+"""Facts: whole numbers, each with what decided it: read from a table of variable names, or assumed, and checked.
 
 What is assumed is marked "assumed: …" unless it follows from what is known. Rank and size are never assumed.
 """
