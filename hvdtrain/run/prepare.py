@@ -22,7 +22,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
-from hvdtrain.run.sinks.loggers import require_loggers
+from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.task import Task, TaskDefaults

@@ -34,7 +34,7 @@ from hvdtrain.run.start import (
     with_common_resume,
 )
 from hvdtrain.run.tuning.choice import tune
-from hvdtrain.run.watch.watched import watched
+from hvdtrain.run.watch.watchdog import watched
 from hvdtrain.task.task import callbacks_of
 from hvdtrain.world_channel import is_change
 

@@ -95,7 +95,7 @@ FOR_PEOPLE = {
     "hvdtrain/run/sinks/metrics_file.py": "when a line was written",
     "hvdtrain/checkpoints/inspection.py": "how old a checkpoint is",
     "hvdtrain/run/assemble.py": "when a start began",
-    "hvdtrain/run/watch/watched.py": "part of a folder's name",
+    "hvdtrain/run/watch/watchdog.py": "part of a folder's name",
     "hvdtrain/run/ending.py": "goodput over several starts",
     "hvdtrain/launch/sagemaker/request.py": "part of a job's name",
     "hvdtrain/run/run_folder.py": "part of a folder's name",

@@ -8,9 +8,8 @@ from typing import Final
 
 from hvdtrain.engine.events import Callback, Event
 from hvdtrain.run.sinks import metrics_file, metrics_table, progress, rank_log
-from hvdtrain.run.sinks.logger_api import Logger
+from hvdtrain.run.sinks.logger_api import Logger, loggers_of
 from hvdtrain.run.sinks.logger_sink import LoggerSink
-from hvdtrain.run.sinks.loggers import loggers_of
 from hvdtrain.run.sinks.sink import OpenSink, SinkContext
 
 SINKS: tuple[OpenSink, ...] = (
