@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import ShardingError
 from data_sharding.pipe.pipe_loader import BatchShape, PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_plan import PipePlan
 from data_sharding.pipe.pipe_plan_file import load_plan
@@ -122,7 +121,7 @@ class PipeSource(_Piped):
         rank = self.comm.topology.rank
         while self._channels.epoch < epoch:  # closed early, which is legal, so that the next one comes
             with self._channels.open(None) as skipped:
-                agree(self.comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}", (ShardingError,))
+                agree(self.comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}")
         return PipeLoader(
             self._channels.open(self._steps.records[rank]),
             self._steps,
