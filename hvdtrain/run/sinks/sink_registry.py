@@ -27,13 +27,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 class Guarded:
-    """Passes events on to a sink until that raises: one warning says so, it is closed, and training goes on.
-
-    Args:
-        name: of the sink, for people.
-        sink: receives the events.
-        opened: closes what the sink has opened.
-    """
+    """Passes events on to a sink until that raises: one warning says so, it is closed, and training goes on."""
 
     def __init__(self, name: str, sink: Callback, opened: ExitStack) -> None:
         self.name, self.sink = name, sink
