@@ -13,7 +13,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits import open_digits
+from hvdtrain.tasks.digits import open_split
 
 DEADLINE_S = 150
 RECORDS = 1438
@@ -21,7 +21,7 @@ RECORDS = 1438
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    train = open_digits(DataAccess(None, tmp_path_factory.mktemp("cache") / "data")).train
+    train = open_split(DataAccess(None, tmp_path_factory.mktemp("cache") / "data"), "train")
     return Path(train.files[0].path).parent
 
 
