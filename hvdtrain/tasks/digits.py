@@ -26,7 +26,7 @@ _VERSION = "digits-v1"  # changes whenever the files' content would
 
 
 def open_split(data: DataAccess, split: str) -> Catalog:
-    """The catalog of `train-*.tfrecord` or `validation-*.tfrecord`, in the data folder or, made if need be, in the cache.
+    """The catalog of `SPLIT-*.tfrecord`, "train" or "validation", in the data folder; or in the cache, made if need be.
 
     Raises:
         MissingDataError: it is not in the data folder.
