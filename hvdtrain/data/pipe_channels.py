@@ -38,11 +38,6 @@ class PipeChannels:
         self.epoch += 1
         return opened
 
-    def close(self) -> None:
-        """Let others have the channel. May be called twice."""
-        if self._reader is not None:
-            self._reader.close()
-
     def _opener(self) -> FifoOpener:
         topology, config = self._comm.topology, self._config
         status = await_fifo(PassName(pipe_folder(config), self._channel, self.epoch, topology.rank), config.timeout)

@@ -83,10 +83,6 @@ class _Piped:
     def reading(self) -> str:
         return "reading from its pipe"
 
-    def close(self) -> None:
-        """Give up the channel. May be called twice."""
-        self._channels.close()
-
     def _say_reading_again(self, epochs: int, steps: int) -> None:
         """A pipe has no random access: said, because it takes as long as reading did."""
         what = f"passing over {epochs} epochs, then reading and discarding {steps} steps"
@@ -167,10 +163,6 @@ class AgreedPipeSource(_Piped):
         if (target := epoch * self.steps + start_step) > self._stream.steps_taken:
             self._say_reading_again(0, target - self._stream.steps_taken)
         return UnevenPipeLoader(self._stream, self.steps, epoch, start_step)
-
-    def close(self) -> None:
-        self._stream.close()
-        self._channels.close()
 
 
 def open_pipe_source(
