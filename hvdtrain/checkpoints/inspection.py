@@ -17,8 +17,6 @@ from hvdtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class Entry:
-    """One checkpoint."""
-
     path: Path
     names: tuple[str, ...]  # which of the pointers lead to it, "latest" and "best"
     size: int  # bytes of its files

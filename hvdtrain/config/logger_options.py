@@ -18,8 +18,6 @@ LOGGERS: Final = {
 
 @dataclass(frozen=True)
 class LoggerOptions(Options):
-    """Where metrics go."""
-
     loggers: str = option("auto", Group.METRICS, metavar="{auto,none,NAME,...}").help("""also send the metrics to
         these programs: tensorboard, wandb, mlflow, or one that another package adds, several with commas, or none; auto
         means tensorboard if it is installed.""")

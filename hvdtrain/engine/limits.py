@@ -12,8 +12,6 @@ from hvdtrain.slowness.straggler import Straggler
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How far and how often."""
-
     epochs: int  # passes over the training data
     max_steps: int | None = None  # updates since the start of training after which it stops; None: no limit
     log_interval: int = 50  # updates between two `Logged`
@@ -55,8 +53,6 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run leaves behind."""
-
     step: int  # updates since the start of training
     epochs: int
     samples_seen: int

@@ -28,8 +28,6 @@ _LONGEST_S: Final = 7200.0
 
 @dataclass(frozen=True)
 class Verified:
-    """A way to train that was run."""
-
     name: str  # for people
     predicted: float  # seconds of a step
     measured: Sequence[float]  # of each run, seconds of a step

@@ -60,8 +60,6 @@ Beside = Callable[[Sequence[int]], Sums]
 
 @dataclass(frozen=True)
 class Measured:
-    """What is trained."""
-
     work: Workload  # for the formulas
     exchanging: float  # see `WorkerSteps`
     in_parts: bool  # whether the model was measured part by part, because as a whole it does not fit into a worker here

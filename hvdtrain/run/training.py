@@ -42,8 +42,6 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 class TrainingEnd(NamedTuple):
-    """How a training ended."""
-
     code: int  # exit code: 0, or RESUMABLE where a request stopped it early
     folder: Path | None  # of the run; None where nothing was trained
     stopped_by: str  # that request; else empty

@@ -29,7 +29,6 @@ _MEASURE: Final = "measure:"
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsTable | None":
-    """On rank 0."""
     if not context.topology.is_root:
         return None
     table = MetricsTable(context.folder.metrics_table)

@@ -43,7 +43,6 @@ class Guarded:
             self._give_up(error)
 
     def close(self) -> None:
-        """Close the sink."""
         try:
             self._opened.close()
         except Exception as error:
