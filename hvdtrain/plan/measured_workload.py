@@ -142,13 +142,10 @@ def _as_steps(parts: list[Layers], records: int, update: float) -> StepTimes:
 def _workload(setup: RunSetup, parts: list[Layers], steps: WorkerSteps) -> Workload:
     size = float(setup.config.global_batch_size or 1)
     layers, smallest = _layers(parts, steps), setup.task.smallest_slice
-    return Workload(layers, size, _fixed(steps), steps.whole.update, steps.slots, float(BUCKET_BYTES), smallest)
-
-
-def _fixed(steps: WorkerSteps) -> float:
-    """What is left of the two passes at a batch of no records."""
     whole, half = steps.whole, steps.half
-    return 0.0 if half is None else max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward))
+    # What is left of the two passes at a batch of no records.
+    fixed = 0.0 if half is None else max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward))
+    return Workload(layers, size, fixed, whole.update, steps.slots, float(BUCKET_BYTES), smallest)
 
 
 def _layers(parts: list[Layers], steps: WorkerSteps) -> list[Layers]:

@@ -19,11 +19,8 @@ def _place(facts: Facts, _env: Env) -> Facts:
     others = {name: fact for name, fact in facts.items() if name not in nodes}
     if local_size == size or len(nodes) < 2 or local_size * nodes["num_nodes"].value != size:
         return assume_nodes(others)
-    return {**others, **{name: _if_even(fact) for name, fact in nodes.items()}}
-
-
-def _if_even(fact: Fact) -> Fact:
-    return Fact(fact.value, f"{ASSUMED}{fact.source}, and every node has the same number of processes")
+    even = "every node has the same number of processes"
+    return {**others, **{name: Fact(fact.value, f"{ASSUMED}{fact.source}, and {even}") for name, fact in nodes.items()}}
 
 
 READER = Reader(
