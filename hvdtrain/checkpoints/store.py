@@ -88,7 +88,7 @@ class CheckpointStore:
             self._point_to(best)
 
     def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
-        stays = {self._path(entry.step) for entry in best} | {self._named("best")}
+        stays = {self._path(entry.step) for entry in best} | {self.named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
         older = [path for path in paths[: max(0, end - self.keep)] if path not in stays]
@@ -106,11 +106,11 @@ class CheckpointStore:
         elif self._path(best.step).is_dir():
             write_atomically(pointer, f"{self._path(best.step).name}\n".encode())
         else:  # it could not be written, say: the best of those that are there stays what it was
-            if not self._named("best").is_dir():
+            if not self.named("best").is_dir():
                 pointer.unlink(missing_ok=True)
             _log.warning("the best checkpoint, of step %d, is not in %s", best.step, self.folder)
 
-    def _named(self, pointer: str) -> Path:
+    def named(self, pointer: str) -> Path:
         """The folder that `pointer` names; one that is not there where it names none."""
         file = self.folder / pointer
         name = file.read_text(errors="replace").strip() if file.is_file() else ""
@@ -142,7 +142,7 @@ class CheckpointStore:
         """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last. Raises
         UsageError: there are checkpoints, but all of them are damaged: starting again must be the user's choice."""
         problems = []
-        for name in newest_first([path.name for path in self.paths()], self._named("latest").name):
+        for name in newest_first([path.name for path in self.paths()], self.named("latest").name):
             try:
                 return read_checkpoint(self.folder / name)
             except DamagedCheckpointError as error:

@@ -127,10 +127,7 @@ class RendezvousServer:
             value = self._store.get(request.scope, request.key)
             return key_value_store.response(404) if value is None else key_value_store.response(200, value)
         if request.method == "PUT":
-            try:
-                self._store.put(request.scope, request.key, request.body)
-            except key_value_store.StoreFullError:
-                return key_value_store.response(507)
+            self._store.put(request.scope, request.key, request.body)
         else:
             self._store.delete(request.scope, request.key)
         await self._publish()

@@ -170,17 +170,14 @@ def _download(dataset: str, folder: str, by_hand: str) -> None:
     try:
         with FileLock(f"{folder}/.download.lock", timeout=_SECONDS):
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
-    except (Timeout, subprocess.TimeoutExpired) as error:
-        raise _download_failed(dataset, f"it took more than {_SECONDS:.0f} s", by_hand) from error
+        if done.returncode == 0:
+            return
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    except (Timeout, subprocess.TimeoutExpired):
+        why = f"it took more than {_SECONDS:.0f} s"
     except OSError as error:
-        raise _download_failed(dataset, str(error), by_hand) from error
-    if done.returncode:
-        lines = done.stderr.strip().splitlines()
-        raise _download_failed(dataset, lines[-1] if lines else f"exit code {done.returncode}", by_hand)
-
-
-def _download_failed(dataset: str, why: str, by_hand: str) -> UsageError:
-    return UsageError(
+        why = str(error)
+    raise UsageError(
         f"The data set {dataset} cannot be downloaded: {why.rstrip('.')}.",
         "--data.download asks torchvision for it, which needs a network.",
         f"{by_hand}, and leave --data.download out.",
