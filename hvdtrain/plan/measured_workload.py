@@ -18,7 +18,7 @@ from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.plan.cost_model import Layers, Workload
-from hvdtrain.run.prepare import RunSetup, fixed_batch
+from hvdtrain.run.prepare import RunSetup, fixed_batch, seconds_of_step
 from hvdtrain.run.start import open_adapter
 from hvdtrain.topology import Topology
 
@@ -219,14 +219,10 @@ def _timed(
     Args:
         beside: starts something that runs beside each step; what it returns waits for that.
     """
-    for step in range(_WARM_UP):
-        adapter.train_step(batch, step, 0.0)
-    adapter.read_sums()
+    seconds_of_step(adapter, batch, range(_WARM_UP))
     comm.barrier("hvdtrain.plan.ready")
-    begin = time.perf_counter()
-    adapter.train_step(batch, _WARM_UP, 0.0)
-    adapter.read_sums()
-    first_step = float(comm.allreduce(np.array([time.perf_counter() - begin]), "hvdtrain.plan.one", "max")[0])
+    took = np.array([seconds_of_step(adapter, batch, [_WARM_UP])])
+    first_step = float(comm.allreduce(took, "hvdtrain.plan.one", "max")[0])
     steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / first_step)))
     samples = []
     for step in range(_WARM_UP + 1, _WARM_UP + 1 + steps):

@@ -1,12 +1,15 @@
 """All checks before a run, on all ranks together, before a model exists or a file is written."""
 
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, RecordReader
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.algorithms.micro_batches import count_for_fewer_workers
@@ -91,6 +94,15 @@ def fixed_batch(setup: RunSetup) -> LoadedBatch:
         raise ValueError("with_defaults has not been applied")
     weights = np.ones(len(batch.ids), np.float32)
     return batch._replace(weights=weights, global_weight=float(setup.config.global_batch_size))
+
+
+def seconds_of_step(adapter: Adapter, batch: LoadedBatch, numbers: Sequence[int]) -> float:
+    """Mean of the steps with these numbers. The learning rate is 0: weights stay where numbers are as usual."""
+    begin = time.perf_counter()
+    for number in numbers:
+        adapter.train_step(batch, number, 0.0)
+    adapter.read_sums()  # waits for the device, and forgets the sums
+    return (time.perf_counter() - begin) / len(numbers)
 
 
 def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> TrainConfig:

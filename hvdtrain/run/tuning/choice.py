@@ -5,7 +5,6 @@ With three or more ranks the buckets decide in which order numbers are added. So
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +18,7 @@ from hvdtrain.algorithms.tuning import COST, FIRST_STEPS, MOST_SECONDS, SHORTEST
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.prepare import RunSetup, fixed_batch
+from hvdtrain.run.prepare import RunSetup, fixed_batch, seconds_of_step
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 from hvdtrain.units import seconds_of
 
@@ -70,12 +69,7 @@ class StepTimer:
         return times
 
     def _seconds(self, steps: int) -> float:
-        """Mean seconds of a step on this rank. The learning rate is 0: weights stay where numbers are as usual."""
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.adapter.train_step(self.batch, self.number, 0.0)
-        self.adapter.read_sums()  # waits for the device, and forgets the sums
-        return (time.perf_counter() - begin) / steps
+        return seconds_of_step(self.adapter, self.batch, [self.number] * steps)
 
 
 def tune(
