@@ -182,7 +182,6 @@ def _by_kind(state: State, whole: bool) -> dict[str, State]:
 
 
 def state_bytes(state: State) -> int:
-    """Bytes of all arrays."""
     return sum(array.nbytes for array in state.values())
 
 

@@ -17,8 +17,6 @@ from hvdtrain.errors import UsageError
 
 @dataclass(frozen=True)
 class Entry:
-    """One checkpoint."""
-
     path: Path
     names: tuple[str, ...]  # which of the pointers lead to it, "latest" and "best"
     size: int  # bytes of its files
@@ -52,10 +50,8 @@ def entries(path: Path) -> list[Entry]:
     if (alone / "manifest.json").is_file() and not CHECKPOINT_NAME.fullmatch(alone.name):
         return [_entry(alone, ())]
     store, path = store_at(path), followed(path)
-    names = _pointers(store.folder)
-    all_entries = [
-        _entry(folder, tuple(n for n in POINTERS if names.get(n) == folder.name)) for folder in store.paths()
-    ]
+    pointed = {pointer: store.named(pointer) for pointer in POINTERS}
+    all_entries = [_entry(folder, tuple(n for n in POINTERS if pointed[n] == folder)) for folder in store.paths()]
     return [entry for entry in all_entries if entry.path == path] or all_entries
 
 
@@ -108,12 +104,6 @@ def superfluous(checkpoints: list[Entry], keep: int) -> list[Entry]:
 def _history(entry: Entry) -> dict[str, Any]:
     """Of validations, as its manifest has it."""
     return {} if entry.problem else read_manifest(entry.path).get("standing") or {}
-
-
-def _pointers(folder: Path) -> dict[str, str]:
-    """Pointer → the name that it holds."""
-    files = {name: folder / name for name in POINTERS}
-    return {name: file.read_text(errors="replace").strip() for name, file in files.items() if file.is_file()}
 
 
 def _entry(folder: Path, names: tuple[str, ...]) -> Entry:

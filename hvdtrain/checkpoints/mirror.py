@@ -91,17 +91,11 @@ class Mirror:
             for name in [*files, MANIFEST]:
                 self._folder.upload(checkpoint / name, f"{inside}/{name}")
         self._latest = self._folder.replace(LATEST, f"{checkpoint.name}\n".encode(), self._latest)
-        self._send_best()
-        self._remove_superfluous()
-
-    def _send_best(self) -> None:
         best = self._store.folder / "best"
         if best.is_file():
             self._folder.replace(_BEST, best.read_bytes())
         else:
             self._folder.remove(_BEST)
-
-    def _remove_superfluous(self) -> None:
         kept = {path.name for path in self._store.paths()}
         for name in self._there.names():
             if name not in kept:

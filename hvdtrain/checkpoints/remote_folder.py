@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from data_sharding.errors import ShardingError
 from data_sharding.storage.redaction import redacted, without_secrets
 from data_sharding.storage.remote_filesystem import RETRY, RetryPolicy, call, is_s3, open_filesystem
 from hvdtrain.checkpoints.format import CHECKPOINT_FILE, Checkpoint, DamagedCheckpointError, read_checkpoint
 from hvdtrain.checkpoints.resume import POINTERS
-from hvdtrain.checkpoints.store import CHECKPOINT_NAME
+from hvdtrain.checkpoints.store import CHECKPOINT_NAME, newest_first
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")
@@ -146,15 +146,12 @@ class RemoteFolder:
         try:
             return retry.call(posixpath.join(self._raw, name), ask)
         except ShardingError as error:
-            self._fail(name, error)
-
-    def _fail(self, name: str, error: ShardingError) -> NoReturn:
-        cause = error.__cause__
-        what = f"{type(cause).__name__}: {cause}" if cause is not None else error.conflict
-        if "PreconditionFailed" in what or "pre-conditions" in what:
-            what = "another job has written to it meanwhile"
-        where = posixpath.join(self.url, name)
-        raise RemoteError(f"{where}: {without_secrets(what, self._raw).rstrip('.')}") from error
+            cause = error.__cause__
+            what = f"{type(cause).__name__}: {cause}" if cause is not None else error.conflict
+            if "PreconditionFailed" in what or "pre-conditions" in what:
+                what = "another job has written to it meanwhile"
+            where = posixpath.join(self.url, name)
+            raise RemoteError(f"{where}: {without_secrets(what, self._raw).rstrip('.')}") from error
 
 
 class RemoteRun:
@@ -168,10 +165,8 @@ class RemoteRun:
         return [name for name in self._folder.names("checkpoints") if CHECKPOINT_NAME.fullmatch(name)]
 
     def names_newest_first(self) -> list[str]:
-        """Those up to `latest` first: later ones are of a branch that training has left."""
-        names, latest = self.names(), self.pointed("latest")
-        end = names.index(latest) + 1 if latest in names else len(names)
-        return [*reversed(names[:end]), *reversed(names[end:])]
+        """As `newest_first`."""
+        return newest_first(self.names(), self.pointed("latest"))
 
     def pointed(self, pointer: str) -> str:
         """The name that `latest` or `best` holds; "" where there is none."""

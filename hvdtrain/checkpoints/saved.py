@@ -10,8 +10,6 @@ _NAMED: Final = 5  # arrays of weights in a message
 
 @dataclass(frozen=True)
 class Saved:
-    """What became of a checkpoint."""
-
     step: int
     path: str = ""  # its folder; empty where it was not written
     size: int = 0  # bytes of its arrays

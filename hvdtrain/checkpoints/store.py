@@ -25,6 +25,12 @@ CHECKPOINT_NAME = re.compile(r"step_(\d{8,})")
 _log = logging.getLogger(__name__)
 
 
+def newest_first(names: list[str], latest: str) -> list[str]:
+    """Those up to `latest` first: later ones are of a branch that training has left. `names`: the oldest first."""
+    end = names.index(latest) + 1 if latest in names else len(names)
+    return [*reversed(names[:end]), *reversed(names[end:])]
+
+
 @dataclass(eq=False)
 class CheckpointStore:
     """A folder `checkpoints/` with one folder a checkpoint. Used by rank 0 only, except for `staging`."""
@@ -82,7 +88,7 @@ class CheckpointStore:
             self._point_to(best)
 
     def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
-        stays = {self._path(entry.step) for entry in best} | {self._named("best")}
+        stays = {self._path(entry.step) for entry in best} | {self.named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
         older = [path for path in paths[: max(0, end - self.keep)] if path not in stays]
@@ -100,11 +106,11 @@ class CheckpointStore:
         elif self._path(best.step).is_dir():
             write_atomically(pointer, f"{self._path(best.step).name}\n".encode())
         else:  # it could not be written, say: the best of those that are there stays what it was
-            if not self._named("best").is_dir():
+            if not self.named("best").is_dir():
                 pointer.unlink(missing_ok=True)
             _log.warning("the best checkpoint, of step %d, is not in %s", best.step, self.folder)
 
-    def _named(self, pointer: str) -> Path:
+    def named(self, pointer: str) -> Path:
         """The folder that `pointer` names; one that is not there where it names none."""
         file = self.folder / pointer
         name = file.read_text(errors="replace").strip() if file.is_file() else ""
@@ -132,20 +138,13 @@ class CheckpointStore:
         ]
         return [path for _, path in sorted(numbered)]
 
-    def _newest_first(self) -> list[Path]:
-        """Those up to `latest` first: later ones are of a branch that training has left."""
-        paths, pointer = self.paths(), self.folder / "latest"
-        latest = self.folder / pointer.read_text(errors="replace").strip() if pointer.is_file() else None
-        end = paths.index(latest) + 1 if latest in paths else len(paths)
-        return [*reversed(paths[:end]), *reversed(paths[end:])]
-
     def newest(self) -> Checkpoint | None:
         """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last. Raises
         UsageError: there are checkpoints, but all of them are damaged: starting again must be the user's choice."""
         problems = []
-        for path in self._newest_first():
+        for name in newest_first([path.name for path in self.paths()], self.named("latest").name):
             try:
-                return read_checkpoint(path)
+                return read_checkpoint(self.folder / name)
             except DamagedCheckpointError as error:
                 _log.warning("skipping a damaged checkpoint: %s", error)
                 problems.append(str(error))

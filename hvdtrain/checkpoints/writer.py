@@ -47,8 +47,6 @@ _all_writes: Final[weakref.WeakSet[Future[Saved]]] = weakref.WeakSet()
 
 @dataclass(eq=False)
 class CheckpointWriter:
-    """Saves, on behalf of all ranks."""
-
     comm: Communicator
     store: CheckpointStore  # used by rank 0; the other writers put their parts into its folder
     about: dict[str, Any]  # what the manifest says besides position and hashes

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from data_sharding.errors import ShardingError
 from hvdtrain import activity
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.peer_failure import end_process
@@ -123,15 +124,14 @@ def in_background(work: Callable[[], T]) -> Future[T]:
     return future
 
 
-def agree(comm: Communicator, work: Callable[[], T], name: str, refusals: tuple[type[Exception], ...] = ()) -> T:
+def agree(comm: Communicator, work: Callable[[], T], name: str) -> T:
     """Do `work` on this rank; every rank raises if any rank's work was refused.
 
     Without this a rank that finds, say, its data missing would leave the others waiting in their next collective.
-    `refusals` are further exception types that carry `fact`, `conflict` and `hint`. Anything else is a defect and
-    ends this rank at once. The work may take longer on some ranks than collectives may.
+    A refusal is an error of ours, with `fact`, `conflict` and `hint`. Anything else is a defect and ends this rank at
+    once. The work may take longer on some ranks than collectives may.
     """
-    kinds: tuple[type[Exception], ...] = (HvdtrainError, *refusals)
-    result, refusal = do_while_others_wait(comm, lambda: _attempt(work, kinds), name, START_SECONDS)
+    result, refusal = do_while_others_wait(comm, lambda: _attempt(work), name, START_SECONDS)
     answers = gather_json(comm, refusal, name)
     refused = [(rank, answer) for rank, answer in enumerate(answers) if answer is not None]
     if refused:
@@ -139,12 +139,12 @@ def agree(comm: Communicator, work: Callable[[], T], name: str, refusals: tuple[
     return result  # type: ignore[return-value]
 
 
-def _attempt(work: Callable[[], T], refusals: tuple[type[Exception], ...]) -> tuple[T | None, list[Any] | None]:
+def _attempt(work: Callable[[], T]) -> tuple[T | None, list[Any] | None]:
     try:
         return work(), None
     except PeerError:
         raise
-    except refusals as error:
+    except (HvdtrainError, ShardingError) as error:
         parts = [getattr(error, part) for part in ("fact", "conflict", "hint")]
         return None, [*parts, getattr(error, "exit_code", UsageError.exit_code)]
 

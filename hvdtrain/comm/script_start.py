@@ -39,19 +39,15 @@ def run_script(command: Sequence[str], environ: Mapping[str, str]) -> int:
             variables[_PORT] = environ[_PORT]
         if not topology.is_root:
             os.execvpe(command[0], list(command), variables)
-        return _beside_the_store(command, variables)
+        child = subprocess.Popen(list(command), env=variables)  # beside the store
+        for number in _PASSED_ON:
+            signal.signal(number, lambda number, _frame: child.send_signal(number))
+        return child.wait()
 
 
 def _next_port(port: str) -> str:
     """Another port for the rendezvous: MASTER_PORT stays free for what the script may use beside Horovod."""
     return str(int(port) + (1 if int(port) < 65_535 else -1)) if port.isascii() and port.isdigit() else port
-
-
-def _beside_the_store(command: Sequence[str], variables: Mapping[str, str]) -> int:
-    child = subprocess.Popen(list(command), env=dict(variables))
-    for number in _PASSED_ON:
-        signal.signal(number, lambda number, _frame: child.send_signal(number))
-    return child.wait()
 
 
 def main(argv: Sequence[str]) -> int:

@@ -12,8 +12,6 @@ _MTBF: Final = "24h"
 
 @dataclass(frozen=True)
 class CheckpointOptions(Options):
-    """When and how checkpoints are saved."""
-
     keep_checkpoints: int = option(3, Group.CHECKPOINTS, must=AT_LEAST_ONE).help(
         "number of newest checkpoints to keep; the best one is kept too."
     )

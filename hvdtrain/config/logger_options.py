@@ -1,6 +1,5 @@
 """The options that say where metrics go besides the run folder's own files."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,8 +17,6 @@ LOGGERS: Final = {
 
 @dataclass(frozen=True)
 class LoggerOptions(Options):
-    """Where metrics go."""
-
     loggers: str = option("auto", Group.METRICS, metavar="{auto,none,NAME,...}").help("""also send the metrics to
         these programs: tensorboard, wandb, mlflow, or one that another package adds, several with commas, or none; auto
         means tensorboard if it is installed.""")
@@ -40,7 +37,9 @@ class LoggerOptions(Options):
                 f"{alone} is given alone: it stands for all loggers.",
                 f"give --loggers {others or 'none'}.",
             )
-        known: Collection[str] = LOGGERS if set(names) <= LOGGERS.keys() else logger_names()
+        known = LOGGERS
+        if not set(names) <= LOGGERS.keys():  # else other packages need not be asked
+            known = LOGGERS | dict.fromkeys(extensions.names_in(extensions.LOGGERS), "")
         unknown = next((name for name in names if name not in known), None)
         if unknown is not None:
             raise UsageError(
@@ -55,12 +54,6 @@ class LoggerOptions(Options):
                     f"Only TensorBoard receives {what}.",
                     f"give --loggers {','.join(['tensorboard', *names])}, or leave --logger-{what} out.",
                 )
-
-
-def logger_names() -> list[str]:
-    """Ours, then those of other packages."""
-    added = extensions.names_in(extensions.LOGGERS)
-    return [*LOGGERS, *(name for name in added if name not in LOGGERS)]
 
 
 def named_loggers(options: LoggerOptions) -> tuple[str, ...]:

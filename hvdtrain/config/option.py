@@ -9,7 +9,7 @@ another one, that is a row in `hvdtrain.config.conflicts`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple
@@ -97,7 +97,11 @@ def flat(options: Any, prefix: str = "") -> dict[str, Any]:
 
 def default_values(kind: type[Any], prefix: str = "") -> Mapping[str, Any]:
     """As `flat`, of options of which none is given."""
-    return _flat({member.name: _default_of(member) for member in fields(kind)}, prefix)
+    defaults = {
+        member.name: member.default if member.default_factory is MISSING else member.default_factory()
+        for member in fields(kind)
+    }
+    return _flat(defaults, prefix)
 
 
 def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
@@ -111,10 +115,6 @@ def changed_options(options: Any, kind: type[Any]) -> dict[str, Any]:
     """Options of a class whose value is not the default: name ("parallel.stages" for one in a group) → value."""
     usual = default_values(kind)
     return {name: value for name in usual if (value := attrgetter(name)(options)) != usual[name]}
-
-
-def _default_of(member: Field[Any]) -> Any:
-    return member.default if member.default_factory is MISSING else member.default_factory()
 
 
 def _require_range(name: str, value: Any, declared: Declaration) -> None:

@@ -11,8 +11,6 @@ AUTO: Final = "auto"
 
 @dataclass(frozen=True)
 class ParallelOptions(Options):
-    """How a model is divided."""
-
     prefix = "parallel."
 
     stages: int = option(1, Group.STAGES, must=AT_LEAST_ONE).help("""cut the model into this many parts, one after the

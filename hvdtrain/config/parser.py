@@ -40,7 +40,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         print(page(), end="")
         raise SystemExit(0)
     parser = _train_parser()
-    arguments = _files_first(list(_bracketed(_normalized(argv, _switches()), _lists())))
+    arguments = _files_first(_bracketed(_normalized(argv)))
     _check_options(arguments)
     _check_files(arguments)
     try:
@@ -103,15 +103,8 @@ def _scalar(text: str) -> bool | int | float | str | None:
     return text[1:-1] if quoted else text
 
 
-def _options() -> set[str]:
-    return {f"--{name}" for name in (*keys(), "config", "print_config")}
-
-
-def _switches() -> set[str]:
-    return {f"--{key.name}" for key in keys().values() if key.hint is bool}
-
-
-def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
+def _normalized(argv: Sequence[str]) -> Iterator[str]:
+    switches = {f"--{key.name}" for key in keys().values() if key.hint is bool}
     for token, following in zip(argv, [*argv, ""][1:], strict=True):
         if not token.startswith("--"):
             yield token
@@ -127,13 +120,10 @@ def _normalized(argv: Sequence[str], switches: set[str]) -> Iterator[str]:
             yield option + equals + value
 
 
-def _lists() -> set[str]:
-    hints = {f"--{key.name}": (key.hint, *get_args(key.hint)) for key in keys().values()}
-    return {option for option, kinds in hints.items() if any(get_origin(kind) is list for kind in kinds)}
-
-
-def _bracketed(arguments: Iterable[str], lists: set[str]) -> Iterator[str]:
+def _bracketed(arguments: Iterable[str]) -> Iterator[str]:
     """Values of options that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
+    hints = {f"--{key.name}": (key.hint, *get_args(key.hint)) for key in keys().values()}
+    lists = {option for option, kinds in hints.items() if any(get_origin(kind) is list for kind in kinds)}
     option_before = ""
     for token in arguments:
         option, equals, value = token.partition("=")
@@ -148,7 +138,7 @@ def _as_list(text: str) -> str:
     return text if text.lstrip().startswith(("[", "--")) or text == "null" else f"[{text}]"
 
 
-def _files_first(arguments: list[str]) -> list[str]:
+def _files_first(arguments: Iterable[str]) -> list[str]:
     """The same with all --config in front: jsonargparse lets the later of two win, and options override files."""
     files: list[str] = []
     options: list[str] = []
@@ -161,19 +151,25 @@ def _files_first(arguments: list[str]) -> list[str]:
     return files + options
 
 
-def _check_options(arguments: Sequence[str]) -> None:
-    valid = _options()
+def _given(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each option, and what follows it, if anything does."""
     for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        option, equals, value = token.partition("=")
-        if option.startswith("--") and (value if equals else following).lstrip().startswith("#"):
+        if token.startswith("--"):
+            option, equals, value = token.partition("=")
+            yield option, value if equals else following or None
+
+
+def _check_options(arguments: Sequence[str]) -> None:
+    valid = {f"--{name}" for name in (*keys(), "config", "print_config")}
+    for option, value in _given(arguments):
+        shown = option.replace("_", "-")
+        if value is not None and value.lstrip().startswith("#"):
             raise UsageError(
-                f"{option.replace('_', '-')} is given as {value if equals else following!r}.",
+                f"{shown} is given as {value!r}.",
                 "What follows a # is a comment in YAML, so that the value would count as null.",
                 "choose a value that does not begin with #.",
             )
-        known = option in valid or option.startswith(f"--{_FREE_FORM}.")
-        if option.startswith("--") and option != "--" and not known:
-            shown = option.replace("_", "-")
+        if option not in valid and option != "--" and not option.startswith(f"--{_FREE_FORM}."):
             raise UsageError(
                 f"There is no option {shown}.",
                 "A run with an option that does nothing would not be the run you asked for.",
@@ -188,10 +184,9 @@ def _nearest(wrong: str, valid: Iterable[str]) -> str:
 
 
 def _check_files(arguments: Sequence[str]) -> None:
-    for token, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        option, equals, value = token.partition("=")
-        if option == "--config" and (equals or following):
-            path = Path(value if equals else following)
+    for option, value in _given(arguments):
+        if option == "--config" and value is not None:
+            path = Path(value)
             _check_keys(read_yaml(path), path)
 
 

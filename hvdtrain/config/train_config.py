@@ -21,8 +21,6 @@ _SEED: Final = Range("from 0 to 4294967295", lambda seed: 0 <= seed < 2**32)  # 
 
 @dataclass(frozen=True)
 class DataConfig(Options):
-    """Where the records are and how they are read."""
-
     prefix = "data."
 
     dir: str | None = option(None, Group.DATA, metavar="DIR").help(

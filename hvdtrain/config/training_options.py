@@ -30,8 +30,6 @@ Shard = Literal["none", "optimizer", "gradients"]
 
 @dataclass(frozen=True)
 class TrainingOptions(Options):
-    """How weights are updated."""
-
     optimizer: str | None = option(None, Group.OPTIMIZER, metavar=f"{{{','.join(OPTIMIZERS)},NAME}}").help(
         "which optimizer, or the name of one that an installed package adds (default: the task's own, with its own "
         "settings)."

@@ -12,8 +12,6 @@ _DEFAULT_METRIC = "loss"  # as in Keras and Hugging Face's Trainer; every task h
 
 @dataclass(frozen=True)
 class ValidationOptions(Options):
-    """What validation decides."""
-
     best_metric: str | None = option(None, Group.VALIDATION, metavar="NAME").help(
         "the task's metric whose best validation is kept as checkpoints/best, e.g. accuracy (default: loss)."
     )

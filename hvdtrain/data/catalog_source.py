@@ -24,23 +24,16 @@ _log = logging.getLogger("hvdtrain.data")
 
 @dataclass(eq=False)
 class CatalogSource:
-    """Implements the engine's `Source`.
-
-    Args:
-        topology: whose slice of each global batch is loaded.
-        global_batch: records a step over all ranks.
-        training: shuffle and augment; else the catalog's own order, and nothing random.
-        refuses_draws: whether a `decode` that draws random numbers of its own is refused, or warned of; None: neither.
-    """
+    """Implements the engine's `Source`."""
 
     catalog: Catalog
     task: Task
-    topology: Topology
+    topology: Topology  # whose slice of each global batch is loaded
     config: DataConfig
-    global_batch: int
+    global_batch: int  # records a step over all ranks
     seed: int
-    training: bool
-    refuses_draws: bool | None = None
+    training: bool  # shuffle and augment; else the catalog's own order, and nothing random
+    refuses_draws: bool | None = None  # a `decode` that draws random numbers of its own; False: warns; None: neither
 
     def __post_init__(self) -> None:
         config = self.config

@@ -4,7 +4,6 @@ import socket
 from dataclasses import asdict
 from pathlib import Path
 
-from data_sharding.errors import ShardingError
 from data_sharding.pipe.fifo import PassName, await_fifo
 from data_sharding.pipe.locks import FifoOpener, check_openers
 from data_sharding.pipe.pipe_plan import PipePlan
@@ -31,18 +30,13 @@ class PipeChannels:
         """Open the next FIFO. Raises HvdtrainError on all ranks, if one of them cannot."""
         name = f"hvdtrain.pipe.{self.epoch}"
         # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
-        reader = agree(self._comm, self._channel_reader, f"{name}.lock", (ShardingError,))
-        opener = agree(self._comm, self._opener, f"{name}.wait", (ShardingError,))
+        reader = agree(self._comm, self._channel_reader, f"{name}.lock")
+        opener = agree(self._comm, self._opener, f"{name}.wait")
         openers = [FifoOpener(**each) for each in gather_json(self._comm, asdict(opener), f"{name}.claims")]
-        agree(self._comm, lambda: check_openers(openers), f"{name}.check", (ShardingError,))
-        opened = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open", (ShardingError,))
+        agree(self._comm, lambda: check_openers(openers), f"{name}.check")
+        opened = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open")
         self.epoch += 1
         return opened
-
-    def close(self) -> None:
-        """Let others have the channel. May be called twice."""
-        if self._reader is not None:
-            self._reader.close()
 
     def _opener(self) -> FifoOpener:
         topology, config = self._comm.topology, self._config

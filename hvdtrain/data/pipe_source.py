@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import ShardingError
 from data_sharding.pipe.pipe_loader import BatchShape, PipeLoader, PipeSteps, slots
 from data_sharding.pipe.pipe_plan import PipePlan
 from data_sharding.pipe.pipe_plan_file import load_plan
@@ -84,10 +83,6 @@ class _Piped:
     def reading(self) -> str:
         return "reading from its pipe"
 
-    def close(self) -> None:
-        """Give up the channel. May be called twice."""
-        self._channels.close()
-
     def _say_reading_again(self, epochs: int, steps: int) -> None:
         """A pipe has no random access: said, because it takes as long as reading did."""
         what = f"passing over {epochs} epochs, then reading and discarding {steps} steps"
@@ -122,7 +117,7 @@ class PipeSource(_Piped):
         rank = self.comm.topology.rank
         while self._channels.epoch < epoch:  # closed early, which is legal, so that the next one comes
             with self._channels.open(None) as skipped:
-                agree(self.comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}", (ShardingError,))
+                agree(self.comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}")
         return PipeLoader(
             self._channels.open(self._steps.records[rank]),
             self._steps,
@@ -168,10 +163,6 @@ class AgreedPipeSource(_Piped):
         if (target := epoch * self.steps + start_step) > self._stream.steps_taken:
             self._say_reading_again(0, target - self._stream.steps_taken)
         return UnevenPipeLoader(self._stream, self.steps, epoch, start_step)
-
-    def close(self) -> None:
-        self._stream.close()
-        self._channels.close()
 
 
 def open_pipe_source(

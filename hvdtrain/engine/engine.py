@@ -19,9 +19,8 @@ from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter, rank_times
-from hvdtrain.engine.read_ahead import ReadAhead
 from hvdtrain.engine.saves import SavePolicy, Saves
-from hvdtrain.engine.source import Ledger, Source
+from hvdtrain.engine.source import Ledger, ReadAhead, Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validations, Validator

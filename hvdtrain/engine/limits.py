@@ -12,8 +12,6 @@ from hvdtrain.slowness.straggler import Straggler
 
 @dataclass(frozen=True)
 class RunLimits:
-    """How far and how often."""
-
     epochs: int  # passes over the training data
     max_steps: int | None = None  # updates since the start of training after which it stops; None: no limit
     log_interval: int = 50  # updates between two `Logged`
@@ -38,13 +36,10 @@ class RunLimits:
 
     def next_call(self, step: int, end: int) -> int:
         """How many updates follow `step` in one call: up to `end`, or to what is due before."""
-        count = 1
-        while count < min(self.steps_per_call, end - step) and not self._ends_call(step + count):
-            count += 1
-        return count
-
-    def _ends_call(self, step: int) -> bool:
-        return self.logs_after(step) or self.compares_after(step)
+        for last in range(step + 1, min(step + self.steps_per_call, end)):
+            if self.logs_after(last) or self.compares_after(last):
+                return last - step
+        return max(1, min(self.steps_per_call, end - step))
 
     def require_few_masked(self, masked: int, records: int, what: str) -> None:
         """`masked` is reduced, so all ranks raise or none does."""
@@ -58,8 +53,6 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run leaves behind."""
-
     step: int  # updates since the start of training
     epochs: int
     samples_seen: int

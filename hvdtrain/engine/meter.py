@@ -43,10 +43,7 @@ _AT: Final = {name: place for place, name in enumerate(_ROW)}
 class Meter:
     """Counts between readings. Means are sums over counts in float64, never means of means.
 
-    Args:
-        adapter: measures the batches.
-        comm: the other ranks.
-        gauge: knows what keeps this rank from its work; None: nobody asks.
+    `gauge` knows what keeps this rank from its work; None: nobody asks.
     """
 
     def __init__(self, adapter: Adapter, comm: Communicator, gauge: Gauge | None = None) -> None:

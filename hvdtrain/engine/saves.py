@@ -58,8 +58,6 @@ class Cadence:
 
 @dataclass(frozen=True)
 class SavePolicy:
-    """How checkpoints are saved."""
-
     in_background: bool = False  # training goes on while a checkpoint is written; False: it waits
     skips: bool = False  # a checkpoint that is due by its number of updates while another one is written
     goes_on: bool = False  # training goes on without a checkpoint that could not be written

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from typing import Final
 
 import numpy as np
@@ -17,12 +18,7 @@ NAMES: Final = (*_HERE, *TIMED)
 
 
 class StepTimes:
-    """Of this rank, and by `summaries` of all.
-
-    Args:
-        adapter: knows the parts.
-        comm: the other ranks.
-    """
+    """Of this rank, and by `summaries` of all. The adapter knows the parts."""
 
     def __init__(self, adapter: Adapter, comm: Communicator) -> None:
         self._adapter, self._comm = adapter, comm
@@ -52,13 +48,9 @@ class StepTimes:
     def summaries(self) -> tuple[Mapping[str, Quantiles], ...]:
         """Of each rank, by the names in `NAMES`: what was measured there. Collective; call it once, after training."""
         sketches = {**self._steps.take_sketches(), **self._adapter.take_part_times()}
-        row = [_numbers(sketches[name].summary() if name in sketches else Quantiles(0, 0, 0, 0, 0)) for name in NAMES]
+        row = [astuple(sketches[name].summary() if name in sketches else Quantiles(0, 0, 0, 0, 0)) for name in NAMES]
         rows = self._comm.allgather(np.array([row], np.float64), "hvdtrain.meter.step_times")
         return tuple(_quantiles(rank) for rank in rows.tolist())
-
-
-def _numbers(times: Quantiles) -> list[float]:
-    return [times.count, times.p50, times.p90, times.p99, times.max]
 
 
 def _quantiles(rank: Sequence[Sequence[float]]) -> dict[str, Quantiles]:

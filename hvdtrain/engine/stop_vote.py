@@ -35,18 +35,13 @@ def never_asked() -> str | None:
     return None
 
 
-def no_saves() -> tuple[bool, int]:
-    """For loops that save nothing."""
-    return False, 0
-
-
 @dataclass(eq=False)
 class StopVote:
     """Whether to stop: the same answer on all ranks after the same step."""
 
     comm: Communicator
     asked: StopRequest
-    saves: SaveReport = no_saves
+    saves: SaveReport = lambda: (False, 0)  # nothing is saved
 
     def __post_init__(self) -> None:
         self._pending: Callable[[], NDArray[Any]] | None = None

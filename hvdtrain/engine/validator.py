@@ -19,8 +19,6 @@ from hvdtrain.engine.stop_vote import StopVote
 
 @dataclass(eq=False)
 class Validator:
-    """Measures the model on the validation data."""
-
     adapter: Adapter
     comm: Communicator
     source: Source

@@ -1,6 +1,6 @@
 """What differs between the weights of ranks that must have the same ones, for people who look for the cause."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -89,7 +89,9 @@ def _what_differs(comm: Communicator, weights: State, root: int, compares: bool)
 def _one_array(comm: Communicator, weights: State, reference: _Reference, place: int, compares: bool) -> str:
     """In how many numbers of an array a rank differs, and by how much: the most of all ranks. Collective."""
     name, dtype, shape, _ = reference.arrays[place]
-    local = _of_same_kind(weights, name, dtype, shape)
+    local = weights.get(name)
+    if local is not None and (dtype_text(local.dtype), list(local.shape)) != (dtype, shape):
+        local = None
     count, largest = 0, 0.0
     size = int(np.prod(shape)) * dtype_of(dtype).itemsize
     sent = bytes_of(weights[name]) if comm.topology.rank == reference.rank else np.zeros(size, np.uint8)
@@ -105,13 +107,6 @@ def _one_array(comm: Communicator, weights: State, reference: _Reference, place:
         return f"{label} has another shape or type, or is missing"
     count, largest = int(rows[:, 0].max()), float(rows[:, 1].max())
     return f"{label} in {count:,} of {int(np.prod(shape)):,} numbers, by {largest:.3g} at most"
-
-
-def _of_same_kind(
-    weights: Mapping[str, NDArray[Any]], name: str, dtype: str, shape: Sequence[int]
-) -> NDArray[Any] | None:
-    array = weights.get(name)
-    return array if array is not None and (dtype_text(array.dtype), list(array.shape)) == (dtype, list(shape)) else None
 
 
 def _difference(local: NDArray[np.uint8], other: NDArray[np.uint8], dtype: np.dtype[Any]) -> tuple[int, float]:

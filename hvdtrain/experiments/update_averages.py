@@ -20,7 +20,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.experiments.emulated_links import emulated_links, mpirun_words
 from hvdtrain.experiments.measured_run import printed_by
 from hvdtrain.plan.cost_model import LinkModel, ring_seconds, server_seconds
-from hvdtrain.plan.svg_results import drawn_panels, write_results
+from hvdtrain.plan.svg_results import drawn_svg, write_results
 from hvdtrain.topology import Topology
 from hvdtrain.units import in_bytes, in_seconds
 from hvdtrain.version import versions
@@ -172,7 +172,7 @@ def _panels(links: Mapping[str, Sequence[Average]], machines: int) -> dict[str, 
 def _drawn_curves(panels: Mapping[str, Curves]) -> bytes:
     """An SVG of panels side by side, whose curves have the same names. Args: `panels`: by their titles."""
     draws = [partial(_draw_panel, title, curves, number == 0) for number, (title, curves) in enumerate(panels.items())]
-    return drawn_panels(7 if len(panels) == 1 else 4 * len(panels), 4, draws)
+    return drawn_svg(7 if len(panels) == 1 else 4 * len(panels), 4, *draws)
 
 
 def _draw_panel(title: str, curves: Curves, is_first: bool, _: Any, axes: Any) -> None:

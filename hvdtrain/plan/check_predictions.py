@@ -1,7 +1,6 @@
 """Predictions against the real thing: the same steps, run on this job's workers."""
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,7 +14,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.plan.candidates import Candidate
 from hvdtrain.plan.cost_model import Layout
-from hvdtrain.run.prepare import fixed_batch, prepare
+from hvdtrain.run.prepare import fixed_batch, prepare, seconds_of_step
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
@@ -28,8 +27,6 @@ _LONGEST_S: Final = 7200.0
 
 @dataclass(frozen=True)
 class Verified:
-    """A way to train that was run."""
-
     name: str  # for people
     predicted: float  # seconds of a step
     measured: Sequence[float]  # of each run, seconds of a step
@@ -113,12 +110,8 @@ class TimedWay:
     def timed(self, steps: int) -> float:
         """Seconds of a step."""
         self._comm.barrier("hvdtrain.plan.verify.ready")
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self._adapter.train_step(self._batch, self._step, 0.0)
-            self._step += 1
-        self._adapter.read_sums()
-        took = np.array([(time.perf_counter() - begin) / steps])
+        took = np.array([seconds_of_step(self._adapter, self._batch, range(self._step, self._step + steps))])
+        self._step += steps
         return float(self._comm.allreduce(took, "hvdtrain.plan.verify.seconds", "max")[0])
 
 

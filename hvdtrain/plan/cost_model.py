@@ -88,8 +88,6 @@ class Layout:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one step."""
-
     seconds: float  # of the step
     compute: float  # of these, forward, backward and update of the slowest worker
     exchange: float  # waiting for gradients and weights of other replicas

@@ -19,8 +19,6 @@ _MESSAGE_SIZES: Final = (2**10, 2**16, 2**20, 2**22)
 
 @dataclass(frozen=True)
 class Links:
-    """Between this job's workers."""
-
     outer: LinkModel  # of Horovod's allreduce over all of them, which waits for the slowest link
     inner: LinkModel  # of allreduces within each host; as `outer` where these were not measured
     passing: LinkModel | None  # from a stage to the next one; None: not measured

@@ -1,26 +1,65 @@
 """What the formulas take from the model: times and bytes of its parts on this job's workers."""
 
 import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.sync_state import LARGE_BYTES
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.plan.cost_model import Layers, Workload
-from hvdtrain.plan.part_times import Beside, StepTimes, WorkerSteps, measured_steps
-from hvdtrain.run.prepare import RunSetup, fixed_batch
+from hvdtrain.run.prepare import RunSetup, fixed_batch, seconds_of_step
+from hvdtrain.run.start import open_adapter
+from hvdtrain.topology import Topology
+
+_WARM_UP: Final = 3
+_LEAST_STEPS: Final = 5
+_MOST_STEPS: Final = 50
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Of a worker alone, with a batch of so many records: seconds of the parts of a step."""
+
+    records: int
+    forward: float
+    backward: float
+    update: float
+
+    @property
+    def seconds(self) -> float:
+        return self.forward + self.backward + self.update
+
+
+@dataclass(frozen=True)
+class WorkerSteps:
+    """Steps of one worker without the others: the slowest one's."""
+
+    whole: StepTimes  # with its batch
+    half: StepTimes | None  # with half of it; None: it cannot be halved
+    trained: float  # bytes of weights
+    slots: float  # bytes of the optimizer's state, for each byte of weights
+    # by so many seconds sums over all workers, of as many bytes as gradients have, make a step longer
+    exchanging: float = 0.0
+
+
+Sums = Callable[[], Callable[[], None]]
+Beside = Callable[[Sequence[int]], Sums]
+"""Elements of each tensor → starts their sums over all workers; what that returns waits for them."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What is trained."""
-
     work: Workload  # for the formulas
     exchanging: float  # see `WorkerSteps`
     in_parts: bool  # whether the model was measured part by part, because as a whole it does not fit into a worker here
@@ -57,7 +96,7 @@ def measured_workload(
         halved = None if half is None else _as_steps(_timed_parts(setup, comm, half), len(half.ids), update)
         steps = WorkerSteps(_as_steps(parts, len(batch.ids), update), halved, weights, slots)
         return Measured(_workload(setup, parts, steps), 0.0, in_parts=True)
-    steps = measured_steps(setup, comm, batch, half, seconds / 2, beside)
+    steps = _measured_steps(setup, comm, batch, half, seconds / 2, beside)
     return Measured(_workload(setup, parts, steps), steps.exchanging, in_parts=False)
 
 
@@ -103,13 +142,10 @@ def _as_steps(parts: list[Layers], records: int, update: float) -> StepTimes:
 def _workload(setup: RunSetup, parts: list[Layers], steps: WorkerSteps) -> Workload:
     size = float(setup.config.global_batch_size or 1)
     layers, smallest = _layers(parts, steps), setup.task.smallest_slice
-    return Workload(layers, size, _fixed(steps), steps.whole.update, steps.slots, float(BUCKET_BYTES), smallest)
-
-
-def _fixed(steps: WorkerSteps) -> float:
-    """What is left of the two passes at a batch of no records."""
     whole, half = steps.whole, steps.half
-    return 0.0 if half is None else max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward))
+    # What is left of the two passes at a batch of no records.
+    fixed = 0.0 if half is None else max(0.0, 2 * (half.forward + half.backward) - (whole.forward + whole.backward))
+    return Workload(layers, size, fixed, whole.update, steps.slots, float(BUCKET_BYTES), smallest)
 
 
 def _layers(parts: list[Layers], steps: WorkerSteps) -> list[Layers]:
@@ -133,3 +169,70 @@ def _layers(parts: list[Layers], steps: WorkerSteps) -> list[Layers]:
     if not any(layer.weights for layer in layers):  # a model that cannot be cut
         layers = [replace(layers[0], weights=steps.trained)]
     return layers
+
+
+def _measured_steps(
+    setup: RunSetup,
+    comm: Communicator,
+    batch: LoadedBatch,
+    half: LoadedBatch | None,
+    seconds: float,
+    beside: Beside | None,
+) -> WorkerSteps:
+    """Real steps of the whole model on each worker. Collective.
+
+    Args:
+        setup: of training in which each worker has all of the model.
+        half: a part of `batch`.
+        seconds: about how long each of the measurements may take.
+        beside: starts sums over all workers; None: there is one worker, or its cores do not send.
+    """
+    alone, peak = Topology.single(), setup.schedule.peak
+    adapter = agree(
+        comm,
+        lambda: open_adapter(setup.task, alone, setup.config.seed, peak, setup.config),
+        "hvdtrain.plan.adapter",
+    )
+    whole = _timed(adapter, batch, comm, seconds)
+    halved = None if half is None else _timed(adapter, half, comm, seconds)
+    state = adapter.view_state()
+    trained = sum(a.nbytes for name, a in state.items() if name.startswith("model/"))
+    slots = sum(a.nbytes for name, a in state.items() if name.startswith("optimizer/"))
+    exchanging = 0.0
+    if beside is not None:
+        sums = beside(_messages([a.size for name, a in state.items() if name.startswith("model/")]))
+        exchanging = max(0.0, _timed(adapter, batch, comm, seconds, sums).seconds - whole.seconds)
+    return WorkerSteps(whole, halved, trained, slots / max(1, trained), exchanging)
+
+
+def _messages(elements: list[int]) -> list[int]:
+    """As gradients are sent on CPUs: those of 1 MiB or more by themselves, the others together."""
+    large = [count for count in elements if 4 * count >= LARGE_BYTES]
+    return [*large, max(1, sum(elements) - sum(large))]
+
+
+def _timed(
+    adapter: Any, batch: LoadedBatch, comm: Communicator, seconds: float, beside: Sums = lambda: lambda: None
+) -> StepTimes:
+    """The median step of the slowest worker. All compute at the same time, as they do in training.
+
+    Args:
+        beside: starts something that runs beside each step; what it returns waits for that.
+    """
+    seconds_of_step(adapter, batch, range(_WARM_UP))
+    comm.barrier("hvdtrain.plan.ready")
+    took = np.array([seconds_of_step(adapter, batch, [_WARM_UP])])
+    first_step = float(comm.allreduce(took, "hvdtrain.plan.one", "max")[0])
+    steps = min(_MOST_STEPS, max(_LEAST_STEPS, int(seconds / first_step)))
+    samples = []
+    for step in range(_WARM_UP + 1, _WARM_UP + 1 + steps):
+        begin = time.perf_counter()
+        wait = beside()
+        adapter.train_step(batch, step, 0.0)
+        wait()
+        parts = adapter.read_sums().parts
+        samples.append([time.perf_counter() - begin, *(parts.get(name, 0.0) for name in ("forward", "backward"))])
+    whole, forward, backward = (statistics.median(column) for column in zip(*samples, strict=True))
+    times = [len(batch.ids), forward, backward, max(0.0, whole - forward - backward)]
+    records, *slowest = max(gather_json(comm, times, "hvdtrain.plan.times"), key=lambda worker: sum(worker[1:]))
+    return StepTimes(int(records), *slowest)

@@ -16,8 +16,6 @@ _MOST_STEPS: Final = 2_000_000  # so that a plan takes no time
 
 @dataclass(frozen=True)
 class Plan:
-    """See the module."""
-
     work: Workload  # what is trained
     cluster: Cluster  # where
     ways: dict[int, list[Candidate]]  # for each number of workers all ways to train
@@ -34,7 +32,6 @@ class Plan:
         return any(way is not None for way in self.recommended.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As it is saved."""
         return {
             "workload": asdict(self.work),
             "measured_in_parts": self.in_parts,

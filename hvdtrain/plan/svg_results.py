@@ -1,7 +1,7 @@
 """What the pictures of measurements and plans have in common; and how results are left in a folder."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +9,13 @@ from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
 
 
-def drawn_svg(width: float, height: float, draw: Callable[[Any, Any], None]) -> bytes:
-    """An SVG whose text is text, and the same bytes for the same numbers.
+def drawn_svg(width: float, height: float, *draws: Callable[[Any, Any], None]) -> bytes:
+    """An SVG whose text is text, and the same bytes for the same numbers. Several axes have one vertical scale.
 
     Args:
         width, height: in inches.
-        draw: receives the figure and its axes.
+        draws: for axes side by side; each receives the figure and its axes.
     """
-    return drawn_panels(width, height, [draw])
-
-
-def drawn_panels(width: float, height: float, draws: Sequence[Callable[[Any, Any], None]]) -> bytes:
-    """As `drawn_svg`, with several axes side by side, which have one vertical scale."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -57,7 +57,9 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
     batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.bench.batch")
     adapter = open_own_adapter(setup, comm)
     restore_and_broadcast(setup, adapter, None, comm)
-    tuned = tune(_as_long_as_ever(setup), adapter, comm, 0, {}, tell=tell)
+    # With so many steps left that a measurement before them may take as long as it ever does.
+    endless = replace(setup, config=replace(setup.config, max_steps=None, max_time=None), epochs=_EPOCHS_OF_A_LONG_RUN)
+    tuned = tune(endless, adapter, comm, 0, {}, tell=tell)
     unit = "img" if "image" in batch.features else "record"
     device = device_kind(setup.task.framework)
     tell(f"Model: {_model(setup)}")
@@ -93,11 +95,6 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
         "skipped_updates": sum(iteration.skipped for iteration in workers[0]),
         "loss": _last_loss(workers, protocol, setup),
     }
-
-
-def _as_long_as_ever(setup: RunSetup) -> RunSetup:
-    """The same with so many steps left that a measurement before them may take as long as it ever does."""
-    return replace(setup, config=replace(setup.config, max_steps=None, max_time=None), epochs=_EPOCHS_OF_A_LONG_RUN)
 
 
 def _run(

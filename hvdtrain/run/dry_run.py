@@ -8,7 +8,6 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.data.catalog_source import CatalogSource
-from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.source import Source
@@ -43,21 +42,19 @@ def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[
     """
     lines = []
     if isinstance(setup.train, CatalogSource):
-        what = (setup.train, "training", "forward, backward and update")
-        lr = setup.schedule.lr(0)
-        lines.append(_tried(what, lambda batch: adapter.train_step(batch, 0, lr), adapter, comm))
+        lr, done = setup.schedule.lr(0), "forward, backward and update"
+        lines.append(_tried(setup.train, "training", done, lambda b: adapter.train_step(b, 0, lr), adapter, comm))
         average_rank_local_state(comm, adapter)
         weights_in_common(comm, adapter, "After the dry run's update")
     if setup.validation is not None:
         with adapter.evaluating():
-            lines.append(_tried((setup.validation, "validation", "forward"), adapter.eval_step, adapter, comm))
+            lines.append(_tried(setup.validation, "validation", "forward", adapter.eval_step, adapter, comm))
     return lines
 
 
 def _tried(
-    what: tuple[Source, str, str], use: Callable[[LoadedBatch], None], adapter: Adapter, comm: Communicator
+    source: Source, name: str, done: str, use: Callable[[LoadedBatch], None], adapter: Adapter, comm: Communicator
 ) -> str:
-    source, name, done = what
     meter, guard = Meter(adapter, comm), LossGuard(comm, source, name)
     with source.loader(0, 0) as loader:
         batch = next(iter(loader))
@@ -65,7 +62,7 @@ def _tried(
     use(batch)
     meter.count(batch)
     guard.add(batch)
-    reading: ReducedMetrics = meter.reduce(name)  # waits for the device
+    reading = meter.reduce(name)  # waits for the device
     seconds = time.perf_counter() - begin
     guard.check(reading, 0, 1)
     return f"{name} batch of {reading.samples} records: {done} in {seconds:.2f} s, {format_values(reading.values)}"

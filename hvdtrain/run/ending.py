@@ -56,19 +56,14 @@ class Ending:
         if not self._keeps_before:
             write_json(before, self._summary)
 
-    def _report(self, outcome: RunResult) -> Path | None:
-        """Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for."""
-        option, seconds = self.setup.config.report, self._summary["seconds"]["total"]
-        if option == "auto" and "SIG" in outcome.stopped_by:
-            return None
-        return write_report(self.folder.path, option, seconds)
-
     def print(self, outcome: RunResult) -> None:
         """After the sinks have left the terminal."""
-        folder = self.folder.path
+        folder, option = self.folder.path, self.setup.config.report
         if self._keeps_before and not outcome.stopped_by:
             print("nothing was left to train; result.json stays as it was", flush=True)
-        report, option = self._report(outcome), self.setup.config.report
+        # Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for.
+        is_hurried = option == "auto" and "SIG" in outcome.stopped_by
+        report = None if is_hurried else write_report(folder, option, self._summary["seconds"]["total"])
         shown = f"`hvdtrain report {shown_path(folder)}` draws it" if report is None else shown_path(report)
         columns = table_columns(sys.stdout, self.launcher)
         print_table(self._summary, shown_path(folder), None if option == "never" else shown, columns)

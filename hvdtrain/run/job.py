@@ -89,19 +89,15 @@ def open_job(
         if not error.joint or config.debug or not comm.topology.is_distributed:
             raise
         failure = error.with_traceback(None)
-        _report(failure, comm.topology)
+        # Every rank leaves a record of a failure that all share; rank 0's message is enough.
+        write_failure("error", comm.topology.rank, str(failure), failure.exit_code)
+        if comm.topology.is_root:
+            sys.stderr.write(f"hvdtrain: {failure}\n")
+            sys.stderr.flush()
     opening.settle()
     comm.close()
     if failure is not None:
         raise SystemExit(failure.exit_code)
-
-
-def _report(failure: HvdtrainError, topology: Topology) -> None:
-    """Every rank leaves a record of a failure that all share; rank 0's message is enough."""
-    write_failure("error", topology.rank, str(failure), failure.exit_code)
-    if topology.is_root:
-        sys.stderr.write(f"hvdtrain: {failure}\n")
-        sys.stderr.flush()
 
 
 @contextmanager

@@ -1,13 +1,15 @@
 """All checks before a run, on all ranks together, before a model exists or a file is written."""
 
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, RecordReader
-from data_sharding.errors import ShardingError
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.algorithms.micro_batches import count_for_fewer_workers
@@ -22,7 +24,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
-from hvdtrain.run.sinks.loggers import require_loggers
+from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.task import Task, TaskDefaults
@@ -74,10 +76,10 @@ def prepare(
     if loggers := named_loggers(config):  # of which rank 0 alone makes use
         agree(comm, lambda: require_loggers(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
     opening = opening or DataOpening(config, task_class)
-    task, data = agree(comm, opening.result, "hvdtrain.prepare.data", (ShardingError,))
+    task, data = agree(comm, opening.result, "hvdtrain.prepare.data")
     _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
-    agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify", (ShardingError,))
-    setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan", (ShardingError,))
+    agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify")
+    setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan")
     if config.data.mode == "pipe":  # each host reads a plan file of its own
         _require_same_data(comm, [[setup.train.plan(0).num_records, setup.about["data"]]])
     return setup
@@ -92,6 +94,15 @@ def fixed_batch(setup: RunSetup) -> LoadedBatch:
         raise ValueError("with_defaults has not been applied")
     weights = np.ones(len(batch.ids), np.float32)
     return batch._replace(weights=weights, global_weight=float(setup.config.global_batch_size))
+
+
+def seconds_of_step(adapter: Adapter, batch: LoadedBatch, numbers: Sequence[int]) -> float:
+    """Mean of the steps with these numbers. The learning rate is 0: weights stay where numbers are as usual."""
+    begin = time.perf_counter()
+    for number in numbers:
+        adapter.train_step(batch, number, 0.0)
+    adapter.read_sums()  # waits for the device, and forgets the sums
+    return (time.perf_counter() - begin) / len(numbers)
 
 
 def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> TrainConfig:
@@ -151,23 +162,25 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
             "Some workers would have nothing to do in any step.",
             f"give --global-batch-size {place.size} or more, or start fewer workers.",
         )
-    most, of_each = asked_size(os.environ, place.size).most, config.accumulate_steps * task.smallest_slice
-    if place.size < most and batch < most * of_each and config.parallel.stages == 1:
+    asked, of_each = asked_size(os.environ, place.size), config.accumulate_steps * task.smallest_slice
+    if place.size < asked.most and batch < asked.most * of_each and config.parallel.stages == 1:
         raise UsageError(
-            f"The global batch holds {batch} records, and the job may grow to {most} workers.",
+            f"The global batch holds {batch} records, and the job may grow to {asked.most} workers.",
             f"Each of them needs {of_each} or more.",
-            f"give --global-batch-size {most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
+            f"give --global-batch-size {asked.most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
         )
-    micro_batches = micro_batch_count(config.parallel, batch // place.size // task.smallest_slice)
+    most_parts = batch // place.size // task.smallest_slice
+    micro_batches = micro_batch_count(config.parallel, most_parts)
     _require_large_enough(batch, place.size, config, task, micro_batches)
 
+    watched = config.deterministic if comm.topology.is_root else None
+
     def source(catalog: Catalog, training: bool) -> CatalogSource:
-        watched = config.deterministic if training and comm.topology.is_root else None
-        return CatalogSource(catalog, task, place, config.data, batch, config.seed, training, watched)
+        look = watched if training else None
+        return CatalogSource(catalog, task, place, config.data, batch, config.seed, training, look)
 
     train: CatalogSource | PipeSource | AgreedPipeSource
     if data.train is None:
-        watched = config.deterministic if comm.topology.is_root else None
         train = open_pipe_source(config.data, task, comm, batch, config.seed, watched)
         fingerprint = train.fingerprint
     else:
@@ -180,17 +193,11 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     validation = source(data.validation, False) if data.validation is not None else None
     if config.parallel.stages > 1:
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
-    elif config.may_accumulate:
-        config = _for_fewer_workers(config, place.size, batch // place.size // task.smallest_slice)
+    elif config.may_accumulate:  # more micro batches, where a launcher that was asked for more workers has lost some
+        count = count_for_fewer_workers(config.accumulate_steps, place.size, asked.workers, most_parts)
+        config = replace(config, accumulate_steps=count)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
     return RunSetup(config, task, train, validation, schedule, epochs, about)
-
-
-def _for_fewer_workers(config: TrainConfig, workers: int, most: int) -> TrainConfig:
-    """With more micro batches, where a launcher that was asked for more workers has lost some of them."""
-    asked = asked_size(os.environ, workers).workers
-    count = count_for_fewer_workers(config.accumulate_steps, workers, asked, most)
-    return replace(config, accumulate_steps=count)
 
 
 def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task, micro_batches: int) -> None:

@@ -36,17 +36,14 @@ def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
 def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
     """On rank 0 the checkpoint that `--resume PATH` names, or a URL. It may be refused, so this comes before the run
     folder."""
-    if not comm.topology.is_root or setup.config.resume in ("auto", "never"):
+    resume = setup.config.resume
+    if not comm.topology.is_root or resume in ("auto", "never"):
         return None
-    return require_same_training(_checkpoint_named(setup.config.resume), setup.about)
-
-
-def _checkpoint_named(resume: str) -> Checkpoint:
     if not is_remote(resume):
-        return checkpoint_at(Path(resume))
+        return require_same_training(checkpoint_at(Path(resume)), setup.about)
     from hvdtrain.checkpoints.remote_folder import checkpoint_behind
 
-    return checkpoint_behind(resume, "--resume")
+    return require_same_training(checkpoint_behind(resume, "--resume"), setup.about)
 
 
 def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) -> Checkpoint | None:

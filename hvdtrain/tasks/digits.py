@@ -25,18 +25,13 @@ _SPLIT_SEED = 1797
 _VERSION = "digits-v1"  # changes whenever the files' content would
 
 
-def open_digits(data: DataAccess) -> Splits:
-    """Catalogs of `train-*.tfrecord` and `validation-*.tfrecord` in the data folder, or in the cache, made if need be.
+def open_split(data: DataAccess, split: str) -> Catalog:
+    """The catalog of `SPLIT-*.tfrecord`, "train" or "validation", in the data folder; or in the cache, made if need be.
 
     Raises:
-        MissingDataError: the data folder lacks one of the two.
+        MissingDataError: it is not in the data folder.
         UsageError: the cache cannot be written, or another process holds its lock too long.
     """
-    return Splits(open_split(data, "train"), open_split(data, "validation"))
-
-
-def open_split(data: DataAccess, split: str) -> Catalog:
-    """The catalog of one of the two; errors as `open_digits`."""
     folder = data.dir if data.dir is not None else str(data.made_once(_VERSION, _write))
     # Checked wholly: the data is small, and damage is found before anything is trained.
     return data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True)
@@ -52,7 +47,7 @@ class Digits(Task):
         self.width = width
 
     def open_data(self, data: DataAccess) -> Splits:
-        return open_digits(data)
+        return Splits(open_split(data, "train"), open_split(data, "validation"))
 
     def open_validation(self, data: DataAccess) -> Catalog:
         return open_split(data, "validation")

@@ -1,4 +1,7 @@
-"""Facts: whole numbers, each with what decided it, read from a table of variable names; contradictions are refused."""
+"""Facts: whole numbers, each with what decided it: read from a table of variable names, or assumed, and checked.
+
+What is assumed is marked "assumed: …" unless it follows from what is known. Rank and size are never assumed.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +12,13 @@ EXPLAIN = "`hvdtrain env --explain` shows every variable seen; unset the one tha
 
 ASSUMED = "assumed: "
 DERIVED = "derived: "
+
+ALONE = ASSUMED + "no variable tells who shares this node, so one process per node"
+EVEN = ASSUMED + "every node has the same number of processes"
+LOCAL_IS_RANK = ASSUMED + "local rank equals rank, so one node"
+AT_LEAST = ASSUMED + "no variable tells the local size, so the least that fits the local rank"
+ONE_NODE = DERIVED + "one node"
+ALL_LOCAL = DERIVED + "all processes are on this node"
 
 Env = Mapping[str, str]
 Table = Mapping[str, tuple[str, ...]]  # fact name → the variables that may hold it; the first one that is set decides
@@ -72,3 +82,57 @@ def _cited(facts: Facts, name: str) -> str:
 
 def _conflict(facts: Facts, name: str, conflict: str) -> UsageError:
     return UsageError(f"{name} is {_cited(facts, name)}.", conflict, EXPLAIN)
+
+
+def assume_place(facts: Facts) -> Facts:
+    """All six facts, given rank and size and whichever others are known."""
+    return assume_nodes(assume_local(facts))
+
+
+def assume_local(facts: Facts) -> Facts:
+    """Add the missing one, or both, of local rank and local size."""
+    if "local_size" not in facts:
+        facts = {**facts, "local_size": _local_size(facts)}
+    if "local_rank" not in facts:
+        rank, local_size = facts["rank"].value, facts["local_size"].value
+        source = ONE_NODE if local_size == facts["size"].value else EVEN
+        source = ALONE if facts["local_size"].source == ALONE else source
+        facts = {**facts, "local_rank": Fact(rank % max(local_size, 1), source)}
+    return facts
+
+
+def _local_size(facts: Facts) -> Fact:
+    rank, size = facts["rank"].value, facts["size"].value
+    local_rank = facts["local_rank"].value if "local_rank" in facts else None
+    nodes = facts["num_nodes"].value if "num_nodes" in facts else 0
+    if nodes == 1:
+        return Fact(size, ONE_NODE)
+    if nodes > 1:
+        return Fact(max(-(-size // nodes), (local_rank or 0) + 1), EVEN)
+    if local_rank is None:
+        return Fact(1, ALONE)
+    return Fact(size, LOCAL_IS_RANK) if local_rank == rank else Fact(local_rank + 1, AT_LEAST)
+
+
+def assume_nodes(facts: Facts) -> Facts:
+    """Add the missing one, or both, of node rank and number of nodes, given the four others.
+
+    Only when all processes share one node does this follow from the rest: three nodes with 3, 2 and 1 processes look to
+    the first like two nodes with 3 each.
+    """
+    if facts["local_size"].value == facts["size"].value:
+        source = facts["local_size"].source if facts["local_size"].is_assumed else ALL_LOCAL
+        nodes = {"node_rank": Fact(0, source), "num_nodes": Fact(1, source)}
+    else:
+        node_rank, num_nodes = _even_nodes(facts)
+        nodes = {"node_rank": Fact(node_rank, EVEN), "num_nodes": Fact(num_nodes, EVEN)}
+    return {**nodes, **facts}
+
+
+def _even_nodes(facts: Facts) -> tuple[int, int]:
+    """Node rank and number of nodes if ranks fill one node after the other, or else are dealt out node by node."""
+    rank, size, local_rank, local_size = (facts[n].value for n in ("rank", "size", "local_rank", "local_size"))
+    local_size = max(local_size, 1)
+    num_nodes = -(-size // local_size)
+    dealt_out = rank % local_size != local_rank and num_nodes > 0 and rank // num_nodes == local_rank
+    return (rank % num_nodes if dealt_out else rank // local_size), num_nodes

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.assume import assume_place
-from hvdtrain.topology.facts import Env, Facts, Table, read_table, require_consistent
+from hvdtrain.topology.facts import Env, Facts, Table, assume_place, read_table, require_consistent
 from hvdtrain.topology.topology import FACTS, Topology
 
 TELLING = ("rank", "size", "local_rank", "local_size")
@@ -25,28 +24,22 @@ def host_by(variable: str) -> Callable[[Facts, Env], tuple[str, ...]]:
 class Reader:
     """How one platform's variables become a Topology: the table, `fill`, a check of rank and size, `place`, `hosts`.
 
-    Args:
-        platform: for people, such as "Open MPI".
-        launcher: the value of `Topology.launcher`.
-        table: fact → variables that may hold it. A variable of rank, size, local rank or local size is evidence of the
-            platform; one of the other facts alone is not.
-        fill: facts that the table gave → the same and those that an agreeing outer launcher tells.
-        place: rank, size and whatever else is known → all six facts; unless given, `assume_place`.
-        hosts: all six facts → host names in the order of node rank, or ().
-        outside: why the variables do not describe this process although they are set, or None when they do.
-        context: further variables that `explain` shows.
-        named_by: a variable with the name of another launcher that speaks through the same variables.
+    A variable of rank, size, local rank or local size is evidence of the platform; one of the other facts alone is not.
     """
 
-    platform: str
-    launcher: str
+    platform: str  # for people, such as "Open MPI"
+    launcher: str  # the value of `Topology.launcher`
     table: Table
+    # facts that the table gave → the same and those that an agreeing outer launcher tells
     fill: Callable[[Facts, Env], Facts] = lambda facts, _env: facts
+    # rank, size and whatever else is known → all six facts
     place: Callable[[Facts, Env], Facts] = lambda facts, _env: assume_place(facts)
+    # all six facts → host names in the order of node rank, or ()
     hosts: Callable[[Facts, Env], tuple[str, ...]] = lambda _facts, _env: ()
+    # why the variables do not describe this process although they are set, or None when they do
     outside: Callable[[Env], str | None] = lambda _env: None
-    context: tuple[str, ...] = ()
-    named_by: str = ""
+    context: tuple[str, ...] = ()  # further variables that `explain` shows
+    named_by: str = ""  # a variable with the name of another launcher that speaks through the same variables
 
     def seen(self, env: Env) -> dict[str, str]:
         names = [variable for variables in self.table.values() for variable in variables]

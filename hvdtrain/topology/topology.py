@@ -13,11 +13,11 @@ class Topology:
     """One worker among the others. Raises ValueError: the numbers contradict each other."""
 
     rank: int  # this worker's number, from 0, among all `size` workers
-    size: int  # this worker's number, from 0, among all `size` workers
-    local_rank: int  # the same among the workers of this node
-    local_size: int  # the same among the workers of this node
-    node_rank: int = 0  # the same for this worker's node among the nodes
-    num_nodes: int = 1  # the same for this worker's node among the nodes
+    size: int
+    local_rank: int  # the same among the `local_size` workers of this node
+    local_size: int
+    node_rank: int = 0  # the same for this worker's node among the `num_nodes` nodes
+    num_nodes: int = 1
     hosts: tuple[str, ...] = ()  # names of the nodes, where the launcher says them
     # "horovodrun", "hvdtrain launch", "mpirun", "pmi", "jsrun", "torchrun", "slurm" or "single"
     launcher: str = "single"

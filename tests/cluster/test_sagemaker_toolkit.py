@@ -22,7 +22,7 @@ from support.runs import result_of, topology_of_run
 
 from hvdtrain.launch.sagemaker.source_archive import TASK_PROGRAM_TEXT
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits import open_digits
+from hvdtrain.tasks.digits import open_split
 
 OPT_ML = Path("/opt/ml")
 WORKERS = Path(__file__).parents[1] / "parallel" / "workers"
@@ -43,7 +43,7 @@ def toolkit() -> Path:
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    train = open_digits(DataAccess(None, tmp_path / "cache")).train
+    train = open_split(DataAccess(None, tmp_path / "cache"), "train")
     return Path(train.files[0].path).parent
 
 

@@ -93,8 +93,8 @@ FOR_PEOPLE = {
     "hvdtrain/audit/ledger.py": "when a line was written",
     "hvdtrain/run/sinks/metrics_file.py": "when a line was written",
     "hvdtrain/checkpoints/inspection.py": "how old a checkpoint is",
-    "hvdtrain/run/assemble.py": "when a start began",
-    "hvdtrain/run/watch/watched.py": "part of a folder's name",
+    "hvdtrain/run/training.py": "when a start began",
+    "hvdtrain/run/watch/watchdog.py": "part of a folder's name",
     "hvdtrain/run/ending.py": "goodput over several starts",
     "hvdtrain/launch/sagemaker/request.py": "part of a job's name",
     "hvdtrain/run/run_folder.py": "part of a folder's name",
@@ -111,7 +111,6 @@ FOR_PEOPLE = {
     "hvdtrain/run/sinks/metrics_table.py": "when a row was written",
     "hvdtrain/run/sinks/logger_sink.py": "when something was measured",
     "hvdtrain/run/sinks/tensorboard_logger.py": "when something was measured, and part of a file's name",
-    "hvdtrain/run/sinks/tensorboard_pictures.py": "when a picture was made",
     "hvdtrain/run/tracing/rank_trace.py": "when a trace began",
 }
 """Where the time of day is asked for, which somebody may set: what for. No deadline depends on it."""

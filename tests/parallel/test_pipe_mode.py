@@ -23,7 +23,7 @@ from data_sharding.pipe.pipe_plan_file import describe_files, load_plan, local_p
 from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
 from hvdtrain.audit.ledger import PIPE_NOTE
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits import open_digits
+from hvdtrain.tasks.digits import open_split
 
 DEADLINE_S = 240
 
@@ -32,7 +32,7 @@ DEADLINE_S = 240
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits' folder, in a cache that the workers use as well."""
     cache = tmp_path_factory.mktemp("cache")
-    train = open_digits(DataAccess(None, cache / "data")).train
+    train = open_split(DataAccess(None, cache / "data"), "train")
     return Path(train.files[0].path).parent
 
 

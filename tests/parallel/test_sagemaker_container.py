@@ -16,7 +16,7 @@ from support.processes import Spawned, environment, run_command
 from support.runs import result_of
 
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits import open_digits
+from hvdtrain.tasks.digits import open_split
 
 WORKERS = Path(__file__).parent / "workers"
 TRAIN = Path(__file__).parents[2] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
@@ -26,7 +26,7 @@ SHOWN = 1024  # characters of the failure file that SageMaker shows
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    train = open_digits(DataAccess(None, tmp_path_factory.mktemp("cache") / "data")).train
+    train = open_split(DataAccess(None, tmp_path_factory.mktemp("cache") / "data"), "train")
     return Path(train.files[0].path).parent
 
 

@@ -15,7 +15,7 @@ from hvdtrain.launch.sagemaker.channels import make_channels
 from hvdtrain.launch.sagemaker.local.mode import run_local
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.tasks.digits import open_digits
+from hvdtrain.tasks.digits import open_split
 
 DEADLINE_S = 150
 RECORDS = 1438
@@ -23,7 +23,7 @@ RECORDS = 1438
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    train = open_digits(DataAccess(None, tmp_path_factory.mktemp("cache") / "data")).train
+    train = open_split(DataAccess(None, tmp_path_factory.mktemp("cache") / "data"), "train")
     return Path(train.files[0].path).parent
 
 

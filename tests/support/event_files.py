@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import data_sharding as ds
-from hvdtrain.run.sinks.tensorboard_messages import messages
+from hvdtrain.run.sinks.tensorboard_logger import messages
 
 
 def events_of(folder: Path) -> list[Any]:

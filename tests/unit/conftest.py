@@ -30,10 +30,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 def digits_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A value for HVDTRAIN_CACHE_DIR that holds the digits already."""
     from hvdtrain.task.data_access import DataAccess
-    from hvdtrain.tasks.digits import open_digits
+    from hvdtrain.tasks.digits import open_split
 
     cache = tmp_path_factory.mktemp("cache")
-    open_digits(DataAccess(None, cache / "data"))
+    open_split(DataAccess(None, cache / "data"), "train")
     return cache
 
 

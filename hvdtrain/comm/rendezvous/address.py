@@ -23,8 +23,6 @@ _MORE = {
 
 @dataclass(frozen=True, slots=True)
 class MeetingPoint:
-    """Where rank 0 serves."""
-
     job: str  # text that all ranks of one start of one job share, and others do not
     host: str  # name or address of rank 0's host, as the others know it
     ports: tuple[int, ...]  # in the order in which they are tried

@@ -27,10 +27,9 @@ GREETING = "HVDTRAIN-HELLO-1"
 MAX_LINE_BYTES = 1024
 
 _HELLO_SECONDS = 5.0
-_NONCE = re.compile(r"[0-9a-f]{32}")
-_HOST = re.compile(r"[A-Za-z0-9_.:-]{1,255}")
 _GREETING_LINE = re.compile(rf"{GREETING} ([0-9a-f]{{32}})\n")
-_HELLO = re.compile(r"(\d{1,7}) (\d{1,7}) (\S{1,255}) ([0-9a-f]{64})\n", re.ASCII)
+_NONCE_LINE = re.compile(r"([0-9a-f]{32}) (.*)\n")
+_HELLO = re.compile(r"(\d{1,7}) (\d{1,7}) ([A-Za-z0-9_.:-]{1,255}) ([0-9a-f]{64})\n", re.ASCII)
 
 Host = tuple[str, str]
 """Name and address of a rank's host. Two hosts may have one name (containers do), or share an address (loopback)."""
@@ -62,20 +61,17 @@ class Keys:
             raise WrongPeerError
 
 
-def parse_greeting(line: bytes) -> str:
-    """The rank's nonce; raises WrongPeerError."""
-    match = _GREETING_LINE.fullmatch(line.decode("latin-1"))
+def _parsed(pattern: re.Pattern[str], line: bytes) -> re.Match[str]:
+    match = pattern.fullmatch(line.decode("latin-1"))
     if match is None:
         raise WrongPeerError
-    return match[1]
+    return match
 
 
 def parse_nonce(line: bytes) -> tuple[str, str]:
     """The server's nonce and proof; raises WrongPeerError."""
-    nonce, _, proof = line.decode("latin-1").rstrip("\n").partition(" ")
-    if not _NONCE.fullmatch(nonce):
-        raise WrongPeerError
-    return nonce, proof
+    match = _parsed(_NONCE_LINE, line)
+    return match[1], match[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +89,7 @@ class Hello:
     @classmethod
     def parse(cls, line: bytes) -> tuple["Hello", str]:
         """Hello and proof; raises WrongPeerError."""
-        match = _HELLO.fullmatch(line.decode("latin-1"))
-        if match is None or not _HOST.fullmatch(match[3]):
-            raise WrongPeerError
+        match = _parsed(_HELLO, line)
         return cls(int(match[1]), int(match[2]), match[3]), match[4]
 
 
@@ -140,7 +134,7 @@ class Meeting:
     async def _identify(
         self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[Hello, tuple[str, str]]:
-        nonces = (parse_greeting(first), new_nonce())
+        nonces = (_parsed(_GREETING_LINE, first)[1], new_nonce())
         writer.write(f"{nonces[1]} {self.keys.proof('server', nonces, '')}\n".encode())
         await writer.drain()
         hello, proof = Hello.parse(await reader.readuntil(b"\n"))

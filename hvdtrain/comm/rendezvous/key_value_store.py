@@ -31,8 +31,12 @@ _REQUEST = re.compile(rb"(GET|PUT|DELETE) /([^/ ]+)/([^/ ]+)/([^/ ]+) HTTP/1\.[0
 _REASONS = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 413: "Too Large", 507: "Full"}
 
 
-class StoreFullError(Exception):
-    """More keys or bytes than any job of this size has."""
+class RefusedError(Exception):
+    """A request that is not served; `status` is the HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
 class RendezvousStore:
@@ -46,10 +50,10 @@ class RendezvousStore:
         self.connected: set[int] = set()  # ranks that are connected to all others
 
     def put(self, scope: str, key: str, value: bytes) -> None:
-        """Keep `value`; StoreFullError if the store holds as much as it may."""
+        """Keep `value`; RefusedError if the store holds more than any job of this size has."""
         grown = self._bytes + len(value) - len(self._values.get((scope, key), b""))
         if grown > _MAX_TOTAL_BYTES or (len(self._values) >= self._max_keys and (scope, key) not in self._values):
-            raise StoreFullError
+            raise RefusedError(507)
         self._values[scope, key] = value
         self._bytes = grown
 
@@ -85,14 +89,6 @@ class Request:
     scope: str
     key: str
     body: bytes
-
-
-class RefusedError(Exception):
-    """A request that is not served; `status` is the HTTP status."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(status)
-        self.status = status
 
 
 async def read_request(first: bytes, reader: asyncio.StreamReader, token: str) -> Request:

@@ -25,28 +25,14 @@ Greeter = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitabl
 
 @dataclass(eq=False)
 class RendezvousServer:
-    """Serves one start of one job of `size` ranks.
+    """Serves one start of one job of `size` ranks. Raises OSError: on entering, if `host` cannot be listened on."""
 
-    Args:
-        host: address to listen on.
-        port: 0 lets the kernel choose; once it was entered, the port on which it listens.
-        notify: called in the server's thread whenever `arrived` or `connected` may have changed.
-        greeter: serves other connections; without it they are refused.
-        hold_seconds: how long a rank is kept waiting for others; None: the launcher limits that.
-
-    Attributes:
-        arrived, connected: ranks that have begun to connect, and those that are connected to all others.
-
-    Raises:
-        OSError: on entering, if the address cannot be listened on.
-    """
-
-    host: str
+    host: str  # address to listen on
     size: int
-    port: int = 0
-    notify: Callable[[], None] = lambda: None
-    greeter: Greeter | None = None
-    hold_seconds: float | None = None
+    port: int = 0  # 0 lets the kernel choose; once it was entered, the port on which it listens
+    notify: Callable[[], None] = lambda: None  # called in its thread when `arrived` or `connected` may have changed
+    greeter: Greeter | None = None  # serves other connections; without it they are refused
+    hold_seconds: float | None = None  # how long a rank is kept waiting for others; None: the launcher limits that
 
     def __post_init__(self) -> None:
         self._token = secrets.token_urlsafe(24)
@@ -57,8 +43,8 @@ class RendezvousServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rendezvous", daemon=True)
         self._server: asyncio.Server | None = None
-        self.arrived: frozenset[int] = frozenset()
-        self.connected: frozenset[int] = frozenset()
+        self.arrived: frozenset[int] = frozenset()  # ranks that have begun to connect
+        self.connected: frozenset[int] = frozenset()  # those that are connected to all others
 
     @property
     def environment(self) -> dict[str, str]:
@@ -136,14 +122,12 @@ class RendezvousServer:
 
     async def _carry_out(self, request: key_value_store.Request, reader: asyncio.StreamReader) -> bytes:
         if request.method == "GET":
-            await self._wait_for_all(request, reader)
+            # Until every rank has put what the request is about, or the asking one has ended.
+            await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
             value = self._store.get(request.scope, request.key)
             return key_value_store.response(404) if value is None else key_value_store.response(200, value)
         if request.method == "PUT":
-            try:
-                self._store.put(request.scope, request.key, request.body)
-            except key_value_store.StoreFullError:
-                return key_value_store.response(507)
+            self._store.put(request.scope, request.key, request.body)
         else:
             self._store.delete(request.scope, request.key)
         await self._publish()
@@ -155,10 +139,6 @@ class RendezvousServer:
         async with self._changed:
             self._changed.notify_all()
         self.notify()
-
-    async def _wait_for_all(self, request: key_value_store.Request, reader: asyncio.StreamReader) -> None:
-        """Until every rank has put what `request` is about, or the asking one has ended."""
-        await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
 
     async def _until_family_is_complete(self, request: key_value_store.Request) -> None:
         async with self._changed:

@@ -1,4 +1,4 @@
-"""What a logger is: a program that keeps or shows metrics. To add one, see docs/extending.md.
+"""What a logger is: a program that keeps or shows metrics; and which ones a run has. To add one, see docs/extending.md.
 
 A module offers a `Logger` as its LOGGER. For one of ours, its name and module stand in `config.logger_options.LOGGERS`;
 another package names it as an entry point, and `--loggers NAME` then finds it in the same way:
@@ -7,15 +7,26 @@ another package names it as an entry point, and `--loggers NAME` then finds it i
     mylogger = "my_package.my_logger:LOGGER"
 """
 
+import importlib
+import importlib.util
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
+from hvdtrain import extensions
+from hvdtrain.config.logger_options import LOGGERS, named_loggers
+from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import Event
+from hvdtrain.errors import UsageError
 from hvdtrain.files import write_json
 from hvdtrain.run.sinks.sink import SinkContext
+
+_AUTO: Final = "tensorboard"
+
+_log = logging.getLogger("hvdtrain.run")
 
 Outcome = Literal["finished", "stopped", "failed"]
 """How a run ended; one that has stopped can be continued."""
@@ -23,20 +34,13 @@ Outcome = Literal["finished", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Numbers that were measured at one step.
+    """Numbers that were measured at one step."""
 
-    Attributes:
-        step: updates done.
-        time: of `time.time()`.
-        values: name → number: "train/loss", "validation/accuracy", "lr", "seconds/data" and more.
-        histograms, pictures: name → one as the logger takes it that asked for it.
-    """
-
-    step: int
-    time: float
-    values: Mapping[str, float]
-    histograms: Mapping[str, Any] = field(default_factory=dict)
-    pictures: Mapping[str, Any] = field(default_factory=dict)
+    step: int  # updates done
+    time: float  # of `time.time()`
+    values: Mapping[str, float]  # by name: "train/loss", "validation/accuracy", "lr", "seconds/data" and more
+    histograms: Mapping[str, Any] = field(default_factory=dict)  # by name, as the logger takes them
+    pictures: Mapping[str, Any] = field(default_factory=dict)  # by name, as the logger takes them
 
 
 class MetricsWriter(Protocol):
@@ -57,21 +61,16 @@ Further = Callable[[Event], Point | None]
 class Logger:
     """A logger that `--loggers` can name.
 
-    Attributes:
-        title: its name for people.
-        open: begins to write the run of a context, of which so many updates are done. Called on rank 0 when the run
-            starts, in the thread that then calls the writer.
-        module, package: what must be installed, as Python and as pip call it; "": nothing more.
-        prepare: imports what it needs, before training.
-        further: what it receives besides metrics.
+    `open` begins to write the run of a context, of which so many updates are done. It is called on rank 0 when the run
+    starts, in the thread that then calls the writer.
     """
 
-    title: str
+    title: str  # its name for people
     open: Callable[[SinkContext, int], MetricsWriter]
-    module: str = ""
-    package: str = ""
-    prepare: Callable[[], object] = lambda: None
-    further: Callable[[SinkContext], Sequence[Further]] = lambda _: ()
+    module: str = ""  # what must be installed, as Python calls it; "": nothing more
+    package: str = ""  # the same, as pip calls it
+    prepare: Callable[[], object] = lambda: None  # imports what it needs, before training
+    further: Callable[[SinkContext], Sequence[Further]] = lambda _: ()  # what it receives besides metrics
 
 
 def kept_run(file: Path) -> dict[str, str]:
@@ -87,3 +86,64 @@ def kept_run(file: Path) -> dict[str, str]:
 def keep_run(file: Path, **facts: str) -> None:
     """Write down which run it is. Raises OSError."""
     write_json(file, facts)
+
+
+def load_logger(name: str) -> Logger:
+    """The logger of that name, which is known to be there; UsageError where a package adds something else."""
+    if name in LOGGERS:
+        logger = importlib.import_module(LOGGERS[name]).LOGGER
+    else:
+        logger = extensions.load(extensions.LOGGERS, name)
+    if not isinstance(logger, Logger):
+        raise UsageError(
+            f"The logger {name!r} of another package is of type {type(logger).__name__}.",
+            "A logger is a hvdtrain.run.sinks.logger_api.Logger.",
+            "see docs/extending.md, or uninstall that package.",
+        )
+    return logger
+
+
+def is_installed(logger: Logger) -> bool:
+    """Whether what the logger needs is there. It is not imported."""
+    return not logger.module or importlib.util.find_spec(logger.module) is not None
+
+
+def require_loggers(names: Iterable[str]) -> None:
+    """Import what these loggers need; UsageError where something is not installed, or cannot be imported."""
+    for name in names:
+        logger = load_logger(name)
+        if not is_installed(logger):
+            raise UsageError(
+                f"The logger {name} is asked for, and the package {logger.package} is not installed.",
+                "It would receive no metrics.",
+                f"pip install 'hvdtrain[{name}]', or leave {name} out of --loggers.",
+            )
+        try:
+            logger.prepare()
+        except Exception as error:
+            raise UsageError(
+                f"The package {logger.package or name} cannot be imported: {type(error).__name__}: {error}.",
+                f"The logger {name} would receive no metrics.",
+                f"repair its installation, or leave {name} out of --loggers.",
+            ) from error
+
+
+def loggers_of(config: TrainConfig) -> dict[str, Logger]:
+    """The loggers of a run: those that are named, and with auto TensorBoard, if it is installed and can be imported."""
+    names = named_loggers(config)
+    if config.loggers == "auto" and not names and _is_usable(load_logger(_AUTO)):
+        names = (_AUTO,)
+    return {name: load_logger(name) for name in names}
+
+
+def _is_usable(logger: Logger) -> bool:
+    if not is_installed(logger):
+        return False
+    try:
+        logger.prepare()
+    except Exception as error:
+        kind = type(error).__name__
+        what = f"{logger.package} cannot be imported, so that there are no metrics for {logger.title}"
+        _log.warning("%s: %s: %s", what, kind, error)
+        return False
+    return True

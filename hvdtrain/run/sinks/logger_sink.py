@@ -48,10 +48,8 @@ class LoggerSink:
     """Passes metrics on to a logger: of training those that come a second apart, and the last ones before any other
     event. Rank 0 only.
 
-    Args:
-        name: of the logger, for people.
-        open_writer: opens it for a run of which so many updates are done, in a thread, when the run starts.
-        further: each may give it more after an event.
+    `open_writer` opens it for a run of which so many updates are done, in a thread, when the run starts; each of
+    `further` may give it more after an event.
     """
 
     def __init__(self, name: str, open_writer: Callable[[int], MetricsWriter], further: Sequence[Further] = ()) -> None:
@@ -104,11 +102,6 @@ class Delivery:
     """Points on their way to a logger. At most `capacity` of them wait; a warning says how many are left out.
 
     Where the logger raises, one warning says so, and it receives nothing more.
-
-    Args:
-        name: of the logger, for people.
-        open_writer: opens it, in the thread.
-        seconds: between two deliveries.
     """
 
     def __init__(
@@ -116,7 +109,7 @@ class Delivery:
         name: str,
         open_writer: Callable[[], MetricsWriter],
         capacity: int = _CAPACITY,
-        seconds: float = _DELIVERY_SECONDS,
+        seconds: float = _DELIVERY_SECONDS,  # between two deliveries
     ) -> None:
         self._name, self._open_writer, self._capacity, self._seconds = name, open_writer, capacity, seconds
         self._waiting: deque[Point] = deque()

@@ -23,7 +23,6 @@ from hvdtrain.topology.launcher_variables import (
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
-    """On rank 0."""
     if not context.topology.is_root:
         return None
     return MetricsFile(stack.enter_context(open_lines(context.folder.metrics)), context.begun)

@@ -29,7 +29,6 @@ _MEASURE: Final = "measure:"
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsTable | None":
-    """On rank 0."""
     if not context.topology.is_root:
         return None
     table = MetricsTable(context.folder.metrics_table)
@@ -68,7 +67,8 @@ class MetricsTable:
         row = own | {column_of(name): value for name, value in measures.items()}
         if self._file is None:
             self._file = self._opened()
-            self._columns = dict.fromkeys(_header_of(self._path))
+            with self._path.open(encoding="utf-8", newline="") as file:
+                self._columns = dict.fromkeys(next(csv.reader([file.readline()]), []))
             self._widen([name for name in COLUMNS if name not in self._columns])
         self._widen([name for name in row if name not in self._columns])
         self._rows.writerow(map(row.get, self._columns))
@@ -97,11 +97,6 @@ def column_of(measure: str) -> str:
 
 def _writer(file: TextIO) -> Any:
     return csv.writer(file, lineterminator="\n")
-
-
-def _header_of(path: Path) -> list[str]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return next(csv.reader([file.readline()]), [])
 
 
 def _widen(path: Path, columns: list[str], more: int) -> None:

@@ -8,9 +8,8 @@ from typing import Final
 
 from hvdtrain.engine.events import Callback, Event
 from hvdtrain.run.sinks import metrics_file, metrics_table, progress, rank_log
-from hvdtrain.run.sinks.logger_api import Logger
+from hvdtrain.run.sinks.logger_api import Logger, loggers_of
 from hvdtrain.run.sinks.logger_sink import LoggerSink
-from hvdtrain.run.sinks.loggers import loggers_of
 from hvdtrain.run.sinks.sink import OpenSink, SinkContext
 
 SINKS: tuple[OpenSink, ...] = (
@@ -28,13 +27,7 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 class Guarded:
-    """Passes events on to a sink until that raises: one warning says so, it is closed, and training goes on.
-
-    Args:
-        name: of the sink, for people.
-        sink: receives the events.
-        opened: closes what the sink has opened.
-    """
+    """Passes events on to a sink until that raises: one warning says so, it is closed, and training goes on."""
 
     def __init__(self, name: str, sink: Callback, opened: ExitStack) -> None:
         self.name, self.sink = name, sink
@@ -50,7 +43,6 @@ class Guarded:
             self._give_up(error)
 
     def close(self) -> None:
-        """Close the sink."""
         try:
             self._opened.close()
         except Exception as error:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from hvdtrain import activity
@@ -30,35 +31,12 @@ class Span(NamedTuple):
     end: float
 
 
-class Recorder:
-    """Its methods are called by several threads."""
-
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-
-    def phase(self, name: str, begin: float, end: float) -> None:
-        """As `Activity.trace` is called."""
-        self._add(WAITS if name.startswith(WAIT) else PHASES, name.removeprefix(WAIT), begin, end)
-
-    def part(self, name: str, begin: float, end: float) -> None:
-        """As an adapter tells the parts of its steps."""
-        self._add(PARTS, name, begin, end)
-
-    def step(self, number: int, begin: float, end: float) -> None:
-        """A whole update, with all that follows it until the next one."""
-        self._add(STEPS, f"update {number}", begin, end)
-
-    def _add(self, lane: str, name: str, begin: float, end: float) -> None:
-        if len(self.spans) < _MOST:
-            self.spans.append(Span(lane, name, begin, end))
-
-
 class RankTrace:
-    """What this rank records; its clock is `ahead` of rank 0's by so many seconds."""
+    """What this rank records, by several threads; its clock is `ahead` of rank 0's by so many seconds."""
 
     def __init__(self, adapter: Adapter, profiler: Profiler, ahead: float) -> None:
         self._adapter, self._profiler, self._ahead = adapter, profiler, ahead
-        self._recorder = Recorder()
+        self._spans: list[Span] = []
         self._profile = Profile(0, [])
         self._step_begin = 0.0
         self._is_recording = False
@@ -73,14 +51,14 @@ class RankTrace:
 
     def begin(self) -> None:
         """From now on it records."""
-        activity.now.trace = self._recorder.phase
-        self._adapter.tell_parts(self._recorder.part)
+        activity.now.trace = self._phase
+        self._adapter.tell_parts(partial(self._add, PARTS))
         self._step_begin = time.perf_counter()
 
     def step_ended(self, number: int) -> None:
-        """Update `number` is done."""
+        """Update `number` is done, with all that follows it until the next one."""
         now = time.perf_counter()
-        self._recorder.step(number, self._step_begin, now)
+        self._add(STEPS, f"update {number}", self._step_begin, now)
         self._step_begin = now
 
     def leave(self) -> None:
@@ -101,11 +79,18 @@ class RankTrace:
     def events(self, start: float) -> Iterator[LaneEvent]:
         """All that was recorded. Args: `start`: of the trace, by rank 0's `time.perf_counter`."""
         start += self._ahead
-        for span in self._recorder.spans:
+        for span in self._spans:
             yield LaneEvent(span.lane, span.name, 1e6 * (span.begin - start), 1e6 * (span.end - span.begin))
         begin = (self._profile.base - _unix_of_clock()) / 1e3 - 1e6 * start  # microseconds
         for event in self._profile.events:
             yield LaneEvent(event.lane, event.name, begin + event.begin / 1e3, event.duration / 1e3)
+
+    def _phase(self, name: str, begin: float, end: float) -> None:
+        self._add(WAITS if name.startswith(WAIT) else PHASES, name.removeprefix(WAIT), begin, end)
+
+    def _add(self, lane: str, name: str, begin: float, end: float) -> None:
+        if len(self._spans) < _MOST:
+            self._spans.append(Span(lane, name, begin, end))
 
 
 def horovod_events(timeline: list[TimelineEvent], start: float) -> Iterator[LaneEvent]:

@@ -5,7 +5,6 @@ With three or more ranks the buckets decide in which order numbers are added. So
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,7 +18,7 @@ from hvdtrain.algorithms.tuning import COST, FIRST_STEPS, MOST_SECONDS, SHORTEST
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.run.prepare import RunSetup, fixed_batch
+from hvdtrain.run.prepare import RunSetup, fixed_batch, seconds_of_step
 from hvdtrain.run.tuning.tuning_cache import MIB, Tuned, open_cache
 from hvdtrain.units import seconds_of
 
@@ -70,12 +69,7 @@ class StepTimer:
         return times
 
     def _seconds(self, steps: int) -> float:
-        """Mean seconds of a step on this rank. The learning rate is 0: weights stay where numbers are as usual."""
-        begin = time.perf_counter()
-        for _ in range(steps):
-            self.adapter.train_step(self.batch, self.number, 0.0)
-        self.adapter.read_sums()  # waits for the device, and forgets the sums
-        return (time.perf_counter() - begin) / steps
+        return seconds_of_step(self.adapter, self.batch, [self.number] * steps)
 
 
 def tune(
@@ -103,8 +97,8 @@ def tune(
     if tuned is None and (remaining := setup.total_steps - step) >= SHORTEST_RUN:
         batch = agree(comm, lambda: fixed_batch(setup), "hvdtrain.tuning.batch")
         before = adapter.state()
-        race = _Race(StepTimer(adapter, batch, comm, step), remaining, within(setup.config, most_seconds))
-        tuned, measured = race.run(caps, threads)
+        timer = StepTimer(adapter, batch, comm, step)
+        tuned, measured = _measured(timer, caps, threads, remaining, within(setup.config, most_seconds))
         adapter.load_state(before)
     if tuned is None:
         return None
@@ -119,29 +113,23 @@ def tune(
     return tuned.to_json()
 
 
-@dataclass(frozen=True)
-class _Race:
-    """A measurement, which leaves the settings that it looked at last, and may take `most_seconds` of `remaining`
-    updates."""
-
-    timer: StepTimer
-    remaining: int
-    most_seconds: float
-
-    def run(self, caps: Sequence[int], threads: int) -> tuple[Tuned | None, str]:
-        """What is fastest, and what was measured; None where that would be too expensive."""
-        adapter, parts = self.timer.adapter, 2 if threads > 1 else 1  # each costs a part of what all may cost
-        limits = self.remaining // parts, self.most_seconds / parts
-        by_cap = self.timer.look_at(caps, adapter.set_bucket_cap, *limits)
-        if not by_cap:
-            return None, ""
-        cap = fastest(BUCKET_BYTES, by_cap)
-        adapter.set_bucket_cap(cap)
-        # One core is left to communication. Only a CPU's threads can be changed, by which nothing is compiled.
-        by_count = self.timer.look_at((threads, threads - 1), adapter.set_threads, *limits) if threads > 1 else {}
-        count = fastest(threads, by_count) if by_count else threads
-        measured = _listed(by_cap, MIB, "MiB") + (f"; {_listed(by_count, 1, 'threads')}" if by_count else "")
-        return Tuned(cap, None if count == threads else count, "measurement"), measured
+def _measured(
+    timer: StepTimer, caps: Sequence[int], threads: int, remaining: int, most_seconds: float
+) -> tuple[Tuned | None, str]:
+    """What is fastest, and what was measured; None where that would be too expensive. It leaves the settings that it
+    looked at last."""
+    adapter, parts = timer.adapter, 2 if threads > 1 else 1  # each costs a part of what all may cost
+    limits = remaining // parts, most_seconds / parts
+    by_cap = timer.look_at(caps, adapter.set_bucket_cap, *limits)
+    if not by_cap:
+        return None, ""
+    cap = fastest(BUCKET_BYTES, by_cap)
+    adapter.set_bucket_cap(cap)
+    # One core is left to communication. Only a CPU's threads can be changed, by which nothing is compiled.
+    by_count = timer.look_at((threads, threads - 1), adapter.set_threads, *limits) if threads > 1 else {}
+    count = fastest(threads, by_count) if by_count else threads
+    measured = _listed(by_cap, MIB, "MiB") + (f"; {_listed(by_count, 1, 'threads')}" if by_count else "")
+    return Tuned(cap, None if count == threads else count, "measurement"), measured
 
 
 def may_be_tuned(config: TrainConfig, comm: Communicator) -> bool:

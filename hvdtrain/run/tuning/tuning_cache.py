@@ -34,8 +34,6 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was chosen for a run."""
-
     bucket_cap: int  # bytes of the largest bucket of gradients
     threads: int | None  # compute threads of each worker; None: as many as without tuning
     source: str  # "measurement", "cache" or "checkpoint"

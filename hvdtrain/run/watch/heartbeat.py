@@ -37,13 +37,8 @@ def interval_of(size: int) -> float:
 
 
 class HeartbeatWriter:
-    """Writes heartbeats while its block runs, and a last one when it ends.
-
-    Args:
-        run: the run folder.
-        first: has what stays the same in all heartbeats of this rank.
-        interval: seconds between two heartbeats.
-    """
+    """Writes heartbeats into a run folder while its block runs, `interval` seconds apart, and a last one when it ends.
+    `first` has what stays the same in all of them."""
 
     def __init__(self, run: Path, first: Heartbeat, interval: float, now: Activity = activity.now) -> None:
         self._path, self._interval, self._now = heartbeat_file(run, first.rank), interval, now

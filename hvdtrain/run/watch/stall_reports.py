@@ -22,8 +22,6 @@ _DIFFERENT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one rank does."""
-
     rank: int
     host: str
     phase: str  # as `Activity`
@@ -122,7 +120,6 @@ class StallReports:
         return reports
 
     def write_explanation(self, text: str) -> Path:
-        """Append to explanation.txt."""
         path = self.folder / "explanation.txt"
         with suppress(OSError), path.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")

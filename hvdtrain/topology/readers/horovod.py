@@ -5,8 +5,7 @@ local rank 0, and for the others only when no node has fewer processes. Variable
 `create_slot_env_vars`. In an elastic job they hold for the start; later resets are known to `hvd` alone.
 """
 
-from hvdtrain.topology.assume import assume_local, assume_nodes
-from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts
+from hvdtrain.topology.facts import ASSUMED, Env, Fact, Facts, assume_local, assume_nodes
 from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 from hvdtrain.topology.reader import Reader, four_facts, host_by
 
@@ -20,11 +19,8 @@ def _place(facts: Facts, _env: Env) -> Facts:
     others = {name: fact for name, fact in facts.items() if name not in nodes}
     if local_size == size or len(nodes) < 2 or local_size * nodes["num_nodes"].value != size:
         return assume_nodes(others)
-    return {**others, **{name: _if_even(fact) for name, fact in nodes.items()}}
-
-
-def _if_even(fact: Fact) -> Fact:
-    return Fact(fact.value, f"{ASSUMED}{fact.source}, and every node has the same number of processes")
+    even = "every node has the same number of processes"
+    return {**others, **{name: Fact(fact.value, f"{ASSUMED}{fact.source}, and {even}") for name, fact in nodes.items()}}
 
 
 READER = Reader(

@@ -8,8 +8,7 @@ Known limit: `sbatch` called from inside a step passes that step's variables on 
 looks like task 0 of that step; unset SLURM_STEP_ID there.
 """
 
-from hvdtrain.topology.assume import assume_place
-from hvdtrain.topology.facts import Env, Fact, Facts, read_table
+from hvdtrain.topology.facts import Env, Fact, Facts, assume_place, read_table
 from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
 from hvdtrain.topology.reader import Reader
 

@@ -6,8 +6,7 @@ https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables
 """
 
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.assume import assume_place
-from hvdtrain.topology.facts import Env, Facts
+from hvdtrain.topology.facts import Env, Facts, assume_place
 from hvdtrain.topology.reader import Reader, four_facts
 from hvdtrain.topology.readers.slurm import fill_from_step, hosts_of_step
 from hvdtrain.topology.readers.unjoined import ALONE, Unjoined

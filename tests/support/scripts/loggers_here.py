@@ -19,7 +19,7 @@ from hvdtrain.engine import events
 from hvdtrain.measured import Seconds
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks import logger_sink
-from hvdtrain.run.sinks.loggers import require_loggers
+from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.sink_registry import open_sinks
 from hvdtrain.topology import Topology

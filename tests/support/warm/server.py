@@ -74,7 +74,7 @@ def preload(kind: str) -> None:
 
 
 def _load_for_one_process(framework: str) -> None:
-    from hvdtrain.run.sinks.tensorboard_messages import messages
+    from hvdtrain.run.sinks.tensorboard_logger import messages
     from hvdtrain.tasks.task_registry import BUILT_IN
 
     _import_all(importlib.import_module("hvdtrain.run"), re.compile("$^"))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import MissingDataError
-from data_sharding.errors import ShardingError
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json
 from hvdtrain.errors import DivergenceError, HvdtrainError, PeerError, UsageError
@@ -60,7 +59,7 @@ def refusing(ranks: set[int], error: Exception) -> Any:
                 raise error
             return comm.topology.rank
 
-        return agree(comm, attempt, "x", (ShardingError,))
+        return agree(comm, attempt, "x")
 
     return work
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.comm.rendezvous.key_value_store import MAX_VALUE_BYTES, RendezvousStore, StoreFullError
+from hvdtrain.comm.rendezvous.key_value_store import MAX_VALUE_BYTES, RefusedError, RendezvousStore
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 
 OPERATIONS = st.lists(
@@ -59,9 +59,9 @@ def test_connected_ranks_are_those_that_deleted_their_number() -> None:
 
 def test_keys_and_bytes_are_capped() -> None:
     few_keys, few_bytes = RendezvousStore(1), RendezvousStore(1)
-    with pytest.raises(StoreFullError):
+    with pytest.raises(RefusedError):
         fill(few_keys, 1000, b"")
-    with pytest.raises(StoreFullError):
+    with pytest.raises(RefusedError):
         fill(few_bytes, 70, bytes(MAX_VALUE_BYTES))
 
 

@@ -20,9 +20,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.engine import events
 from hvdtrain.run.sinks.logger_api import Point
-from hvdtrain.run.sinks.tensorboard_logger import EventFile, Histograms
-from hvdtrain.run.sinks.tensorboard_messages import alone, messages
-from hvdtrain.run.sinks.tensorboard_pictures import Pictures, as_bytes
+from hvdtrain.run.sinks.tensorboard_logger import EventFile, Histograms, Pictures, alone, as_bytes, messages
 
 
 def written(folder: Path, begin: int, steps: range, offset: float = 0.0) -> None:
