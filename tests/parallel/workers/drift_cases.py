@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,12 @@ class Pictures(Task):
 
     Attributes:
         normalized: the model has BatchNorm.
-        width: of the model's largest layers. 4096 makes a model of 66 MiB, whose graph TensorFlow takes for one that
-            needs much memory.
+        width: of two further layers; 0: there are none. 4096 makes a model of 66 MiB, whose graph TensorFlow takes for
+            one that needs much memory.
     """
 
     normalized = False
-    width = 1024
+    width = 0
 
     def open_data(self, data: DataAccess) -> Splits:
         raise NotImplementedError
@@ -86,9 +87,9 @@ def pictures(step: int, rank: int) -> tuple[Any, Any]:
 
 
 def task_of(framework: str, case: str) -> Task:
-    """A picture model with gradients of 1.1 MiB, of 4 or 64 MiB, and of less. Each one has equal names."""
+    """A picture model with gradients of 1.1 MiB and of less, perhaps one of 64 MiB, too. Each one has equal names."""
     kind = _torch_pictures() if framework == "torch" else _keras_pictures()
-    width = 4096 if case.startswith("large") else 1024
+    width = 4096 if case.startswith("large") else 0
     return type("Pictures", (kind,), {"width": width, "normalized": case == "sync-batch-norm"})()
 
 
@@ -101,11 +102,11 @@ def _torch_pictures() -> type[Pictures]:
 
         def build_model(self) -> nn.Module:
             normalization = [nn.BatchNorm2d(64)] if self.normalized else []
+            sizes = [4096, 72, self.width, self.width] if self.width else [4096, 72]
+            dense = [layer for sides in pairwise(sizes) for layer in (nn.Linear(*sides), nn.ReLU())]
             return nn.Sequential(
                 *(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(8, 64, 3, stride=2, padding=1)),
-                *(*normalization, nn.ReLU(), nn.Flatten(), nn.Linear(4096, 72), nn.ReLU()),
-                *(nn.Linear(72, self.width), nn.ReLU(), nn.Linear(self.width, self.width), nn.ReLU()),
-                nn.Linear(self.width, 10),
+                *(*normalization, nn.ReLU(), nn.Flatten(), *dense, nn.Linear(sizes[-1], 10)),
             )
 
         def build_optimizer(self, model: Any, lr: float) -> Any:
@@ -151,6 +152,6 @@ def keras_model(width: int, normalized: bool) -> Any:
     layers = keras.layers
     normalization = [layers.BatchNormalization()] if normalized else []
     convolutions = [layers.Conv2D(n, 3, strides=2, padding="same", activation="relu") for n in (8, 64)]
-    dense = [layers.Dense(n, activation="relu") for n in (72, width, width)]
+    dense = [layers.Dense(n, activation="relu") for n in ([72, width, width] if width else [72])]
     parts = [*convolutions, *normalization, layers.Flatten(), *dense, layers.Dense(10)]
     return keras.Sequential([keras.Input((32, 32, 3)), *parts])

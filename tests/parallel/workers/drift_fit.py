@@ -52,7 +52,7 @@ def fit(name: str, watched: Any) -> dict[str, Any]:
     """Hashes after each step of `fit` from different weights on each rank, with a schedule of the learning rate."""
     hvd.init()
     keras.utils.set_random_seed(hvd.rank())
-    model = keras_model(1024, normalized=False)
+    model = keras_model(0, normalized=False)
     optimizer = OPTIMIZERS[name](opt.schedules.CosineDecay(LR, 2 * STEPS))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(hvd.DistributedOptimizer(optimizer), loss)
