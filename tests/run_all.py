@@ -29,9 +29,9 @@ PARTS = {
     "types": f"{BINARIES}/mypy",
     "docs": f"{PYTHON} docs/builder",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
-    # Of several ranks, which wait for starts and for each other.
-    "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults",
-    "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 3 --dist loadfile --durations 15",
+    # Of several ranks, which wait for starts and for each other: more of them at once than there are cores, usually.
+    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel tests/faults",
+    "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 2 --dist loadfile --durations 15",
     "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     "newest": f"nice {PYTHON} tests/newest_python.py",  # installs, and perhaps builds Horovod
 }
