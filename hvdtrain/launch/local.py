@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch import launcher_api
@@ -123,6 +122,7 @@ class _Start:
             if_it_fails.push(self._servers)
             self._group = LocalWorkerGroup(specs, job.working_dir)
             if_it_fails.pop_all()
+        self.tell, self.kill = self._group.tell, self._group.kill
 
     def supervisor(self, console: Console) -> Supervisor:
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
@@ -156,12 +156,6 @@ class _Start:
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers[: self.places()])
-
-    def tell(self, number: int, order: Mapping[str, Any]) -> None:
-        self._group.tell(number, order)
-
-    def kill(self, number: int) -> None:
-        self._group.kill(number)
 
     def close(self) -> None:
         """Forget the workers, which have ended or were killed."""

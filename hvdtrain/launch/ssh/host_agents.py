@@ -111,15 +111,12 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         now = time.monotonic()
         if missing and now >= max(self._again_at, self.safe_at):
             self._again_at = now + _AGAIN_SECONDS
-            self._call(missing)
+            for host in missing:
+                try:
+                    self._coming[host.name] = self._start(host)
+                except UsageError as error:  # for want of memory or processes, perhaps: others run
+                    self.failures[host.name] = error.fact.rstrip(".")
         return now + _LOOK_SECONDS if missing or self._coming else None
-
-    def _call(self, hosts: Iterable[Host]) -> None:
-        for host in hosts:
-            try:
-                self._coming[host.name] = self._start(host)
-            except UsageError as error:  # for want of memory or processes, perhaps: others run
-                self.failures[host.name] = error.fact.rstrip(".")
 
     def _give_up_coming(self) -> None:
         for link in self._coming.values():
