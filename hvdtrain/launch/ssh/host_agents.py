@@ -80,16 +80,15 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         self._give_up_coming()
         self._drop_lost()
         self._close_unused()
-        missing = [host for host in self.hosts if host.name not in self.links]
-        new = {host.name: self._start(host) for host in missing}
         self.failures.clear()
-        number = self._await_hellos(new.values())
-        for name, link in new.items():
-            if link.hello is None:
-                self.failures[name] = link.lost or "it was not waited for"
-                link.close()
-        alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
-        self.links = {host.name: alive[host.name] for host in self.hosts if host.name in alive}
+        for host in self.hosts:
+            if host.name not in self.links:
+                self._coming[host.name] = self._start(host)
+        number = self._await_hellos(self._coming.values())
+        self._take_coming()
+        self.failures |= dict.fromkeys(self._coming, "it was not waited for")
+        self._give_up_coming()
+        self.links = {host.name: self.links[host.name] for host in self.hosts if host.name in self.links}
         if number is None and self.failures and self.inbox is not None:
             number = self.inbox.sleep(self.safe_at - time.monotonic())
         return number
@@ -99,14 +98,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         `still_watched`: links of which somebody has still to learn that they are lost. Returns when to look again, of
         the monotonic clock; None while no host is missing."""
         self._drop_lost(still_watched)
-        for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
-            del self._coming[name]
-            if link.lost:
-                self.failures[name] = link.lost
-                link.close()
-            else:
-                self.failures.pop(name, None)
-                self.links[name] = link
+        self._take_coming()
         missing = [host for host in self.hosts if host.name not in self.links and host.name not in self._coming]
         now = time.monotonic()
         if missing and now >= max(self._again_at, self.safe_at):
@@ -117,6 +109,17 @@ class HostAgents(AbstractContextManager["HostAgents"]):
                 except UsageError as error:  # for want of memory or processes, perhaps: others run
                     self.failures[host.name] = error.fact.rstrip(".")
         return now + _LOOK_SECONDS if missing or self._coming else None
+
+    def _take_coming(self) -> None:
+        """Keep the agents that have said hello, and note why others were lost."""
+        for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
+            del self._coming[name]
+            if link.lost:
+                self.failures[name] = link.lost
+                link.close()
+            else:
+                self.failures.pop(name, None)
+                self.links[name] = link
 
     def _give_up_coming(self) -> None:
         for link in self._coming.values():
