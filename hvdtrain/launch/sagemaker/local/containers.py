@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.contract import BASE_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, GRACE_SECONDS
 from hvdtrain.launch.sagemaker.failure_file import FAILURE_FILE
+from hvdtrain.launch.sagemaker.train_entry import ELSEWHERE, GRACE_SECONDS
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 END_SECONDS = GRACE_SECONDS + 20.0  # seconds from SIGTERM to SIGKILL, as on SageMaker
