@@ -76,14 +76,14 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             await_first_cause(output, _OTHERS_WORDS_SECONDS)
     except HvdtrainError as error:
         ended = ContainerExit(error.exit_code, str(error))
-        _print_error(ended.cause)
+        print(f"hvdtrain: {error}", file=sys.stderr, flush=True)
     except Exception:
         ended = ContainerExit(1, cause_of(traceback.format_exc()))
         traceback.print_exc()
     try:
         write_failure(output, ended.cause)
     except HvdtrainError as error:
-        _print_error(str(error))
+        print(f"hvdtrain: {error}", file=sys.stderr, flush=True)
     return ended.code
 
 
@@ -121,11 +121,6 @@ def export_model(run_folder: Path, model: Path) -> bool:
             "see that the disk has room; the weights are in the run folder's newest checkpoint.",
         ) from error
     return True
-
-
-def _print_error(text: str) -> None:
-    sys.stderr.write(f"hvdtrain: {text}\n")
-    sys.stderr.flush()
 
 
 def run_workers(command: WorkerCommand, container: Container, environ: Mapping[str, str]) -> ContainerExit:
