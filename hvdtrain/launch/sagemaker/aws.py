@@ -37,20 +37,13 @@ _HINTS = {
     "ResourceNotFound": "check the name and the region.",
 }
 _SAME = {
-    "AccessDenied": ("AccessDeniedException", "AllAccessDisabled", "403", "Forbidden", "UnauthorizedOperation"),
-    "ExpiredToken": ("ExpiredTokenException", "RequestExpired"),
-    "InvalidToken": (
-        "UnrecognizedClientException",
-        "InvalidClientTokenId",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-    ),
-    "Validation": ("ValidationException",),
-    "Throttling": ("ThrottlingException",),
+    "AccessDenied": ("AllAccessDisabled", "403", "Forbidden", "UnauthorizedOperation"),
+    "ExpiredToken": ("RequestExpired",),
+    "InvalidToken": ("UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch"),
     "NoSuchBucket": ("404",),
     "PermanentRedirect": ("301",),
 }
-"""Key of _HINTS → other codes of the same meaning."""
+"""Key of _HINTS → other codes of the same meaning, without "Exception" at the end."""
 _REFUSALS = ("AccessDenied", "ExpiredToken", "InvalidToken", "ResourceInUse", "Validation", "NoSuchBucket")
 """Errors that the same call would get again, so they count as wrong usage."""
 _CREDENTIALS = (
@@ -250,7 +243,8 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _answer(what: str, code: str, message: str) -> HvdtrainError:
-    kind = next((kind for kind, codes in _SAME.items() if code in codes), code)
+    name = code.removesuffix("Exception")
+    kind = next((kind for kind, codes in _SAME.items() if name in codes), name)
     said = " ".join(message.split()) or "no reason given"
     error = UsageError if kind in _REFUSALS else HvdtrainError
     return error(f"{what} failed: {code}.", f"AWS says: {said.rstrip('.')}.", _HINTS.get(kind, "see the message."))

@@ -25,7 +25,6 @@ from pathlib import Path
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE, HvdtrainError
 from hvdtrain.launch.hosts.host import RankAssignment
-from hvdtrain.launch.local import LOOPBACK
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
@@ -33,6 +32,7 @@ from hvdtrain.launch.sagemaker.container.contract import Container, folders_of, 
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand, fetch_source, worker_command
 from hvdtrain.launch.sagemaker.container.variables import assigned_ranks, rendezvous_variables, script_variables
 from hvdtrain.launch.sagemaker.failure_file import OutputParser, await_first_cause, cause_of, write_failure
+from hvdtrain.launch.ssh.host_addresses import LOOPBACK
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox

@@ -38,7 +38,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         self.links: dict[str, HostLink] = {}
         self.failures: dict[str, str] = {}
         self._coming: dict[str, HostLink] = {}
-        self._dismissed: set[HostLink] = set()
+        self.dismissed: set[HostLink] = set()  # whose agents were sent away: they have no workers, although they end
         self._again_at = 0.0
         self.safe_at = 0.0  # before this time of the monotonic clock, workers of a host that was lost may still run
         self.use(self.hosts)
@@ -65,12 +65,8 @@ class HostAgents(AbstractContextManager["HostAgents"]):
 
     def dismiss(self, name: str) -> None:
         """Send the agent of a host away on which no worker of the job runs."""
-        self._dismissed.add(self.links[name])
+        self.dismissed.add(self.links[name])
         self.links[name].hang_up()
-
-    def is_dismissed(self, link: HostLink) -> bool:
-        """Whether its agent was sent away: then it has no workers, although it ends."""
-        return link in self._dismissed
 
     def connect_all(self) -> signal.Signals | None:
         """Start the agents that are not there, and wait for them; returns a signal that came meanwhile.
@@ -129,9 +125,9 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     def _close_unused(self) -> None:
         """Agents of hosts that the job may not use any more, and those that were sent away."""
         named = {host.name for host in self.hosts}
-        for name in [name for name, link in self.links.items() if name not in named or link in self._dismissed]:
+        for name in [name for name, link in self.links.items() if name not in named or link in self.dismissed]:
             self.links.pop(name).close(_LEAVE_SECONDS)
-        self._dismissed.clear()
+        self.dismissed.clear()
 
     def sweep(self) -> list[str]:
         """Kill what is left of the job on all hosts; returns what cannot be killed, for people."""
@@ -155,8 +151,8 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         kept = list(besides)
         for name in [name for name, link in self.links.items() if link.lost and link not in kept]:
             link = self.links.pop(name)
-            if link in self._dismissed:
-                self._dismissed.discard(link)
+            if link in self.dismissed:
+                self.dismissed.discard(link)
             else:
                 self.failures[name] = link.lost
                 self.safe_at = max(self.safe_at, link.heard + self.options.link_seconds)

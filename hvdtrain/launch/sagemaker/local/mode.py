@@ -19,10 +19,10 @@ from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
 from hvdtrain.launch.sagemaker.local.containers import ContainerSupervisor, LocalContainer, PipeFeeder
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.ssh.host_addresses import LOOPBACK
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.topology.launcher_variables import without_launcher
 
-_LOOPBACK = "127.0.0.1"
 _REGION = "local"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part
 
@@ -56,7 +56,7 @@ def run_local(spec: TrainingSpec, channels: Sequence[Channel], output_dir: Path)
             JOB_TOKEN_VARIABLE: with_job_token(os.environ, token),
         }
         if len(hosts) > 1:  # by loopback, because their names have no address
-            environment |= {"MASTER_ADDR": _LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)}
+            environment |= {"MASTER_ADDR": LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)}
         feeders = []
         for number, folders in enumerate(bases):
             _write_config(folders, spec, channels, hosts, job)
