@@ -15,7 +15,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import mpirun_arguments
+from hvdtrain.launch.mpirun import DAEMONS, mpirun_arguments
 from hvdtrain.launch.option_groups import FLAVORS
 from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
 from hvdtrain.launch.supervisor.restarts import option_value
@@ -26,7 +26,6 @@ HOME = "/home/hvdtrain"  # home of the image's user, where sshd's settings and t
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
 _QUANTITY = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([EPTGMk]i?|m)?")
 _UNSUPPORTED = (*ELASTIC, "hosts", "ssh_port", "start_timeout", "allow_root")
-_BY_OPERATOR = {"openmpi4": "plm_rsh_args", "openmpi5": "plm_ssh_args"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +98,7 @@ def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
 
 
 def _text(job: JobSpec, options: KubernetesOptions) -> str:
-    body = mpi_job(job, options)
-    text = yaml.safe_dump(body, sort_keys=False, width=120)
-    if yaml.safe_load(text) != body:
-        raise AssertionError("the YAML does not say what was meant")
+    text = yaml.safe_dump(mpi_job(job, options), sort_keys=False, width=120)
     return comment(f"MPIJob {job.name}: kubectl apply -f {job.name}.yaml", _notes(job, options)) + "\n" + text
 
 
@@ -161,9 +157,9 @@ def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: Kube
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
     arguments = mpirun_arguments(replace(job, time_limit=None), options.flavor)  # runPolicy keeps the time
     words = list(arguments.options)
-    if options.flavor.startswith("openmpi"):
-        setting = "--mca" if options.flavor == "openmpi4" else "--prtemca"
-        words += ["--hostfile", HOSTFILE, setting, _BY_OPERATOR[options.flavor], "-o ConnectionAttempts=10"]
+    if options.flavor in DAEMONS:
+        setting, _, ssh = DAEMONS[options.flavor]
+        words += ["--hostfile", HOSTFILE, setting, ssh, "-o ConnectionAttempts=10"]
     secret = {"name": f"{job.name}-env"}
     values = [{"name": name, "value": value} for name, value in sorted(arguments.env.items())]
     names = [{"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env]

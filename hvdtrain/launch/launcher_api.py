@@ -23,21 +23,14 @@ from hvdtrain.topology.readers.torchrun import PER_NODE
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """One launcher of `hvdtrain launch`.
+    """One launcher of `hvdtrain launch`."""
 
-    Attributes:
-        line: of help.
-        options: of the command line, besides its hosts; one of them is --dry-run.
-        start: starts the job of parsed options and a command, or prints it; returns the exit code.
-        takes_hosts: whether -H, --hostfile and --rank-table say where workers run.
-        checks_command: whether it checks the options of the workers' command itself.
-    """
-
-    line: str
-    options: tuple[Option, ...]
+    line: str  # of help
+    options: tuple[Option, ...]  # of the command line, besides its hosts; one of them is --dry-run
+    # starts the job of parsed options and a command, or prints it; returns the exit code
     start: Callable[[Namespace, tuple[str, ...]], int]
-    takes_hosts: bool = False
-    checks_command: bool = False
+    takes_hosts: bool = False  # whether -H, --hostfile and --rank-table say where workers run
+    checks_command: bool = False  # whether it checks the options of the workers' command itself
 
 
 def job_from(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch import launcher_api
@@ -24,7 +23,7 @@ from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.rendering import comment, resource_notes
-from hvdtrain.launch.ssh.host_addresses import is_this_machine
+from hvdtrain.launch.ssh.host_addresses import LOOPBACK, is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
@@ -42,8 +41,6 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import size_variables, worker_environment
 from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
-
-LOOPBACK = "127.0.0.1"
 
 
 def start(options: Namespace, command: tuple[str, ...]) -> int:
@@ -123,6 +120,7 @@ class _Start:
             if_it_fails.push(self._servers)
             self._group = LocalWorkerGroup(specs, job.working_dir)
             if_it_fails.pop_all()
+        self.tell, self.kill = self._group.tell, self._group.kill
 
     def supervisor(self, console: Console) -> Supervisor:
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
@@ -156,12 +154,6 @@ class _Start:
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers[: self.places()])
-
-    def tell(self, number: int, order: Mapping[str, Any]) -> None:
-        self._group.tell(number, order)
-
-    def kill(self, number: int) -> None:
-        self._group.kill(number)
 
     def close(self) -> None:
         """Forget the workers, which have ended or were killed."""

@@ -26,6 +26,12 @@ SSH = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15")
 _VERSION_SECONDS = 30.0
 _CONFLICT = "Its options depend on the MPI that it belongs to."
 _HINT = f"say which it is with --mpi: {', '.join(FLAVORS)}."
+DAEMONS = {
+    "openmpi4": ("--mca", "oob_tcp_if_include", "plm_rsh_args"),
+    "openmpi5": ("--prtemca", "prte_if_include", "plm_ssh_args"),
+}
+"""Open MPI's option for settings of its daemons, which version 5 starts with PRRTE; the names of two settings: network
+interfaces, and options for ssh."""
 _UNSUPPORTED = (*SUPERVISED, "image", "slots_per_host", "start_timeout")
 
 
@@ -105,18 +111,16 @@ def _open_mpi(job: JobSpec, flavor: str, passed: tuple[str, ...], arguments: Mpi
 
 def _open_mpi_network(job: JobSpec, flavor: str) -> list[str]:
     options = ["--mca", "pml", "ob1", "--mca", "btl", "^openib"] if flavor == "openmpi4" else []
+    for_daemons, interfaces, ssh = DAEMONS[flavor]
     nics = ",".join(job.nics)
     if nics:
         options += ["--mca", "btl_tcp_if_include", nics]
     if nics and not job.is_local:
-        # Open MPI 5 starts its daemons with PRRTE, whose settings have an option of their own.
-        daemons = ["--mca", "oob_tcp_if_include"] if flavor == "openmpi4" else ["--prtemca", "prte_if_include"]
-        options += [*daemons, nics]
+        options += [for_daemons, interfaces, nics]
     if flavor == "openmpi5" and _adds_per_host(job):
         options += ["--mca", "coll_han_use_allreduce_algorithm", "simple"]
     if job.hosts and not job.is_local:
-        daemons = ["--mca", "plm_rsh_args"] if flavor == "openmpi4" else ["--prtemca", "plm_ssh_args"]
-        options += [*daemons, _ssh_arguments(job)]
+        options += [for_daemons, ssh, _ssh_arguments(job)]
     return options
 
 

@@ -27,7 +27,7 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import option_value, trains
+from hvdtrain.launch.supervisor.restarts import no_run_folder, option_value, trains
 from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
@@ -134,11 +134,7 @@ def _may_continue(job: JobSpec) -> bool:
     ):
         return True
     if job.max_restarts:
-        raise UsageError(
-            f"--max-restarts is {job.max_restarts}, and the command has no --output-dir.",
-            "A restart must know the run folder to continue in it.",
-            "add --output-dir FOLDER to the command, even if a config file has it.",
-        )
+        raise no_run_folder(f"--max-restarts is {job.max_restarts}, and the command has no --output-dir.")
     return False
 
 

@@ -105,16 +105,11 @@ def _output_of(script: str, ended: threading.Event) -> tuple[int, str, str]:
                 if ended.is_set() or time.monotonic() >= deadline:
                     raise subprocess.TimeoutExpired(script, _MOST_SECONDS) from None
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # its children may run although it has ended
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_LEAVE_SECONDS)
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its children may run although it has ended
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_LEAVE_SECONDS)
+        for stream in filter(None, (process.stdout, process.stderr)):
             stream.close()
 
 

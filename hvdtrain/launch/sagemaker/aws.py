@@ -1,8 +1,11 @@
 """All calls of AWS, by boto3: upload files, create a training job, follow it, and explain what AWS refuses."""
 
 import re
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +15,12 @@ from hvdtrain.errors import HvdtrainError, UsageError
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
 ATTEMPTS = 6  # of one call, with growing pauses between them: botocore's mode "standard"
-
+ENDED = ("Completed", "Failed", "Stopped")
+OUTAGE_SECONDS = 900.0  # how long AWS may not be reached while a job is waited for
+LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+POLL_SECONDS = 15.0
+MAX_PENDING_SECONDS = 3 * 3600
+"""How long `wait` waits for machines, besides the job's own limits; the job itself continues."""
 
 _HINTS = {
     "AccessDenied": "let whoever calls this do what the message names (IAM policy), or use another AWS_PROFILE.",
@@ -29,20 +37,13 @@ _HINTS = {
     "ResourceNotFound": "check the name and the region.",
 }
 _SAME = {
-    "AccessDenied": ("AccessDeniedException", "AllAccessDisabled", "403", "Forbidden", "UnauthorizedOperation"),
-    "ExpiredToken": ("ExpiredTokenException", "RequestExpired"),
-    "InvalidToken": (
-        "UnrecognizedClientException",
-        "InvalidClientTokenId",
-        "InvalidAccessKeyId",
-        "SignatureDoesNotMatch",
-    ),
-    "Validation": ("ValidationException",),
-    "Throttling": ("ThrottlingException",),
+    "AccessDenied": ("AllAccessDisabled", "403", "Forbidden", "UnauthorizedOperation"),
+    "ExpiredToken": ("RequestExpired",),
+    "InvalidToken": ("UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId", "SignatureDoesNotMatch"),
     "NoSuchBucket": ("404",),
     "PermanentRedirect": ("301",),
 }
-"""Key of _HINTS → other codes of the same meaning."""
+"""Key of _HINTS → other codes of the same meaning, without "Exception" at the end."""
 _REFUSALS = ("AccessDenied", "ExpiredToken", "InvalidToken", "ResourceInUse", "Validation", "NoSuchBucket")
 """Errors that the same call would get again, so they count as wrong usage."""
 _CREDENTIALS = (
@@ -78,8 +79,8 @@ class Service:
         with explained("Connecting to AWS"):
             session = boto3.session.Session(profile_name=profile, region_name=region)
             self._s3 = session.client("s3", config=config)
-            self._sagemaker = session.client("sagemaker", config=config)
-            self._logs = session.client("logs", config=config)
+            self.sagemaker = session.client("sagemaker", config=config)
+            self.logs = session.client("logs", config=config)
 
     def upload(self, path: Path, uri: str) -> None:
         parts = urlsplit(uri)
@@ -90,7 +91,7 @@ class Service:
     def create(self, request: dict[str, Any]) -> str:
         """Start a job; returns its ARN. Errors as `explained`."""
         with explained(f"Creating the training job {request['TrainingJobName']}"):
-            return str(self._sagemaker.create_training_job(**request)["TrainingJobArn"])
+            return str(self.sagemaker.create_training_job(**request)["TrainingJobArn"])
 
     def require_new(self, job_name: str) -> None:
         """Raise UsageError if there is a job of that name, whose files an upload would replace."""
@@ -98,7 +99,7 @@ class Service:
 
         with explained(f"Asking for the training job {job_name}"):
             try:
-                self._sagemaker.describe_training_job(TrainingJobName=job_name)
+                self.sagemaker.describe_training_job(TrainingJobName=job_name)
             except ClientError as error:
                 # The API documents ResourceNotFound and answers ValidationException: "Requested resource not found."
                 if error.response.get("Error", {}).get("Code") in ("ResourceNotFound", "ValidationException"):
@@ -110,33 +111,119 @@ class Service:
             "choose another job name; left out, it has the time in it.",
         )
 
-    def describe(self, job_name: str) -> dict[str, Any]:
-        """What SageMaker says of a job: API_DescribeTrainingJob. Errors as `explained`."""
-        with explained(f"Asking for the training job {job_name}"):
-            answer: dict[str, Any] = self._sagemaker.describe_training_job(TrainingJobName=job_name)
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """A job by its name, which is asked for every `poll_s` seconds. Errors of all methods as `explained`."""
+
+    name: str
+    service: Service
+    poll_s: float = POLL_SECONDS
+
+    def describe(self) -> dict[str, Any]:
+        """What SageMaker says of the job: API_DescribeTrainingJob."""
+        with explained(f"Asking for the training job {self.name}"):
+            answer: dict[str, Any] = self.service.sagemaker.describe_training_job(TrainingJobName=self.name)
             return answer
 
-    def stop(self, job_name: str) -> None:
-        """Ask SageMaker to stop a job: workers get SIGTERM and 120 s. Errors as `explained`."""
-        with explained(f"Stopping the training job {job_name}"):
-            self._sagemaker.stop_training_job(TrainingJobName=job_name)
+    def stop(self) -> None:
+        """Ask SageMaker to stop the job: workers get SIGTERM and 120 s."""
+        with explained(f"Stopping the training job {self.name}"):
+            self.service.sagemaker.stop_training_job(TrainingJobName=self.name)
 
-    def log_streams(self, group: str, prefix: str) -> list[str]:
-        """Names of a log group's streams that begin with `prefix`; none while there is no such group."""
-        with explained(f"Listing the logs of {prefix}"):
-            pages = self._logs.get_paginator("describe_log_streams")
+    def wait(self, timeout_s: float, logs: bool = False) -> dict[str, Any]:
+        """Return what SageMaker says of the job when it has completed; after `timeout_s` seconds it is not ended.
+
+        With `logs`, the workers' logs are printed as they come. Raises HvdtrainError: it failed or was stopped, or is
+        still running after `timeout_s`.
+        """
+        deadline = time.monotonic() + timeout_s
+        read_to: dict[str, str] = {}
+        seen = ""
+        while True:
+            answer = self._describe_patiently(deadline)
+            logs = logs and self._print_log(read_to)
+            state = str(answer.get("SecondaryStatus") or answer["TrainingJobStatus"])
+            if state != seen:
+                sys.stderr.write(f"{self.name}: {state}\n")
+            seen = state
+            if answer["TrainingJobStatus"] in ENDED:
+                break
+            if time.monotonic() + self.poll_s > deadline:
+                raise HvdtrainError(
+                    f"The training job {self.name} is still {answer['TrainingJobStatus']} after {timeout_s:.0f} s.",
+                    "Waiting has a limit; the job has not been ended.",
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name}` ends it.",
+                )
+            time.sleep(self.poll_s)  # the service can only be asked
+        if logs:
+            self._print_log(read_to)
+        _require_completed(self.name, answer)
+        return answer
+
+    def _describe_patiently(self, deadline: float) -> dict[str, Any]:
+        """As `describe`; a network failure of some minutes must not end the wait for a job that still runs."""
+        deadline = min(deadline, time.monotonic() + OUTAGE_SECONDS)
+        while True:
             try:
-                answer = pages.paginate(logGroupName=group, logStreamNamePrefix=prefix).build_full_result()
-            except self._logs.exceptions.ResourceNotFoundException:
+                return self.describe()
+            except UsageError:
+                raise
+            except HvdtrainError as error:
+                if time.monotonic() + self.poll_s > deadline:
+                    raise
+                sys.stderr.write(f"{self.name}: {error.fact} The job goes on; asking again.\n")
+            time.sleep(self.poll_s)
+
+    def _print_log(self, read_to: dict[str, str]) -> bool:
+        """Print what is new in the logs of all machines after the tokens of their streams; whether they may be read."""
+        try:
+            for stream in self._log_streams():
+                machine = stream.removeprefix(f"{self.name}/").rpartition("-")[0]  # algo-1-1700000000: name and time
+                while True:
+                    before = read_to.get(stream)
+                    begin = {"startFromHead": True} if before is None else {"nextToken": before}
+                    with explained(f"Reading the log {stream}"):
+                        answer = self.service.logs.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, **begin)
+                    sys.stdout.writelines(f"{machine}: {event['message']}\n" for event in answer["events"])
+                    read_to[stream] = answer["nextForwardToken"]
+                    if read_to[stream] == before or not answer["events"]:
+                        break
+        except UsageError as error:  # such as a missing permission: the job continues without it
+            sys.stderr.write(f"{self.name}: its log is not shown. {error}\n")
+            return False
+        except HvdtrainError as error:
+            sys.stderr.write(f"{self.name}: {error.fact} Its log comes later.\n")
+        sys.stdout.flush()
+        return True
+
+    def _log_streams(self) -> list[str]:
+        """Names of the streams of all machines; none while there is no log at all."""
+        with explained(f"Listing the logs of {self.name}/"):
+            pages = self.service.logs.get_paginator("describe_log_streams")
+            try:
+                answer = pages.paginate(logGroupName=LOG_GROUP, logStreamNamePrefix=f"{self.name}/").build_full_result()
+            except self.service.logs.exceptions.ResourceNotFoundException:
                 return []
             return [str(stream["logStreamName"]) for stream in answer["logStreams"]]
 
-    def log_lines(self, group: str, stream: str, token: str | None) -> tuple[list[str], str]:
-        """Lines of a stream from `token` on (None: its beginning), and the token of what follows."""
-        begin = {"nextToken": token} if token is not None else {"startFromHead": True}
-        with explained(f"Reading the log {stream}"):
-            answer = self._logs.get_log_events(logGroupName=group, logStreamName=stream, **begin)
-        return [str(event["message"]) for event in answer["events"]], str(answer["nextForwardToken"])
+
+def _require_completed(name: str, answer: dict[str, Any]) -> None:
+    status = answer["TrainingJobStatus"]
+    if status == "Completed":
+        return
+    reason = " ".join(str(answer.get("FailureReason") or "").split())
+    if status == "Stopped":
+        raise HvdtrainError(
+            f"The training job {name} was stopped ({answer.get('SecondaryStatus', status)}).",
+            reason or "It did not train to its end.",
+            "with checkpoint_s3_uri, the same job started again continues from its last checkpoint.",
+        )
+    raise HvdtrainError(
+        f"The training job {name} failed.",
+        f"SageMaker says: {reason or 'no reason'}",
+        f"its whole log is in CloudWatch: `aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/`.",
+    )
 
 
 @contextmanager
@@ -156,7 +243,8 @@ def explained(what: str) -> Iterator[None]:
 
 
 def _answer(what: str, code: str, message: str) -> HvdtrainError:
-    kind = next((kind for kind, codes in _SAME.items() if code in codes), code)
+    name = code.removesuffix("Exception")
+    kind = next((kind for kind, codes in _SAME.items() if name in codes), name)
     said = " ".join(message.split()) or "no reason given"
     error = UsageError if kind in _REFUSALS else HvdtrainError
     return error(f"{what} failed: {code}.", f"AWS says: {said.rstrip('.')}.", _HINTS.get(kind, "see the message."))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
-from hvdtrain.launch.sagemaker.aws import Service
+from hvdtrain.launch.sagemaker.aws import MAX_PENDING_SECONDS, POLL_SECONDS, Service, TrainingJob
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
 from hvdtrain.launch.sagemaker.channels import make_channels, make_plans
 from hvdtrain.launch.sagemaker.hyperparameters import OptionCheck, ask_hvdtrain, checkable_options
@@ -27,7 +27,6 @@ from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.source_archive import source_files, write_source_archive
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import require_job_name
-from hvdtrain.launch.sagemaker.training_job import MAX_PENDING_SECONDS, POLL_SECONDS, TrainingJob
 
 ALIASES = {
     "image_uri": "image",
@@ -98,7 +97,6 @@ class Estimator:
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
         """The channels that `inputs` (see `fit`) describe; plans that are not there yet go to `plan_folder`."""
-        require_job_name(job_name)
         prefix = "" if self.spec.is_local else f"{job_folder(self.spec, job_name)}/input"
         return make_channels(self.spec, inputs, prefix, plan_folder)
 

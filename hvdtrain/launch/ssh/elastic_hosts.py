@@ -113,7 +113,7 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         named = {host.name for host in hosts}
         busy = {worker.host for worker in self.supervisor.workers if worker.end is None}
         for name, link in self.agents.links.items():
-            if name not in named | busy and not self.agents.is_dismissed(link):
+            if name not in named | busy and link not in self.agents.dismissed:
                 self.agents.dismiss(name)
 
     def _tell_of_failures(self) -> None:
@@ -135,7 +135,7 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
 
     def _ended_at(self, group: RemoteWorkerGroup) -> float:
         """When the workers of an agent that is lost have certainly ended."""
-        return 0.0 if self.agents.is_dismissed(group.link) else group.link.heard + self.agents.options.link_seconds
+        return 0.0 if group.link in self.agents.dismissed else group.link.heard + self.agents.options.link_seconds
 
     def _there(self) -> list[Host]:
         lost = {name for name, group in self._groups.items() if group.has_lost}
@@ -145,7 +145,7 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
             for host in self.agents.hosts
             if host.name in links
             and host.name not in lost
-            and not self.agents.is_dismissed(links[host.name])
+            and links[host.name] not in self.agents.dismissed
             and not self._is_out_of_reach(host)
         ]
 

@@ -33,9 +33,8 @@ def address_for_hosts(callers: Mapping[str, str], nics: Sequence[str]) -> str:
     `callers` maps a host to the address from which its sshd was called, "" where the host is this machine. Raises
     UsageError: none can be found.
     """
-    if nics:
-        address_of_nic = next((address for nic in nics if (address := interface_address(nic))), None)
-        if address_of_nic is not None:
+    for nic in nics:
+        if address_of_nic := interface_address(nic):
             return address_of_nic
     far = {host: caller for host, caller in callers.items() if caller}
     if not far:

@@ -38,7 +38,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         self.links: dict[str, HostLink] = {}
         self.failures: dict[str, str] = {}
         self._coming: dict[str, HostLink] = {}
-        self._dismissed: set[HostLink] = set()
+        self.dismissed: set[HostLink] = set()  # whose agents were sent away: they have no workers, although they end
         self._again_at = 0.0
         self.safe_at = 0.0  # before this time of the monotonic clock, workers of a host that was lost may still run
         self.use(self.hosts)
@@ -65,12 +65,8 @@ class HostAgents(AbstractContextManager["HostAgents"]):
 
     def dismiss(self, name: str) -> None:
         """Send the agent of a host away on which no worker of the job runs."""
-        self._dismissed.add(self.links[name])
+        self.dismissed.add(self.links[name])
         self.links[name].hang_up()
-
-    def is_dismissed(self, link: HostLink) -> bool:
-        """Whether its agent was sent away: then it has no workers, although it ends."""
-        return link in self._dismissed
 
     def connect_all(self) -> signal.Signals | None:
         """Start the agents that are not there, and wait for them; returns a signal that came meanwhile.
@@ -80,16 +76,15 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         self._give_up_coming()
         self._drop_lost()
         self._close_unused()
-        missing = [host for host in self.hosts if host.name not in self.links]
-        new = {host.name: self._start(host) for host in missing}
         self.failures.clear()
-        number = self._await_hellos(new.values())
-        for name, link in new.items():
-            if link.hello is None:
-                self.failures[name] = link.lost or "it was not waited for"
-                link.close()
-        alive = {**self.links, **{name: link for name, link in new.items() if name not in self.failures}}
-        self.links = {host.name: alive[host.name] for host in self.hosts if host.name in alive}
+        for host in self.hosts:
+            if host.name not in self.links:
+                self._coming[host.name] = self._start(host)
+        number = self._await_hellos(self._coming.values())
+        self._take_coming()
+        self.failures |= dict.fromkeys(self._coming, "it was not waited for")
+        self._give_up_coming()
+        self.links = {host.name: self.links[host.name] for host in self.hosts if host.name in self.links}
         if number is None and self.failures and self.inbox is not None:
             number = self.inbox.sleep(self.safe_at - time.monotonic())
         return number
@@ -99,6 +94,20 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         `still_watched`: links of which somebody has still to learn that they are lost. Returns when to look again, of
         the monotonic clock; None while no host is missing."""
         self._drop_lost(still_watched)
+        self._take_coming()
+        missing = [host for host in self.hosts if host.name not in self.links and host.name not in self._coming]
+        now = time.monotonic()
+        if missing and now >= max(self._again_at, self.safe_at):
+            self._again_at = now + _AGAIN_SECONDS
+            for host in missing:
+                try:
+                    self._coming[host.name] = self._start(host)
+                except UsageError as error:  # for want of memory or processes, perhaps: others run
+                    self.failures[host.name] = error.fact.rstrip(".")
+        return now + _LOOK_SECONDS if missing or self._coming else None
+
+    def _take_coming(self) -> None:
+        """Keep the agents that have said hello, and note why others were lost."""
         for name, link in [(name, link) for name, link in self._coming.items() if link.hello is not None or link.lost]:
             del self._coming[name]
             if link.lost:
@@ -107,19 +116,6 @@ class HostAgents(AbstractContextManager["HostAgents"]):
             else:
                 self.failures.pop(name, None)
                 self.links[name] = link
-        missing = [host for host in self.hosts if host.name not in self.links and host.name not in self._coming]
-        now = time.monotonic()
-        if missing and now >= max(self._again_at, self.safe_at):
-            self._again_at = now + _AGAIN_SECONDS
-            self._call(missing)
-        return now + _LOOK_SECONDS if missing or self._coming else None
-
-    def _call(self, hosts: Iterable[Host]) -> None:
-        for host in hosts:
-            try:
-                self._coming[host.name] = self._start(host)
-            except UsageError as error:  # for want of memory or processes, perhaps: others run
-                self.failures[host.name] = error.fact.rstrip(".")
 
     def _give_up_coming(self) -> None:
         for link in self._coming.values():
@@ -129,9 +125,9 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     def _close_unused(self) -> None:
         """Agents of hosts that the job may not use any more, and those that were sent away."""
         named = {host.name for host in self.hosts}
-        for name in [name for name, link in self.links.items() if name not in named or link in self._dismissed]:
+        for name in [name for name, link in self.links.items() if name not in named or link in self.dismissed]:
             self.links.pop(name).close(_LEAVE_SECONDS)
-        self._dismissed.clear()
+        self.dismissed.clear()
 
     def sweep(self) -> list[str]:
         """Kill what is left of the job on all hosts; returns what cannot be killed, for people."""
@@ -155,8 +151,8 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         kept = list(besides)
         for name in [name for name, link in self.links.items() if link.lost and link not in kept]:
             link = self.links.pop(name)
-            if link in self._dismissed:
-                self._dismissed.discard(link)
+            if link in self.dismissed:
+                self.dismissed.discard(link)
             else:
                 self.failures[name] = link.lost
                 self.safe_at = max(self.safe_at, link.heard + self.options.link_seconds)

@@ -37,7 +37,11 @@ class Console:
 
     def take(self, rank: int, stream: int, data: bytes) -> None:
         if rank == 0:
-            self._pass_unchanged(stream, data)
+            data = self._rest.pop((0, stream), b"") + data
+            end = data.rfind(b"\n") + 1
+            if b"\r" not in data[end:] and len(data) - end < _LINE_BYTES:
+                data, self._rest[0, stream] = data[:end], data[end:]
+            self._write_some(stream, data)
             return
         *lines, rest = (self._rest[rank, stream] + data).split(b"\n")
         if len(rest) > _LINE_BYTES:
@@ -75,13 +79,6 @@ class Console:
     def say(self, text: str) -> None:
         """The launcher's own words, on standard error."""
         self._whole_lines(ERR, text.encode(errors="replace") + b"\n")
-
-    def _pass_unchanged(self, stream: int, data: bytes) -> None:
-        data = self._rest.pop((0, stream), b"") + data
-        end = data.rfind(b"\n") + 1
-        if b"\r" not in data[end:] and len(data) - end < _LINE_BYTES:
-            data, self._rest[0, stream] = data[:end], data[end:]
-        self._write_some(stream, data)
 
     def _write_some(self, stream: int, data: bytes) -> None:
         if data:

@@ -113,16 +113,12 @@ def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState]
         them = "them" if len(early) > 1 else "it"
         why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {them}"
     else:
-        why = _explained_stall(failed) or "the ranks lost each other, and none of them says more"
+        of_watchdogs = (w.failure.cause for w in failed if w.failure and w.failure.kind == "stall")
+        otherwise = "the ranks lost each other, and none of them says more"
+        why = next((cause.rstrip(".") for cause in of_watchdogs if cause.startswith(STALL)), otherwise)
     others = _ranks([worker.rank for worker in failed])
     text = f"hvdtrain launch: {why}; {others} stopped only because of that. Of rank {first.rank}: "
     return JobOutcome(max(first.code, 1), blamed, text + quoted(first, first.rank in held), may_restart=True)
-
-
-def _explained_stall(failed: Sequence[WorkerState]) -> str:
-    """What a watchdog said before it ended its rank; else empty."""
-    causes = (worker.failure.cause for worker in failed if worker.failure and worker.failure.kind == "stall")
-    return next((cause.rstrip(".") for cause in causes if cause.startswith(STALL)), "")
 
 
 def stalled_ranks(lines: Sequence[str]) -> set[int]:
@@ -153,17 +149,14 @@ def _after_signal(
         how += f"; {hurried_by.name} came as a second request, so {_ranks(killed)} {were} killed at once"
     elif killed:
         how += f"; {_ranks(killed)} did not leave in time and had to be killed"
-    lost = [worker for worker in workers if worker.end and worker.end.failed and _was_lost(worker, stopped_by)]
+    failed = [worker for worker in workers if worker.end and worker.end.failed]
+    # something else than the request has ended these
+    lost = [w for w in failed if (w.end and w.end.lost) or (w.code < 0 and w.code != -stopped_by)]
     if lost:
         ends = " and ".join(f"rank {worker.rank}{worker.on_host} {_how(worker)}" for worker in lost)
         how += f"; {ends} meanwhile, so the last steps may be in no checkpoint"
     said = [f"hvdtrain launch: {how}.", _untold(workers)]
     return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
-
-
-def _was_lost(worker: WorkerState, stopped_by: signal.Signals) -> bool:
-    """Whether something else than the request has ended it."""
-    return bool(worker.end and worker.end.lost) or (worker.code < 0 and worker.code != -stopped_by)
 
 
 def _untold(workers: Sequence[WorkerState]) -> str:

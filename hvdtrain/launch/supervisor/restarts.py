@@ -97,13 +97,14 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
     if not trains(command) or option_value(command, "output-dir") is not None:
         return command
     if option_value(command, "config") is not None:
-        raise UsageError(
-            f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.",
-            "A restart must know the run folder to continue in it.",
-            "add --output-dir FOLDER to the command, even if the config file has it.",
-        )
+        raise no_run_folder(f"--max-restarts is {max_restarts}, and the command has --config but no --output-dir.")
     folder = Path("runs") / f"launched-{time.strftime('%Y%m%d-%H%M%S')}-{time.monotonic_ns() % 1_000_000:06d}"
     return (*command, "--output-dir", str(folder))
+
+
+def no_run_folder(fact: str) -> UsageError:
+    hint = "add --output-dir FOLDER to the command, even if a config file has it."
+    return UsageError(fact, "A restart must know the run folder to continue in it.", hint)
 
 
 def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:

@@ -51,10 +51,8 @@ class Container:
     # whose data come through FIFOs, `NAME_0` for the first epoch
     channels: Mapping[str, str]
     network_interface: str | None = None  # on which the containers see each other, if SageMaker says so
-    # all that resourceconfig.json and inputdataconfig.json hold
-    resources: Mapping[str, Any] = field(default_factory=dict)
-    # all that resourceconfig.json and inputdataconfig.json hold
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, Any] = field(default_factory=dict)  # all that resourceconfig.json holds
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # all that inputdataconfig.json holds
 
 
 def folders_of(environ: Mapping[str, str]) -> Folders:

@@ -27,6 +27,7 @@ _PROGRAM = "sagemaker_program"
 _CHUNK_BYTES = 2**20
 _MOST_BYTES = 2 * MAX_BYTES
 """Of the expanded archive, and of its files: room for what `Estimator.fit` packs, with headers and padding."""
+_TOO_LARGE = f"it expands to more than {_MOST_BYTES // 2**20} MiB; data belong in a channel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +156,6 @@ def _download(uri: str, path: str) -> None:
         boto3.client("s3", config=config).download_file(parts.netloc, parts.path.lstrip("/"), path)
 
 
-class _UnsafeArchiveError(Exception):
-    """The archive holds something else than files and folders of its own; the text says what."""
-
-
 def _unpack(packed: Path, folder: Path, origin: str) -> None:
     """Unpack a .tar.gz into `folder`, which is there; `origin` is its name for messages.
 
@@ -170,10 +167,10 @@ def _unpack(packed: Path, folder: Path, origin: str) -> None:
         with tarfile.open(packed, mode="r:gz") as archive:
             members = [member for member in archive if _is_plain(member)]
             if sum(member.size for member in members) > _MOST_BYTES:  # a sparse file's holes take no bytes
-                raise _UnsafeArchiveError(_too_large())
+                raise ValueError(_TOO_LARGE)
             for member in members:
                 _write(archive, member, folder / member.name)
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, _UnsafeArchiveError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise UsageError(
             f"The source archive {origin} cannot be unpacked: {error}.",
             "Workers would have nothing to run.",
@@ -188,27 +185,23 @@ def _require_small(packed: Path) -> None:
         while chunk := stream.read(_CHUNK_BYTES):
             expanded += len(chunk)
             if expanded > _MOST_BYTES:
-                raise _UnsafeArchiveError(_too_large())
+                raise ValueError(_TOO_LARGE)
 
 
 def _is_plain(member: tarfile.TarInfo) -> bool:
     """Whether it is to be written: a file, or a folder, which is made for its files anyway."""
     if member.name.startswith("/") or ".." in member.name.split("/"):
-        raise _UnsafeArchiveError(f"{member.name[:80]!r} leads out of its folder")
+        raise ValueError(f"{member.name[:80]!r} leads out of its folder")
     if not (member.isreg() or member.isdir()):
-        raise _UnsafeArchiveError(f"{member.name[:80]!r} is neither a file nor a folder, but a link or a device")
+        raise ValueError(f"{member.name[:80]!r} is neither a file nor a folder, but a link or a device")
     return member.isreg()
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     content = archive.extractfile(member)
     if content is None:
-        raise _UnsafeArchiveError(f"{member.name[:80]!r} has no content")
+        raise ValueError(f"{member.name[:80]!r} has no content")
     path.parent.mkdir(parents=True, exist_ok=True)
     with content, path.open("wb") as file:
         shutil.copyfileobj(content, file)
     path.chmod(0o755 if member.mode & 0o100 else 0o644)
-
-
-def _too_large() -> str:
-    return f"it expands to more than {_MOST_BYTES // 2**20} MiB; data belong in a channel"

@@ -80,10 +80,13 @@ def script_variables(container: Container) -> dict[str, str]:
     users = {name: value for name, value in container.hyperparameters.items() if not name.startswith(RESERVED)}
     program = str(container.hyperparameters.get(f"{RESERVED}program", ""))
     paths = {name: str(folders.data / name) for name in container.channels}
-    named = {
+    framework = {
+        name: value
+        for name, value in container.hyperparameters.items()
+        if name.startswith(RESERVED) and name.removeprefix(RESERVED) not in _TOOLKITS_OWN
+    }
+    both = {
         **_machine(container),
-        "channels": sorted(container.channels),
-        "hps": users,
         "input_data_config": container.inputs,
         "input_dir": str(folders.base / "input"),
         "input_config_dir": str(folders.config),
@@ -94,25 +97,27 @@ def script_variables(container: Container) -> dict[str, str]:
         "user_entry_point": program,
         "module_name": program.removesuffix(".py"),
         "module_dir": str(container.hyperparameters.get(f"{RESERVED}submit_directory", folders.code)),
-        "framework_params": {
-            name: value
-            for name, value in container.hyperparameters.items()
-            if name.startswith(RESERVED) and name.removeprefix(RESERVED) not in _TOOLKITS_OWN
-        },
         "log_level": container.hyperparameters.get(f"{RESERVED}container_log_level", _INFO),
     }
-    all_of_it = {
-        **{name: value for name, value in named.items() if name not in ("hps", "channels", "framework_params")},
+    training_env = {
+        **both,
         "hyperparameters": users,
         "channel_input_dirs": paths,
-        "additional_framework_parameters": named["framework_params"],
+        "additional_framework_parameters": framework,
         "job_name": str(container.hyperparameters.get(f"{RESERVED}job_name", "")),
         "is_master": container.current_host == container.hosts[0],
         "master_hostname": container.hosts[0],
     }
-    named |= {"training_env": all_of_it, "user_args": worker_options(users)}
-    named |= {f"channel_{name}": path for name, path in paths.items()}
-    named |= {f"hp_{name}": value for name, value in users.items()}
+    named = {
+        **both,
+        "channels": sorted(container.channels),
+        "hps": users,
+        "framework_params": framework,
+        "training_env": training_env,
+        "user_args": worker_options(users),
+        **{f"channel_{name}": path for name, path in paths.items()},
+        **{f"hp_{name}": value for name, value in users.items()},
+    }
     texts = {f"SM_{name.upper()}": _text(value) for name, value in named.items()}
     return {name: text for name, text in texts.items() if len(f"{name}={text}".encode()) < _LONGEST_BYTES}
 

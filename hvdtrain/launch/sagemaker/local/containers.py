@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hvdtrain.errors import RESUMABLE, HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker.container.contract import BASE_VARIABLE, Folders
-from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, GRACE_SECONDS
 from hvdtrain.launch.sagemaker.failure_file import FAILURE_FILE
+from hvdtrain.launch.sagemaker.train_entry import ELSEWHERE, GRACE_SECONDS
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 END_SECONDS = GRACE_SECONDS + 20.0  # seconds from SIGTERM to SIGKILL, as on SageMaker
@@ -116,7 +116,10 @@ class ContainerSupervisor:
         HvdtrainError: a container failed, the job took too long, or a signal stopped it, with exit code 75 if it can go
         on later, else 128 and the signal."""
         while self._running:
-            self._wait_for_an_event()
+            files = [container.pidfd for container in self._running]
+            files += [self.inbox.fileno()] if self.inbox is not None else []
+            deadline = self._stop_at if self._kill_at is None else self._kill_at
+            wait(files, min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
             for container in [each for each in self._running if each.process.poll() is not None]:
                 self._on_end(container)
             for number in self.inbox.take() if self.inbox is not None else ():
@@ -126,12 +129,6 @@ class ContainerSupervisor:
             for feeder in self.feeders if self._running and self._kill_at is None else ():
                 feeder.require_running()
         self._raise_failure()
-
-    def _wait_for_an_event(self) -> None:
-        ends = [container.pidfd for container in self._running]
-        signals = [self.inbox.fileno()] if self.inbox is not None else []
-        deadline = self._stop_at if self._kill_at is None else self._kill_at
-        wait([*ends, *signals], min(max(0.0, deadline - time.monotonic()), _LOOK_SECONDS))
 
     def _on_end(self, container: LocalContainer) -> None:
         self._running.remove(container)

@@ -19,10 +19,10 @@ from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
 from hvdtrain.launch.sagemaker.local.containers import ContainerSupervisor, LocalContainer, PipeFeeder
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
+from hvdtrain.launch.ssh.host_addresses import LOOPBACK
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.topology.launcher_variables import without_launcher
 
-_LOOPBACK = "127.0.0.1"
 _REGION = "local"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part
 
@@ -49,7 +49,14 @@ def run_local(spec: TrainingSpec, channels: Sequence[Channel], output_dir: Path)
         is_main = threading.current_thread() is threading.main_thread()  # only there can Python take signals
         inbox = stack.enter_context(SignalInbox()) if is_main else None
         stack.enter_context(OrphanReaper(token))
-        environment = _environment(spec, job, token)
+        environment = {
+            **without_launcher(os.environ),
+            **spec.environment,
+            JOB_VARIABLE: job,
+            JOB_TOKEN_VARIABLE: with_job_token(os.environ, token),
+        }
+        if len(hosts) > 1:  # by loopback, because their names have no address
+            environment |= {"MASTER_ADDR": LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)}
         feeders = []
         for number, folders in enumerate(bases):
             _write_config(folders, spec, channels, hosts, job)
@@ -59,13 +66,6 @@ def run_local(spec: TrainingSpec, channels: Sequence[Channel], output_dir: Path)
         containers = [stack.enter_context(closing(LocalContainer(folders, environment))) for folders in bases]
         ContainerSupervisor(containers, feeders, spec.max_run_s, inbox).run()
     return bases[0].base
-
-
-def _environment(spec: TrainingSpec, job: str, token: str) -> dict[str, str]:
-    """What all containers have in common. Several containers use loopback, because their names have no address."""
-    meeting = {"MASTER_ADDR": _LOOPBACK, _SECRET_VARIABLE: secrets.token_hex(16)} if spec.instance_count > 1 else {}
-    marks = {JOB_VARIABLE: job, JOB_TOKEN_VARIABLE: with_job_token(os.environ, token)}
-    return {**without_launcher(os.environ), **spec.environment, **meeting, **marks}
 
 
 def _make_folders(spec: TrainingSpec, folders: Folders, shared: Path) -> None:

@@ -11,8 +11,8 @@ from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
-from hvdtrain.launch.sagemaker.container.workers import ELSEWHERE, ContainerExit, _container_exit
 from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS, OutputParser, cause_of
+from hvdtrain.launch.sagemaker.train_entry import ELSEWHERE, ContainerExit, _container_exit
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 

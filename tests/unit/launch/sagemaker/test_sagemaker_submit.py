@@ -22,9 +22,8 @@ from support.moto_server import MotoServer
 from data_sharding.formats.writers import TFRecordWriter
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.sagemaker import Estimator
-from hvdtrain.launch.sagemaker.aws import Service
+from hvdtrain.launch.sagemaker.aws import LOG_GROUP, Service, TrainingJob
 from hvdtrain.launch.sagemaker.spec import TASK_PROGRAM
-from hvdtrain.launch.sagemaker.training_job import LOG_GROUP, TrainingJob
 
 REGION = "us-east-1"
 Fault = Callable[[str, str], tuple[str, dict[str, str]] | None]
