@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.comm_hooks import PlainReduction
 from hvdtrain.adapters.keras.gradient_sync import SummedGradients
-from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
-from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting
 from hvdtrain.adapters.step_timer import PARTS
 
 TOOK = {"forward": 0.02, "backward": 0.06, "allreduce": 0.04, "optimizer": 0.01}

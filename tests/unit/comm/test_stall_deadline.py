@@ -69,7 +69,7 @@ KERAS_WAIT = (
     BEGIN
     + """
 import tensorflow as tf
-from hvdtrain.adapters.keras.waiting import Waiting, current_wait
+from hvdtrain.adapters.keras.graph_clock import Waiting, current_wait
 waiting = Waiting()
 
 @tf.function(autograph=False)
@@ -98,7 +98,7 @@ print(len({id(begun) for begun, _ in found}))
 """
 HELD_BACK = """
 import tensorflow as tf
-from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.keras.graph_clock import Waiting
 waiting = Waiting()
 
 @tf.function(autograph=False)
