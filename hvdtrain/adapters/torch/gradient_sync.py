@@ -198,7 +198,7 @@ def summed_gradients(trainable: Trainable, chosen: ChosenSync) -> SummedGradient
     Raises `UsageError`: Horovod has no such op here.
     """
     if chosen.ranks == 1:
-        hook = _powersgd(lambda tensor, _name: tensor, trainable, chosen)
+        hook = PowerSgd(lambda tensor, _name: tensor, trainable, chosen)
         return SummedGradients(trainable, hook, lambda handle: handle, chosen.bucket_bytes)
     import horovod.torch as hvd
 
@@ -212,18 +212,13 @@ def _hook(hvd: Any, trainable: Trainable, chosen: ChosenSync) -> comm_hooks.Comm
             require_adasum(hvd, on_gpu=any(p.is_cuda for _, p in trainable))
             return comm_hooks.Adasum(hvd)
         case "powersgd":
-            return _powersgd(start_sum, trainable, chosen)
+            return PowerSgd(start_sum, trainable, chosen)
         case "bf16":
-            return comm_hooks.BFloat16Sum(hvd, chosen.loss_multiplier)
+            return comm_hooks.BFloat16Sum(hvd, start_sum, chosen.loss_multiplier)
         case "fp16":
             return comm_hooks.Float16Sum(start_sum, chosen.loss_multiplier)
         case "plain":
             return comm_hooks.PlainSum(start_sum, chosen.loss_multiplier)
-
-
-def _powersgd(start_sum: comm_hooks.StartSum, trainable: Trainable, chosen: ChosenSync) -> PowerSgd:
-    names = [name for name, _ in trainable]
-    return PowerSgd(start_sum, chosen.ranks, chosen.powersgd_rank, names, chosen.sums_means)
 
 
 class HorovodGradients(NoSync):
