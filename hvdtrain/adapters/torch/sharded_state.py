@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.gathered_state import ShardedState, join_slices
 from hvdtrain.adapters.plain_values import is_text
 from hvdtrain.adapters.torch import state as whole
-from hvdtrain.adapters.torch.optimizer_numbers import NAME
-from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of
+from hvdtrain.adapters.torch.optimizer_state import NAME, Trained, not_trained, slots_of
 from hvdtrain.adapters.torch.sharded_sync import Piece, ShardedSync, in_memory_order
 from hvdtrain.adapters.torch.tensor_arrays import array_of, tensor_of, to_tensor, view_of
 from hvdtrain.comm.communicator import Communicator

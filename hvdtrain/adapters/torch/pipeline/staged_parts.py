@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -16,10 +15,11 @@ from hvdtrain.adapters.step_timer import StepTimer
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, NoSync, summed_gradients, trainable_of
+from hvdtrain.adapters.torch.optimizers import optimizer_of
 from hvdtrain.adapters.torch.passes import Draws, Measurement
 from hvdtrain.adapters.torch.pipeline.chain import chain_of
 from hvdtrain.adapters.torch.pipeline.stage_boundaries import HorovodLink, Link, LocalLink, MpiLink
-from hvdtrain.adapters.torch.pipeline.staged_model import StagedModel, keep_stages
+from hvdtrain.adapters.torch.pipeline.staged_model import keep_stages
 from hvdtrain.adapters.torch.pipeline.staged_passes import PipelinePasses, Stage
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import Update
@@ -35,18 +35,42 @@ from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 from hvdtrain.topology.grid import Grid
 
-BuildOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 
-
-@dataclass(frozen=True)
 class Stages:
-    """A model in stages, the optimizer of those that are here, and how gradients are exchanged."""
+    """A model in stages, the optimizer of those that are here, and how gradients are exchanged.
 
-    grid: Grid
-    staged: StagedModel
-    optimizer: torch.optim.Optimizer  # of this process's weights
-    gradient_sync: GradientSync  # with the ranks that have the same stage
-    state: StageState | None  # what other ranks have of the model; None: nothing
+    The whole model is built on the host, and its optimizer, so that a task may treat its layers as it likes.
+
+    Args: `cuts`: the first link of each stage but the first one.
+
+    Attributes:
+        optimizer: of this process's weights.
+        gradient_sync: with the ranks that have the same stage.
+        state: what other ranks have of the model; None: nothing.
+
+    Raises `UsageError`: there is no such device.
+    """
+
+    def __init__(
+        self, task: Task, topology: Topology, options: TrainingOptions, cuts: Sequence[int], lr: float
+    ) -> None:
+        parallel = options.parallel
+        grid = self.grid = Grid(topology, parallel.stages_of_workers)
+        model = build_model(task, options, torch.device("cpu"))
+        self.optimizer: torch.optim.Optimizer = optimizer_of(task, model, lr, options)
+        require_own_parameters(model, self.optimizer)
+        devices = [device_named(name) for name in parallel.device_names] or [own_device()]
+        self.staged = keep_stages(chain_of(task, model), cuts, grid.stage if parallel.is_pipeline else None, devices)
+        local = {id(parameter) for parameter in self.staged.model.parameters()}
+        for group in self.optimizer.param_groups:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
+        trainable = trainable_of(self.staged.model)
+        if grid.replicas == 1:
+            self.gradient_sync: GradientSync = NoSync(trainable)
+        else:
+            chosen = choose_sync(options, topology, process_set_of(grid.stage_ranks))
+            self.gradient_sync = summed_gradients(trainable, chosen)
+        self.state = StageState(self.staged.names, self.staged.own_names, grid) if parallel.is_pipeline else None
 
     def passes(
         self, task: Task, options: TrainingOptions, seed: int, update: Update, timer: StepTimer, waiting: float
@@ -85,39 +109,6 @@ class Stages:
             squares = local.double().square()
             total: torch.Tensor = hvd.allreduce(squares, op=hvd.Sum, name="hvdtrain.gradients.norm")
         return (total / self.grid.replicas).sqrt().float()
-
-
-def open_stages(
-    task: Task, topology: Topology, options: TrainingOptions, cuts: Sequence[int], build_optimizer: BuildOptimizer
-) -> Stages:
-    """Build the whole model on the host, and keep the stages of this process.
-
-    Args:
-        cuts: the first link of each stage but the first one.
-        build_optimizer: of the whole model, so that a task may treat its layers as it likes.
-
-    Raises `UsageError`: there is no such device.
-    """
-    parallel = options.parallel
-    grid = Grid(topology, parallel.stages_of_workers)
-    model = build_model(task, options, torch.device("cpu"))
-    optimizer = build_optimizer(model)
-    require_own_parameters(model, optimizer)
-    devices = [device_named(name) for name in parallel.device_names] or [own_device()]
-    staged = keep_stages(chain_of(task, model), cuts, grid.stage if parallel.is_pipeline else None, devices)
-    local = {id(parameter) for parameter in staged.model.parameters()}
-    for group in optimizer.param_groups:
-        group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
-    sync = _gradient_sync(staged, grid, options)
-    state = StageState(staged.names, staged.own_names, grid) if parallel.is_pipeline else None
-    return Stages(grid, staged, optimizer, sync, state)
-
-
-def _gradient_sync(staged: StagedModel, grid: Grid, options: TrainingOptions) -> GradientSync:
-    trainable = trainable_of(staged.model)
-    if grid.replicas == 1:
-        return NoSync(trainable)
-    return summed_gradients(trainable, choose_sync(options, grid.topology, process_set_of(grid.stage_ranks)))
 
 
 def _device_of(module: torch.nn.Module) -> torch.device:
