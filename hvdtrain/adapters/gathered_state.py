@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.named_arrays import NO_STATE, State, dtype_of, dtype_text
+from hvdtrain.named_arrays import NO_STATE, State, bytes_of, dtype_of, dtype_text
 from hvdtrain.topology.grid import Grid
 
 MESSAGE_BYTES: Final = 16 * 2**20
@@ -53,7 +53,8 @@ def join_slices(
     slices = [name for name, (_, _, number) in first.items() if number is None]
     for names in in_buckets(slices, lambda _: None, nbytes, message_bytes):
         lengths = [[of_rank[name][0] if name in of_rank else 0 for name in names] for of_rank in by_rank]
-        parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
+        sent = [np.empty(0, np.uint8), *(bytes_of(local[name]) for name in names if name in local)]
+        parts = _joined(comm, np.concatenate(sent), np.array(lengths), keeps, message_bytes)
         joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
 
@@ -93,11 +94,6 @@ def _joined(
         for columns in zip(ends_in_rank.T, lengths.T, strict=True)
         if keeps
     ]
-
-
-def _bytes_of(local: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:
-    parts = [np.ascontiguousarray(local[name]).view(np.uint8) for name in names if name in local]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
 class Arrays(Protocol):
