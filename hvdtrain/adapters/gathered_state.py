@@ -115,13 +115,16 @@ class Arrays(Protocol):
 class ShardedState(ABC):
     """The state of a sharded optimizer, and of a model without one. Implements `Arrays`.
 
-    Args: `whole`: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
+    Args: `sync`: the framework's gradient sync, which knows the parts.
     """
 
-    def __init__(self, whole: Arrays) -> None:
-        self._whole = whole
+    _whole: Arrays  # the framework's functions, which are given an optimizer that keeps nothing of whole weights
+
+    def __init__(self, sync: Any) -> None:
+        self._sync = sync
         self._gathered: State = {}
-        self.drifting_buffers, self.load_rank_local_state = whole.drifting_buffers, whole.load_rank_local_state
+        self.drifting_buffers = self._whole.drifting_buffers
+        self.load_rank_local_state = self._whole.load_rank_local_state
 
     def gather(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> None:
         self._gathered = self._joined(comm, model, optimizer, keeps)
@@ -153,12 +156,14 @@ class ShardedState(ABC):
 class StageState:
     """What other ranks have of the model.
 
-    Args: `grid`: this rank among the others; the first replica gives the state.
+    Args:
+        others: names of weights, buffers and extra states of other stages alone.
+        drifting: zeros, float64 or complex128, in the shapes of all stages' arrays whose mean over ranks replaces them.
+        grid: this rank among the others; the first replica gives the state.
     """
 
-    def __init__(self, names: Collection[str], local: Collection[str], grid: Grid) -> None:
-        self._others = frozenset(names) - frozenset(local)
-        self._grid = grid
+    def __init__(self, others: Collection[str], drifting: Mapping[str, NDArray[Any]], grid: Grid) -> None:
+        self._others, self._drifting, self._grid = others, drifting, grid
         self._gathered: State | None = None
         self.stage, self.stages = grid.stage, grid.stages
 
@@ -183,16 +188,13 @@ class StageState:
         """Select this rank's arrays from those of a whole state."""
         return {key: array for key, array in state.items() if _weight_of(key) not in self._others}
 
-    def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:
-        """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
-
-        Args: `shapes`: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
-        """
+    def spread(self, local: State) -> State:
+        """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean."""
         spread = {
             name: zeros if name not in local else self.stages * local[name].astype(zeros.dtype)
-            for name, zeros in shapes.items()
+            for name, zeros in self._drifting.items()
         }
-        return spread | {name: array for name, array in local.items() if name not in shapes}
+        return spread | {name: array for name, array in local.items() if name not in self._drifting}
 
 
 def _weight_of(key: str) -> str:

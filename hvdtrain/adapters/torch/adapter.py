@@ -103,7 +103,7 @@ class TorchAdapter(AdapterState):
         options = self._options
         stages = Stages(task, topology, options, cuts, lr)
         self.model, self.optimizer, self._stage = stages.staged.model, stages.optimizer, stages.state
-        self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
+        self._gradient_sync = stages.gradient_sync
         self._open_update(stages.total_norm)
         self._passes = stages.passes(task, options, seed, self._update, self._timer, waiting)
         self._parameters, self._mode = stages.staged.parameters, TrainingMode([self.model, *stages.staged.modules])

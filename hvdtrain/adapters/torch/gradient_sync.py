@@ -40,8 +40,7 @@ class GradientSync(SyncState, ABC):
 
     sending: Callable[[], None] = staticmethod(lambda: None)
 
-    @abstractmethod
-    def set_grad_sync(self, last: bool) -> None:
+    def set_grad_sync(self, last: bool) -> None:  # noqa: B027
         """A backward pass follows; `last`: no other one adds to the gradients of this update."""
 
     @abstractmethod
@@ -81,9 +80,6 @@ class NoSync(GradientSync):
 
     def set_trainable(self, trainable: Trainable) -> None:
         self._trainable = [parameter for _, parameter in trainable]
-
-    def set_grad_sync(self, last: bool) -> None:
-        pass
 
     def finish(self) -> None:
         for parameter in self._trainable:

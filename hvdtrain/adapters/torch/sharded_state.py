@@ -17,9 +17,8 @@ from hvdtrain.named_arrays import State
 
 
 class ShardedArrays(ShardedState):
-    def __init__(self, sync: ShardedSync) -> None:
-        super().__init__(whole)
-        self._sync = sync
+    _whole = whole
+    _sync: ShardedSync
 
     def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:
         slots: State = {}

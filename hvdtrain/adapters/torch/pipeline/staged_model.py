@@ -18,13 +18,9 @@ class StagedModel:
 
     model: nn.Module  # with the weights and buffers of this process's stages only; names are unchanged
     modules: Sequence[nn.Module]  # the stages of this process, each on its device
-    names: frozenset[str]  # of all weights and buffers of the whole model
+    others: frozenset[str]  # names of weights, buffers and extra states that other processes alone have
     drifting: State  # zeros in the shapes of all buffers whose mean over ranks replaces them, float64 or complex128
     parameters: int  # trainable ones of the whole model
-
-    @property
-    def own_names(self) -> frozenset[str]:
-        return _names_in(self.model)
 
 
 def keep_stages(chain: Chain, cuts: Sequence[int], stage: int | None, devices: Sequence[torch.device]) -> StagedModel:
@@ -50,7 +46,7 @@ def keep_stages(chain: Chain, cuts: Sequence[int], stage: int | None, devices: S
         _share_buffers(model, part)
     if stage is not None:
         model.to(devices[0])
-    return StagedModel(model, parts, names, drifting, parameters)
+    return StagedModel(model, parts, names - _names_in(model), drifting, parameters)
 
 
 def _names_in(model: nn.Module) -> frozenset[str]:

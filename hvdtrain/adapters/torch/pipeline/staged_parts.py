@@ -60,24 +60,25 @@ class Stages:
         self.optimizer: torch.optim.Optimizer = optimizer_of(task, model, lr, options)
         require_own_parameters(model, self.optimizer)
         devices = [device_named(name) for name in parallel.device_names] or [own_device()]
-        self.staged = keep_stages(chain_of(task, model), cuts, grid.stage if parallel.is_pipeline else None, devices)
-        local = {id(parameter) for parameter in self.staged.model.parameters()}
+        stage = grid.stage if parallel.is_pipeline else None
+        staged = self.staged = keep_stages(chain_of(task, model), cuts, stage, devices)
+        local = {id(parameter) for parameter in staged.model.parameters()}
         for group in self.optimizer.param_groups:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
-        trainable = trainable_of(self.staged.model)
+        trainable = trainable_of(staged.model)
         if grid.replicas == 1:
             self.gradient_sync: GradientSync = NoSync(trainable)
         else:
             chosen = choose_sync(options, topology, process_set_of(grid.stage_ranks))
             self.gradient_sync = summed_gradients(trainable, chosen)
-        self.state = StageState(self.staged.names, self.staged.own_names, grid) if parallel.is_pipeline else None
+        self.state = None if stage is None else StageState(staged.others, staged.drifting, grid)
 
     def passes(
         self, task: Task, options: TrainingOptions, seed: int, update: Update, timer: StepTimer, waiting: float
     ) -> PipelinePasses:
         """What runs the stages. Args: `waiting`: the most seconds for a message. Collective."""
         parallel, grid = options.parallel, self.grid
-        devices = [_device_of(module) for module in self.staged.modules]
+        devices = [next(module.parameters()).device for module in self.staged.modules]
         ends = _local_ends(devices) if parallel.devices else [_rank_ends(grid, parallel, devices[0], waiting)]
         stages = []
         for number, module in enumerate(self.staged.modules):
@@ -85,9 +86,7 @@ class Stages:
             draws = Draws.on(device, seed, grid.topology.rank * len(devices) + number)
             measuring = Draws.on(device, seed, grid.data_topology().rank)
             measurement = Measurement(task, options.precision, device)
-            stages.append(
-                Stage(task, module, device, options.precision, draws, measuring, measurement, before, after, timer)
-            )
+            stages.append(Stage(module, draws, measuring, measurement, before, after, timer))
         schedule = SCHEDULES[parallel.schedule]
 
         def order(count: int) -> Iterator[tuple[int, Pass]]:
@@ -109,10 +108,6 @@ class Stages:
             squares = local.double().square()
             total: torch.Tensor = hvd.allreduce(squares, op=hvd.Sum, name="hvdtrain.gradients.norm")
         return (total / self.grid.replicas).sqrt().float()
-
-
-def _device_of(module: torch.nn.Module) -> torch.device:
-    return next(module.parameters()).device
 
 
 Ends = tuple[Link | None, Link | None]
