@@ -98,7 +98,7 @@ class TorchAdapter(AdapterState):
     def _open_stages(
         self, task: Task, topology: Topology, seed: int, lr: float, cuts: Sequence[int], waiting: float
     ) -> None:
-        from hvdtrain.adapters.torch.pipeline.staged_parts import Stages  # imports torch.fx
+        from hvdtrain.adapters.torch.pipeline.staged_model import Stages  # imports torch.fx
 
         options = self._options
         stages = Stages(task, topology, options, cuts, lr)

@@ -5,7 +5,7 @@ Lin et al. 2020 (arXiv:1808.07217, "hierarchical local SGD").
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -63,8 +63,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
 
     def _average_all(self) -> None:
         pending: deque[_Average] = deque()
-        buckets = in_buckets(self._averaged(), lambda t: (t.dtype, t.device), lambda t: t.nbytes, BUCKET_BYTES)
-        for number, tensors in enumerate(buckets):
+        for number, tensors in enumerate(_buckets(self._averaged())):
             pending.append(_Average(self._hvd, tensors, f"hvdtrain.weights.{number}"))
             if len(pending) == _PENDING:
                 pending.popleft().finish()
@@ -94,3 +93,8 @@ class _Average:
         self._wait(self._handle)
         parts = torch.split(self._flat, [tensor.numel() for tensor in self._tensors])
         torch._foreach_copy_(self._tensors, [part.view(t.shape) for part, t in zip(parts, self._tensors, strict=True)])
+
+
+def _buckets(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Cut tensors into buckets of one dtype and device each."""
+    return in_buckets(tensors, lambda t: (t.dtype, t.device), lambda t: t.nbytes, BUCKET_BYTES)
