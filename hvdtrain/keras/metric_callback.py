@@ -69,7 +69,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 def _logs_over_ranks(model: Any, summable: tuple[type, ...], logs: Any) -> dict[str, Any]:
-    """Reduced metrics for the keys of `logs`, which the last step returned; in place of the model's method. Collective."""
+    """For the model: reduced metrics for the keys of `logs`, which the last step returned. Collective."""
     metrics = _leaves(model.metrics)
     _refuse_unsummable(metrics, summable)
     with _summed_states(metrics):
