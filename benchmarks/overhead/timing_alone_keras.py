@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
+from hvdtrain.adapters.keras.graph_clock import GraphStepTimer
 from hvdtrain.adapters.step_timer import PARTS
 
 _STEPS, _REPEATS, _VARIABLES = 2_000, 7, 4

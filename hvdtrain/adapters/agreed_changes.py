@@ -25,23 +25,18 @@ def agree_on_trained(comm: Communicator, look: Callable[[], Sequence[str]], comp
     Raises `HvdtrainError`: on all ranks: `look` has raised it on one of them, or they train different weights.
     """
     names: Sequence[str] = ()
-    refusal: HvdtrainError | None = None
+    refuses = False
     try:
         names = look()
-    except HvdtrainError as error:
-        refusal = error
+    except HvdtrainError:
+        refuses = True
     digest = zlib.crc32("\n".join(names).encode()) if compares else 0
-    sent = np.array([refusal is not None, digest, -digest], np.int64)
+    sent = np.array([refuses, digest, -digest], np.int64)
     refused, largest, smallest = comm.allreduce(sent, "hvdtrain.changes", "max").tolist()
     if refused:
-        agree(comm, lambda: _raise(refusal), "hvdtrain.changes.refused")
+        agree(comm, look, "hvdtrain.changes.refused")
     if largest != -smallest:
         raise _different(gather_json(comm, list(names), "hvdtrain.changes.trained"))
-
-
-def _raise(refusal: HvdtrainError | None) -> None:
-    if refusal is not None:
-        raise refusal
 
 
 def _different(names: list[list[str]]) -> HvdtrainError:

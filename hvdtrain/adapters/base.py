@@ -27,7 +27,6 @@ class AdapterState(ABC):
     _arrays: Arrays
     _sharded: ShardedState | None = None
     _stage: StageState | None = None
-    _drifting: State = {}  # noqa: RUF012  with stages: zeros in the shapes of all buffers that differ between ranks
     _options: TrainingOptions
     _average: WeightAverage | NoAverage
     _update: ScaledUpdate
@@ -115,7 +114,7 @@ class AdapterState(ABC):
         averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
         buffers = self._state_arrays.drifting_buffers(self.model)
         if self._stage is not None:
-            buffers = self._stage.spread(buffers, self._drifting)
+            buffers = self._stage.spread(buffers)
         return buffers | self._gradient_sync.rank_local_state() | averages
 
     def load_rank_local_state(self, buffers: State) -> None:

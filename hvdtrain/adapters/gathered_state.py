@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.named_arrays import NO_STATE, State, dtype_of, dtype_text
+from hvdtrain.named_arrays import NO_STATE, State, bytes_of, dtype_of, dtype_text
 from hvdtrain.topology.grid import Grid
 
 MESSAGE_BYTES: Final = 16 * 2**20
@@ -53,7 +53,8 @@ def join_slices(
     slices = [name for name, (_, _, number) in first.items() if number is None]
     for names in in_buckets(slices, lambda _: None, nbytes, message_bytes):
         lengths = [[of_rank[name][0] if name in of_rank else 0 for name in names] for of_rank in by_rank]
-        parts = _joined(comm, _bytes_of(local, names), np.array(lengths), keeps, message_bytes)
+        sent = [np.empty(0, np.uint8), *(bytes_of(local[name]) for name in names if name in local)]
+        parts = _joined(comm, np.concatenate(sent), np.array(lengths), keeps, message_bytes)
         joined |= {name: part.view(dtype_of(first[name][1])) for name, part in zip(names, parts, strict=False)}
     return joined if keeps else {}
 
@@ -95,11 +96,6 @@ def _joined(
     ]
 
 
-def _bytes_of(local: Mapping[str, NDArray[Any]], names: list[str]) -> NDArray[np.uint8]:
-    parts = [np.ascontiguousarray(local[name]).view(np.uint8) for name in names if name in local]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
-
-
 class Arrays(Protocol):
     """A framework's functions (the module `state`) that make named arrays of a model and its optimizer, and back."""
 
@@ -119,13 +115,16 @@ class Arrays(Protocol):
 class ShardedState(ABC):
     """The state of a sharded optimizer, and of a model without one. Implements `Arrays`.
 
-    Args: `whole`: the framework's functions, which are given an optimizer that keeps nothing of whole weights.
+    Args: `sync`: the framework's gradient sync, which knows the parts.
     """
 
-    def __init__(self, whole: Arrays) -> None:
-        self._whole = whole
+    _whole: Arrays  # the framework's functions, which are given an optimizer that keeps nothing of whole weights
+
+    def __init__(self, sync: Any) -> None:
+        self._sync = sync
         self._gathered: State = {}
-        self.drifting_buffers, self.load_rank_local_state = whole.drifting_buffers, whole.load_rank_local_state
+        self.drifting_buffers = self._whole.drifting_buffers
+        self.load_rank_local_state = self._whole.load_rank_local_state
 
     def gather(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> None:
         self._gathered = self._joined(comm, model, optimizer, keeps)
@@ -157,12 +156,14 @@ class ShardedState(ABC):
 class StageState:
     """What other ranks have of the model.
 
-    Args: `grid`: this rank among the others; the first replica gives the state.
+    Args:
+        others: names of weights, buffers and extra states of other stages alone.
+        drifting: zeros, float64 or complex128, in the shapes of all stages' arrays whose mean over ranks replaces them.
+        grid: this rank among the others; the first replica gives the state.
     """
 
-    def __init__(self, names: Collection[str], local: Collection[str], grid: Grid) -> None:
-        self._others = frozenset(names) - frozenset(local)
-        self._grid = grid
+    def __init__(self, others: Collection[str], drifting: Mapping[str, NDArray[Any]], grid: Grid) -> None:
+        self._others, self._drifting, self._grid = others, drifting, grid
         self._gathered: State | None = None
         self.stage, self.stages = grid.stage, grid.stages
 
@@ -187,16 +188,13 @@ class StageState:
         """Select this rank's arrays from those of a whole state."""
         return {key: array for key, array in state.items() if _weight_of(key) not in self._others}
 
-    def spread(self, local: State, shapes: Mapping[str, NDArray[Any]]) -> State:
-        """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean.
-
-        Args: `shapes`: zeros, float64 or complex128, in the shapes of all stages' arrays that have a mean.
-        """
+    def spread(self, local: State) -> State:
+        """Arrays whose mean over all ranks is the mean over those that have the stage, and those without a mean."""
         spread = {
             name: zeros if name not in local else self.stages * local[name].astype(zeros.dtype)
-            for name, zeros in shapes.items()
+            for name, zeros in self._drifting.items()
         }
-        return spread | {name: array for name, array in local.items() if name not in shapes}
+        return spread | {name: array for name, array in local.items() if name not in self._drifting}
 
 
 def _weight_of(key: str) -> str:

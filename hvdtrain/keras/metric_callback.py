@@ -55,7 +55,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         weigh_by_samples(self.model)
-        if not isinstance(vars(self.model).get(_SEAM), _LogsOverRanks):
+        if getattr(vars(self.model).get(_SEAM), "func", None) is not _logs_over_ranks:
             _install(self.model, self._summable)
             self._only_for_test = True
 
@@ -68,29 +68,22 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.model.__dict__.pop(_SEAM, None)
 
 
-class _LogsOverRanks:
-    """Replaces one model's `_get_metrics_result_or_logs`."""
-
-    def __init__(self, model: Any, summable: tuple[type, ...]) -> None:
-        self._model = model
-        self._summable = summable
-
-    def __call__(self, logs: Any) -> dict[str, Any]:
-        """Reduced metrics for the keys of `logs`, which the last step returned. Collective."""
-        metrics = _leaves(self._model.metrics)
-        _refuse_unsummable(metrics, self._summable)
-        with _summed_states(metrics):
-            results: dict[str, Any] = self._model.get_metrics_result()
-        wanted = logs if isinstance(logs, dict) else {}
-        without_metric = sorted(set(wanted) - set(results))
-        if without_metric:
-            raise UsageError(
-                f"The step of {self._model.name} logs {', '.join(without_metric)}, which no metric of it holds.",
-                "Such values are of this rank's last batch, and nothing says how to combine them over ranks.",
-                "keep them in a keras.metrics.Mean that the model tracks, and log its result.",
-            )
-        # A rank without a batch has no logs of its own but still shares the others' results.
-        return {name: results[name] for name in wanted} if wanted else results
+def _logs_over_ranks(model: Any, summable: tuple[type, ...], logs: Any) -> dict[str, Any]:
+    """For the model: reduced metrics for the keys of `logs`, which the last step returned. Collective."""
+    metrics = _leaves(model.metrics)
+    _refuse_unsummable(metrics, summable)
+    with _summed_states(metrics):
+        results: dict[str, Any] = model.get_metrics_result()
+    wanted = logs if isinstance(logs, dict) else {}
+    without_metric = sorted(set(wanted) - set(results))
+    if without_metric:
+        raise UsageError(
+            f"The step of {model.name} logs {', '.join(without_metric)}, which no metric of it holds.",
+            "Such values are of this rank's last batch, and nothing says how to combine them over ranks.",
+            "keep them in a keras.metrics.Mean that the model tracks, and log its result.",
+        )
+    # A rank without a batch has no logs of its own but still shares the others' results.
+    return {name: results[name] for name in wanted} if wanted else results
 
 
 def _install(model: Any, summable: tuple[type, ...]) -> None:
@@ -103,7 +96,7 @@ def _install(model: Any, summable: tuple[type, ...]) -> None:
             "install one of those versions of Keras.",
         )
     # Not by setattr: Keras' attribute tracking would take it for a part of the model.
-    vars(model)[_SEAM] = _LogsOverRanks(model, summable)
+    vars(model)[_SEAM] = partial(_logs_over_ranks, model, summable)
 
 
 def _leaves(metrics: Sequence[Any]) -> list[Any]:

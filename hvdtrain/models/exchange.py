@@ -47,7 +47,7 @@ def to_torch(keras_weights: Weights) -> dict[str, NDArray[Any]]:
     """
     converted = {}
     for path, array in keras_weights.items():
-        layer, kind = _split(path)
+        layer, _, kind = path.rpartition("/")
         converted[torch_name(path)] = _turned(array, kind, _TO_TORCH)
         if kind == "moving_mean":
             converted[f"{layer}.{COUNTER}"] = np.zeros((), np.int64)
@@ -68,7 +68,7 @@ def to_keras(torch_weights: Weights, paths: Iterable[str]) -> dict[str, NDArray[
             "Weights can be exchanged between equal architectures only.",
             "build both models with the same name and arguments.",
         )
-    return {path: _turned(torch_weights[name], _split(path)[1], _TO_KERAS) for path, name in named.items()}
+    return {path: _turned(torch_weights[name], path.rpartition("/")[2], _TO_KERAS) for path, name in named.items()}
 
 
 def torch_name(path: str) -> str:
@@ -76,7 +76,7 @@ def torch_name(path: str) -> str:
 
     Raises `UsageError`: torch has no counterpart.
     """
-    layer, kind = _split(path)
+    layer, _, kind = path.rpartition("/")
     if kind not in _SUFFIXES:
         raise UsageError(
             f"The Keras variable {path!r} has no counterpart in torch.",
@@ -84,11 +84,6 @@ def torch_name(path: str) -> str:
             "exchange models that both frameworks have: resnet18 to resnet152, cnn, and the text task's.",
         )
     return f"{layer}.{_SUFFIXES[kind]}"
-
-
-def _split(path: str) -> tuple[str, str]:
-    layer, _, kind = path.rpartition("/")
-    return layer, kind
 
 
 def _turned(array: NDArray[Any], kind: str, axes: Mapping[int, tuple[int, ...]]) -> NDArray[Any]:

@@ -57,7 +57,7 @@ def _ranks_by_host(comm: Communicator) -> list[list[int]]:
 def _passing(setup: RunSetup, comm: Communicator) -> LinkModel | None:
     if setup.task.framework != "torch" or comm.topology.size % 2:
         return None
-    from hvdtrain.adapters.torch.pipeline.staged_parts import times_of_messages  # imports torch
+    from hvdtrain.adapters.torch.pipeline.stage_boundaries import times_of_messages  # imports torch
 
     times = times_of_messages(comm.topology, setup.config.parallel, _MESSAGE_SIZES)
     seconds: list[list[float]] = gather_json(comm, times, "hvdtrain.plan.messages")

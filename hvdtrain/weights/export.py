@@ -12,12 +12,13 @@ import numpy as np
 from safetensors.numpy import save
 
 from data_sharding.atomic import final_path, sync_folder
+from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.tasks.task_registry import require_installed
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights, without_wrappers
 from hvdtrain.weights.rebuild import built_model, data_access, example_features, rebuilt_task
-from hvdtrain.weights.weight_files import Run, kind_of, read_run, read_weights
+from hvdtrain.weights.weight_files import kind_of, read_run, read_weights, weights_of_run
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def export(
         _require_weights_only(source, format_name, averaged)
         weights = read_weights(source, kind)
     else:
-        weights = run.weights(averaged)
+        weights = weights_of_run(run, source, averaged)
     takes = ""
     with replacing(path) as temporary:
         if run is None or format_name in _OF_ARRAYS:
@@ -127,7 +128,7 @@ def _weights_bytes(weights: NamedWeights, format_name: str, prefix: str) -> byte
     return state_dict_bytes(arrays if weights.framework == "torch" else to_torch(arrays), prefix)
 
 
-def _write_built(run: Run, weights: NamedWeights, format_name: str, path: Path, data_dir: str | None) -> str:
+def _write_built(run: Checkpoint, weights: NamedWeights, format_name: str, path: Path, data_dir: str | None) -> str:
     framework = FORMATS[format_name].framework or weights.framework
     task = rebuilt_task(run.about, framework)
     if framework == "torch":
@@ -147,10 +148,10 @@ def _write_built(run: Run, weights: NamedWeights, format_name: str, path: Path, 
     return keras_models.write_model(model, format_name, path)
 
 
-def _default_path(source: Path, run: Run | None, chosen: Format) -> Path:
+def _default_path(source: Path, run: Checkpoint | None, chosen: Format) -> Path:
     if run is None:
         return source.with_name(source.name.partition(".")[0] + chosen.suffix)
-    name = f"step_{run.step:08d}{chosen.suffix}"
+    name = f"step_{run.position.step:08d}{chosen.suffix}"
     folder = source.parent if source.is_file() else source
     if (folder / "manifest.json").is_file():
         folder = folder.parent

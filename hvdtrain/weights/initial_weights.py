@@ -47,19 +47,16 @@ def initial_state(state: State, path: Path, task: Task, exclude: str | None = No
         source = NamedWeights(arrays, "tensorflow", str(path))
     else:
         source = read_weights(path, kind, task.framework)
-    weights = fitted(source, wanted, task.framework, exclusion, _naming_of(task, model))
+    naming: Naming | None = None
+    if task.framework == "torch":
+        from hvdtrain.weights.torch_loading import naming_of  # imports torch
+
+        naming = naming_of(task, model)
+    weights = fitted(source, wanted, task.framework, exclusion, naming)
     _tell_of_other_names([name for name in wanted if name in exclusion and weights[name] is not wanted[name]], exclude)
     replaced = {_MODEL + name: like_numbers(array, arrays_of_model[name].dtype) for name, array in weights.items()}
     averages = {_AVERAGE + name: array for name, array in weights.items() if _AVERAGE + name in state}
     return {**state, **replaced, **averages}
-
-
-def _naming_of(task: Task, model: Any) -> Naming | None:
-    if task.framework != "torch":
-        return None
-    from hvdtrain.weights.torch_loading import naming_of  # imports torch
-
-    return naming_of(task, model)
 
 
 def _tell_of_other_names(names: list[str], exclude: str | None) -> None:

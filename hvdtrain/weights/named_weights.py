@@ -1,10 +1,10 @@
 """Weights as named arrays, and fitted to a model: in its framework's names and axes, complete, each of its shape."""
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +35,12 @@ class NamedWeights:
     versions: Versions | None = None  # of torch's modules when the weights were saved; None: those of today
 
 
-class Naming(Protocol):
-    """Gives arrays the names that a model has for them.
+Naming = Callable[[Arrays, Versions | None, str, Collection[str]], Arrays]
+"""(arrays, versions, origin, fresh) → the arrays by the names that a model has for them.
 
-    What the model has under several names gets all of these, unless all are in `fresh`, whose names get nothing else.
-    What it does not know, or has in another shape, stays as it is; what it misses is not in the result.
-    """
-
-    def __call__(self, arrays: Arrays, versions: Versions | None, origin: str, fresh: Collection[str]) -> Arrays: ...
+What the model has under several names gets all of these, unless all are in `fresh`, whose names get nothing else. What
+it does not know, or has in another shape, stays as it is; what it misses is not in the result.
+"""
 
 
 def without_wrappers(arrays: Arrays, wanted: Container[str] = ()) -> Arrays:

@@ -11,7 +11,6 @@ Imports torch only for a file of torch.
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -71,7 +70,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
     Raises `UsageError`: the file is damaged, holds something else than weights, or needs the other framework.
     """
     if kind == "run":
-        return read_run(path).weights()
+        return weights_of_run(read_run(path), path)
     path = weights_file(path)
     if kind == "shards":
         return _read_shards(path, framework)
@@ -91,52 +90,36 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
     return NamedWeights(arrays, "torch", str(path), versions)
 
 
-@dataclass(frozen=True)
-class Run:
-    """The checkpoint of a run that is used."""
-
-    path: Path
-    checkpoint: Checkpoint  # its newest sound one, or the one that was named
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What the manifest says: framework, task, task_args, config, …"""
-        return self.checkpoint.about
-
-    @property
-    def step(self) -> int:
-        return self.checkpoint.position.step
-
-    def weights(self, averaged: bool = False) -> NamedWeights:
-        """The model's weights; with `averaged`, their exponential moving averages where the run kept them.
-
-        Raises `UsageError`: the run kept none.
-        """
-        arrays = self._part("model/")
-        if averaged:
-            averages = self._part("ema/")
-            if not averages:
-                raise UsageError(
-                    f"{self.path} holds no averages of its weights.",
-                    "--ema asks for them.",
-                    "leave --ema out, or train with --ema-decay.",
-                )
-            arrays |= averages  # buffers such as BatchNorm's statistics have no average
-        origin = f"{self.path} (step {self.step})"
-        return NamedWeights(arrays, "torch" if self.about["framework"] == "torch" else "tensorflow", origin)
-
-    def _part(self, prefix: str) -> Arrays:
-        state = self.checkpoint.state
-        arrays = {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
-        return {name: as_numbers(array) for name, array in arrays.items() if array.dtype.kind != "S"}
-
-
-def read_run(path: Path, given_as: str = "--init-weights") -> Run:
+def read_run(path: Path, given_as: str = "--init-weights") -> Checkpoint:
     """The newest sound checkpoint of a run folder, or the checkpoint that `path` is, or a file in one.
 
     Raises `UsageError`: there is none.
     """
-    return Run(path, checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as))
+    return checkpoint_at(path.parent if is_in_checkpoint(path) else path, given_as)
+
+
+def weights_of_run(run: Checkpoint, path: Path, averaged: bool = False) -> NamedWeights:
+    """The model's weights; with `averaged`, their exponential moving averages where the run kept them.
+
+    Raises `UsageError`: the run kept none.
+    """
+    arrays = _part(run, "model/")
+    if averaged:
+        averages = _part(run, "ema/")
+        if not averages:
+            raise UsageError(
+                f"{path} holds no averages of its weights.",
+                "--ema asks for them.",
+                "leave --ema out, or train with --ema-decay.",
+            )
+        arrays |= averages  # buffers such as BatchNorm's statistics have no average
+    framework: Framework = "torch" if run.about["framework"] == "torch" else "tensorflow"
+    return NamedWeights(arrays, framework, f"{path} (step {run.position.step})")
+
+
+def _part(run: Checkpoint, prefix: str) -> Arrays:
+    arrays = {name.removeprefix(prefix): array for name, array in run.state.items() if name.startswith(prefix)}
+    return {name: as_numbers(array) for name, array in arrays.items() if array.dtype.kind != "S"}
 
 
 def weights_file(path: Path) -> Path:

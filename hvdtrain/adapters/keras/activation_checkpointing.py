@@ -39,7 +39,9 @@ def checkpoint_activations(model: Any) -> int:
     if not isinstance(graph, Functional) or type(graph).call is not Functional.call:
         raise _cannot(model, "It is a class of its own, whose call() is not known as a graph of layers.")
     for layer in model._flatten_layers():
-        _require_repeatable(model, layer)
+        if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
+            masks = f"The layer {layer.name!r} masks steps, and masks do not go from one segment to the next."
+            raise _cannot(model, masks)
     plan = best_cuts(possible_cuts(graph))
     if len(plan) < 2:
         raise _cannot(model, "At no place does a single tensor lead from one part of it to the next.")
@@ -131,11 +133,6 @@ def _computed_twice(compute: Any) -> Any:
     return segment
 
 
-def _require_repeatable(model: Any, layer: Any) -> None:
-    if isinstance(layer, keras.layers.Masking) or getattr(layer, "mask_zero", False):
-        raise _cannot(model, f"The layer {layer.name!r} masks steps, and masks do not go from one segment to the next.")
-
-
 def _cannot(model: Any, conflict: str) -> UsageError:
     return UsageError(
         f"The model {model.name!r} ({type(model).__name__}) cannot be computed in segments.",
@@ -184,12 +181,8 @@ def best_cuts(cuts: Sequence[Cut]) -> list[Cut]:
 
 
 def _kept_bytes(plan: Sequence[Cut]) -> int:
-    return sum(cut.nbytes for cut in plan) + max(_segment_bytes(plan))
-
-
-def _segment_bytes(plan: Sequence[Cut]) -> list[int]:
-    starts = [0, *(cut.before for cut in plan[:-1])]
-    return [cut.before - start for cut, start in zip(plan, starts, strict=True)]
+    ends = [0, *(cut.before for cut in plan)]
+    return sum(cut.nbytes for cut in plan) + max(end - start for start, end in pairwise(ends))
 
 
 def _cheapest(cuts: Sequence[Cut], bound: float) -> list[Cut] | None:

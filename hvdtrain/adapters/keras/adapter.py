@@ -23,13 +23,12 @@ from hvdtrain.adapters.keras.calling import called_for, checked_measures, conver
 from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
-from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
+from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.user_changes import UserChanges
-from hvdtrain.adapters.keras.waiting import Waiting, current_wait
 from hvdtrain.adapters.step_timer import PARTS
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage

@@ -9,13 +9,13 @@ import tensorflow as tf
 from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.keras.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.keras.device import built_for
-from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
+from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients
+from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.keras.local_sgd import LocalSgd
 from hvdtrain.adapters.keras.optimizers import build_optimizer
-from hvdtrain.adapters.keras.sharded_sync import open_sharded_sync
-from hvdtrain.adapters.keras.sparse import open_sparse_gradients
+from hvdtrain.adapters.keras.sharded_sync import ShardedSync
+from hvdtrain.adapters.keras.sparse import SparseGradients
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
-from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
@@ -60,13 +60,13 @@ def open_gradient_sync(
         case "none":
             return NoSync()
         case "sparse":
-            return open_sparse_gradients(chosen, waiting)
+            return SparseGradients(chosen, waiting)
         case "local":
             return LocalSgd(model, optimizer, chosen, waiting)
         case "sharded":
-            return open_sharded_sync(model, optimizer, chosen, waiting)
+            return ShardedSync(model, optimizer, chosen, waiting)
         case "each" | "buckets":  # a bucket may have one gradient
-            return SummedGradients(open_comm_hook(variables, chosen), waiting, variables, chosen.bucket_bytes)
+            return SummedGradients(variables, chosen, waiting)
 
 
 def require_usable(model: Any, optimizer: Any) -> None:

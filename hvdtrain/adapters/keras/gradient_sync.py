@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync, require_adasum
+from hvdtrain.adapters.choose_sync import ChosenSync, require_adasum
 from hvdtrain.adapters.keras.comm_hooks import REDUCTIONS, Adasum, CommHook
 from hvdtrain.adapters.keras.gradients import grouped, reduce_by_hook
-from hvdtrain.adapters.keras.powersgd import PowerSgd, Summed
+from hvdtrain.adapters.keras.graph_clock import Waiting
+from hvdtrain.adapters.keras.powersgd import PowerSgd
 from hvdtrain.adapters.keras.update import global_norm
-from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.sync_state import SyncState
 
 
@@ -48,14 +48,15 @@ class NoSync(GradientSync):
 class SummedGradients(GradientSync):
     """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
-    Args: `variables`: all whose gradients may be summed; `cap`: bytes of the largest bucket of several gradients.
+    Args: `variables`: all whose gradients may be summed, in the model's order.
+
+    Raises `UsageError`: Horovod has no such op here.
     """
 
-    def __init__(
-        self, hook: CommHook, waiting: Waiting, variables: Sequence[Any] = (), cap: int = BUCKET_BYTES
-    ) -> None:
-        super().__init__(hook)
-        self._hook, self._waiting, self._variables, self._cap = hook, waiting, variables, cap
+    def __init__(self, variables: Sequence[Any], chosen: ChosenSync, waiting: Waiting) -> None:
+        self._hook = _open_hook(variables, chosen)
+        super().__init__(self._hook)
+        self._waiting, self._variables, self._cap = waiting, variables, chosen.bucket_bytes
 
     def buckets(self, cap: int) -> tuple[int, ...]:
         return tuple(len(group) for group in self._grouped(cap))
@@ -76,13 +77,9 @@ class SummedGradients(GradientSync):
         return self._waiting.over(gradients, lambda: reduce_by_hook(gradients, variables, self._hook, self._cap))
 
 
-def open_comm_hook(variables: Sequence[Any], chosen: ChosenSync) -> CommHook:
-    """The comm hook that was chosen, for all variables that are trained, in the model's order.
-
-    Raises `UsageError`: Horovod has no such op here.
-    """
+def _open_hook(variables: Sequence[Any], chosen: ChosenSync) -> CommHook:
     if chosen.ranks == 1:
-        return _powersgd(lambda flat, _name: flat, variables, chosen)
+        return PowerSgd(lambda flat, _name: flat, variables, chosen)
     import horovod.tensorflow as hvd
 
     def summed(flat: Any, name: str) -> Any:
@@ -93,13 +90,9 @@ def open_comm_hook(variables: Sequence[Any], chosen: ChosenSync) -> CommHook:
             require_adasum(hvd, on_gpu=bool(tf.config.get_visible_devices("GPU")))
             return Adasum(hvd)
         case "powersgd":
-            return _powersgd(summed, variables, chosen)
+            return PowerSgd(summed, variables, chosen)
         case _:
             return REDUCTIONS[chosen.hook](hvd, chosen.loss_multiplier)
-
-
-def _powersgd(summed: Summed, variables: Sequence[Any], chosen: ChosenSync) -> PowerSgd:
-    return PowerSgd(summed, variables, chosen.ranks, chosen.powersgd_rank, chosen.sums_means)
 
 
 class GradientSum:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync
 from hvdtrain.adapters.keras.comm_hooks import cut, flattened
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
-from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.sync_state import PeriodicAverage, in_buckets
 
 _LOW = (tf.bfloat16, tf.float16)  # sent as float32: Horovod has no bfloat16, and sums in float16 would round

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.adapters.keras.comm_hooks import CommHook, GradBucket, Gradient, cut, flattened
 from hvdtrain.adapters.keras.state import assign, to_array
 from hvdtrain.algorithms import powersgd_rule
@@ -30,19 +31,19 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
 
     Args:
         variables: all that are trained, in the order of their gradients.
-        rank: of the factors; a matrix for which they would not be smaller is sent as it is.
-        total: the result is the sum of the ranks' mean gradients instead of their mean.
+        chosen: with the rank of the factors; a matrix for which they would not be smaller is sent as it is.
     """
 
     _to_host, _assign = staticmethod(to_array), staticmethod(assign)
 
-    def __init__(self, summed: Summed, variables: Sequence[Any], size: int, rank: int, total: bool = False) -> None:
+    def __init__(self, summed: Summed, variables: Sequence[Any], chosen: ChosenSync) -> None:
+        rank = chosen.powersgd_rank
         self._by_place = {
             place: _matrix(place, variable, rank) for place, variable in enumerate(variables) if _pays(variable, rank)
         }
-        super().__init__(size, {matrix.path: matrix for matrix in self._by_place.values()})
-        self._summed, self._size = summed, size
-        self._factor = float(size) if total else 1.0
+        super().__init__(chosen.ranks, {matrix.path: matrix for matrix in self._by_place.values()})
+        self._summed, self._size = summed, chosen.ranks
+        self._factor = float(chosen.ranks) if chosen.sums_means else 1.0
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
         factored = [g for g in bucket.gradients if g.place in self._by_place]

@@ -14,9 +14,8 @@ _NO_OPTIMIZER = SimpleNamespace(variables=(), _learning_rate=None)
 
 
 class ShardedArrays(ShardedState):
-    def __init__(self, sync: ShardedSync) -> None:
-        super().__init__(whole)
-        self._sync = sync
+    _whole = whole
+    _sync: ShardedSync
 
     def _bare(self, optimizer: Any) -> Any:  # noqa: ARG002
         return _NO_OPTIMIZER

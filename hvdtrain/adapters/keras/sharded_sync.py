@@ -15,8 +15,8 @@ import tensorflow as tf
 from hvdtrain.adapters.choose_sync import ChosenSync, needs_whole_weights
 from hvdtrain.adapters.keras.gradient_sync import GradientSync
 from hvdtrain.adapters.keras.gradients import bucket_name, densified, refuse_overwritten
+from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.keras.optimizers import RuleOptimizer
-from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.adapters.sync_state import HookState, in_buckets, pieces_of
 
 _BY_NUMBER = tuple(
@@ -58,22 +58,29 @@ def _piece(variable: Any, start: int, end: int) -> Piece:
 class ShardedSync(GradientSync):
     """See the module.
 
-    Args:
-        variables: the trainable ones, in the model's order.
-        optimizer: not built; it trains this rank's pieces.
+    Args: `optimizer`: not built; it trains this rank's pieces.
 
     Attributes:
         pieces: what this rank's optimizer trains, as copies.
         slots: of each of the optimizer's variables that belongs to a piece, by its id, that piece.
+
+    Raises `UsageError`: the optimizer, or the model, needs more than a part of a variable.
     """
 
-    def __init__(
-        self, variables: Sequence[Any], optimizer: Any, hvd: Any, waiting: Waiting, loss_multiplier: float, cap: int
-    ) -> None:
-        super().__init__(HookState(loss_multiplier))
-        self._hvd, self._waiting = hvd, waiting
+    def __init__(self, model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> None:
+        import horovod.tensorflow as hvd
+
+        variables = model.trainable_variables
+        refuse_overwritten(variables)
+        _require_by_number(model, optimizer)
+        super().__init__(HookState(chosen.loss_multiplier))
+        self._hvd: Any = hvd
+        self._waiting = waiting
         groups = in_buckets(
-            reversed(variables), lambda v: v.dtype, lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size, cap
+            reversed(variables),
+            lambda v: v.dtype,
+            lambda v: math.prod(v.shape) * tf.as_dtype(v.dtype).size,
+            chosen.bucket_bytes,
         )
         self._shards = [_Shard(number, group, hvd.rank(), hvd.size()) for number, group in enumerate(groups)]
         self.pieces = [piece for shard in self._shards for piece in shard.pieces]
@@ -173,16 +180,6 @@ class ShardedSync(GradientSync):
         optimizer.add_variable_from_reference = noted
         optimizer.build([piece.weights for piece in self.pieces])
         del optimizer.add_variable_from_reference
-
-
-def open_sharded_sync(model: Any, optimizer: Any, chosen: ChosenSync, waiting: Waiting) -> ShardedSync:
-    """What --shard asks for. Raises `UsageError`: the optimizer, or the model, needs more than a part of a variable."""
-    import horovod.tensorflow as hvd
-
-    refuse_overwritten(model.trainable_variables)
-    _require_by_number(model, optimizer)
-    variables = model.trainable_variables
-    return ShardedSync(variables, optimizer, hvd, waiting, chosen.loss_multiplier, cap=chosen.bucket_bytes)
 
 
 def _require_by_number(model: Any, optimizer: Any) -> None:

@@ -1,35 +1,29 @@
 """Sparse gradients in Keras: rows of embeddings are gathered from all ranks as they are, and added up afterwards."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from hvdtrain.adapters.choose_sync import ChosenSync, no_sparse_gradients
-from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients, open_comm_hook
-from hvdtrain.adapters.keras.waiting import Waiting
-
-Gather = Callable[[Any, str], Any]
-"""All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
-
-
-def open_sparse_gradients(chosen: ChosenSync, waiting: Waiting) -> "SparseGradients":
-    """The gradient sync of --sparse-gradients allgather."""
-    if chosen.ranks == 1:
-        return SparseGradients(NoSync(), lambda tensor, _name: tensor, waiting)
-    return SparseGradients(SummedGradients(open_comm_hook((), chosen), waiting), _gather, waiting)
+from hvdtrain.adapters.keras.gradient_sync import GradientSync, NoSync, SummedGradients
+from hvdtrain.adapters.keras.graph_clock import Waiting
 
 
 class SparseGradients(GradientSync):
-    """With one process sparse gradients remain sparse too, so that it trains as many processes do.
+    """The gradient sync of --sparse-gradients allgather.
+
+    With one process sparse gradients remain sparse too, so that it trains as many processes do.
 
     Which gradients are `tf.IndexedSlices` is known when the step is traced, and the same on all ranks; each rank may
     have touched other rows. The optimizer gets each row once: for rules that square gradients, twice would be wrong.
     """
 
-    def __init__(self, others: GradientSync, gather: Gather, waiting: Waiting) -> None:
+    def __init__(self, chosen: ChosenSync, waiting: Waiting) -> None:
         super().__init__()
-        self._others, self._gather, self._waiting = others, gather, waiting
+        alone = chosen.ranks == 1
+        self._others: GradientSync = NoSync() if alone else SummedGradients((), chosen, waiting)
+        self._gather, self._waiting = _nothing_to_gather if alone else _gather, waiting
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """See `GradientSync`. Raises `UsageError`: on all ranks: no gradient is sparse."""
@@ -51,7 +45,12 @@ class SparseGradients(GradientSync):
         return tf.IndexedSlices(summed, touched, tf.constant(shape, tf.int64))
 
 
+def _nothing_to_gather(tensor: Any, name: str) -> Any:  # noqa: ARG001
+    return tensor
+
+
 def _gather(tensor: Any, name: str) -> Any:
+    """All ranks' rows of a tensor, joined under a name. Called while a step is traced."""
     import horovod.tensorflow as hvd
 
     return hvd.allgather(tensor, name=name, ignore_name_scope=True)

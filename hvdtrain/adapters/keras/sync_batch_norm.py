@@ -18,7 +18,7 @@ import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.forward_pass import no_batch_norm, real_mask, remembered
-from hvdtrain.adapters.keras.waiting import marked_wait
+from hvdtrain.adapters.keras.graph_clock import marked_wait
 from hvdtrain.errors import UsageError
 
 SumOverRanks = Callable[[Any, str], Any]

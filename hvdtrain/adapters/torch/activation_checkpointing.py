@@ -30,7 +30,7 @@ def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
 
     Raises `UsageError`: the model has fewer than two such blocks.
     """
-    blocks = list(_blocks(model))
+    blocks = list(dict.fromkeys(_blocks(model)))
     if len(blocks) < 2:
         raise UsageError(
             f"The model {type(model).__name__} has no repeated blocks: no two parts of several layers each in an "
@@ -46,19 +46,13 @@ def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """The outermost ones, in the model's order, each once."""
-    chosen: dict[int, nn.Module] = {}
-
-    def search(part: nn.Module) -> None:
-        in_row = isinstance(part, nn.Sequential | nn.ModuleList)
-        for child in part.children():
-            if in_row and _is_composite(child) and not _holds_blocks(child):
-                chosen[id(child)] = child
-            else:
-                search(child)
-
-    search(module)
-    yield from chosen.values()
+    """The outermost ones, in the model's order; one that is at several places several times."""
+    in_row = isinstance(module, nn.Sequential | nn.ModuleList)
+    for child in module.children():
+        if in_row and _is_composite(child) and not _holds_blocks(child):
+            yield child
+        else:
+            yield from _blocks(child)
 
 
 def _is_composite(module: nn.Module) -> bool:

@@ -98,12 +98,12 @@ class TorchAdapter(AdapterState):
     def _open_stages(
         self, task: Task, topology: Topology, seed: int, lr: float, cuts: Sequence[int], waiting: float
     ) -> None:
-        from hvdtrain.adapters.torch.pipeline.staged_parts import open_stages  # imports torch.fx
+        from hvdtrain.adapters.torch.pipeline.staged_model import Stages  # imports torch.fx
 
         options = self._options
-        stages = open_stages(task, topology, options, cuts, lambda model: optimizer_of(task, model, lr, options))
+        stages = Stages(task, topology, options, cuts, lr)
         self.model, self.optimizer, self._stage = stages.staged.model, stages.optimizer, stages.state
-        self._gradient_sync, self._drifting = stages.gradient_sync, stages.staged.drifting
+        self._gradient_sync = stages.gradient_sync
         self._open_update(stages.total_norm)
         self._passes = stages.passes(task, options, seed, self._update, self._timer, waiting)
         self._parameters, self._mode = stages.staged.parameters, TrainingMode([self.model, *stages.staged.modules])

@@ -209,7 +209,7 @@ def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     groups: list[Any] = in_buckets(
         reversed(trainable),
         lambda named: (named[1].dtype, named[1].device),
-        _nbytes,
+        lambda named: named[1].nbytes,
         cap,
         _large_bytes(trainable, hook),
     )
@@ -220,14 +220,10 @@ def make_buckets(trainable: Trainable, hook: CommHook, cap: int) -> list[Bucket]
     """A bucket for each group of `grouped`."""
     large = _large_bytes(trainable, hook)
     return [
-        (_Single if _nbytes(group[0]) >= large else _Shared)(f"hvdtrain.gradients.{index}", group, hook)
+        (_Single if group[0][1].nbytes >= large else _Shared)(f"hvdtrain.gradients.{index}", group, hook)
         for index, group in enumerate(grouped(trainable, cap, hook))
     ]
 
 
 def _large_bytes(trainable: Trainable, hook: CommHook) -> float:
     return hook.large_bytes(on_gpu=any(parameter.is_cuda for _, parameter in trainable))
-
-
-def _nbytes(named: tuple[str, nn.Parameter]) -> int:
-    return named[1].numel() * named[1].element_size()

@@ -9,8 +9,8 @@ from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.torch.activation_checkpointing import checkpoint_activations
 from hvdtrain.adapters.torch.gradient_sync import GradientSync, HorovodGradients, NoSync, summed_gradients, trainable_of
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
-from hvdtrain.adapters.torch.sharded_sync import open_sharded_sync
-from hvdtrain.adapters.torch.sparse import open_sparse_gradients
+from hvdtrain.adapters.torch.sharded_sync import ShardedSync
+from hvdtrain.adapters.torch.sparse import SparseGradients
 from hvdtrain.adapters.torch.state_checks import require_numbers
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
@@ -71,11 +71,11 @@ def open_gradient_sync(
         case "none":
             return NoSync(trainable)
         case "sparse":
-            return open_sparse_gradients(model, optimizer, chosen)
+            return SparseGradients(model, optimizer, chosen)
         case "local":
             return LocalSgd(model, optimizer, chosen)
         case "sharded":
-            return open_sharded_sync(model, optimizer, options, chosen)
+            return ShardedSync(model, optimizer, options, chosen)
         case "each":
             return HorovodGradients(trainable, options.accumulate_steps, chosen.loss_multiplier)
         case "buckets":

@@ -134,7 +134,7 @@ class PlainSum(CommHook):
         return reduction
 
 
-class Float16Sum(CommHook):
+class Float16Sum(PlainSum):
     """Gradients sent as float16, half of the bytes, 11 bits a number, a narrow range.
 
     Each rank sends its part of the mean over the global batch, whatever the loss multiplier, so that only a mean beyond
@@ -144,14 +144,12 @@ class Float16Sum(CommHook):
     Args: `loss_multiplier`: see `HookState`; a power of two loses nothing.
     """
 
-    def __init__(self, start_sum: StartSum, loss_multiplier: float = 1.0) -> None:
-        super().__init__(loss_multiplier)
-        self._start_sum = start_sum
+    reduces_in_place = False
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         flat = bucket.flat
         if flat.element_size() <= 2:
-            return PlainSum(self._start_sum, self.loss_multiplier).open(bucket)
+            return super().open(bucket)
         sent = torch.empty_like(flat, dtype=torch.float16)
 
         def reduction() -> PendingReduction:
@@ -167,7 +165,7 @@ def _scaled(flat: torch.Tensor, factor: float) -> torch.Tensor:
     return flat if factor == 1 else flat.mul_(factor)
 
 
-class BFloat16Sum(CommHook):
+class BFloat16Sum(PlainSum):
     """Gradients sent as bfloat16, half of the bytes, 8 bits a number, float32's whole range.
 
     Horovod 0.28.1 cannot add bfloat16, and a ring that could would round every partial sum. So each rank adds up one
@@ -176,14 +174,16 @@ class BFloat16Sum(CommHook):
     bits, since each number was added up in one place.
     """
 
-    def __init__(self, hvd: Any, loss_multiplier: float = 1.0) -> None:
-        super().__init__(loss_multiplier)
+    reduces_in_place = False
+
+    def __init__(self, hvd: Any, start_sum: StartSum, loss_multiplier: float) -> None:
+        super().__init__(start_sum, loss_multiplier)
         self._hvd = hvd
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         flat, ranks = bucket.flat, self._hvd.size()
         if flat.dtype == torch.float16:
-            return PlainSum(self._start_sum, self.loss_multiplier).open(bucket)
+            return super().open(bucket)
         numbers = flat.numel()
         part = -(-numbers // ranks)
         sent = torch.zeros(ranks * part, dtype=torch.bfloat16, device=flat.device)  # zeros past the end remain
@@ -197,9 +197,6 @@ class BFloat16Sum(CommHook):
             flat.copy_(sums.view(torch.bfloat16)[:numbers])
 
         return reduction
-
-    def _start_sum(self, flat: torch.Tensor, name: str) -> Any:
-        return self._hvd.allreduce_async_(flat, name=name, op=self._hvd.Sum)
 
 
 def _sum(rows: torch.Tensor) -> torch.Tensor:

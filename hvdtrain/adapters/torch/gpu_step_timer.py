@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -26,7 +27,7 @@ class GpuStepTimer(StepTimer):
 
     def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
         super().__init__()
-        self._new_event = new_event or _timed_event
+        self._new_event = new_event or partial(torch.cuda.Event, enable_timing=True)
         self._marks: list[Mark] = []
         self._pending: deque[list[Mark]] = deque()
         self._free: list[Any] = []
@@ -85,10 +86,6 @@ class GpuStepTimer(StepTimer):
             before = event
         self._free += [event for _, event in marks]
         super().end_step()
-
-
-def _timed_event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _seconds(begin: Any, end: Any) -> float:

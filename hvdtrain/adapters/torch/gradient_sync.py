@@ -40,8 +40,7 @@ class GradientSync(SyncState, ABC):
 
     sending: Callable[[], None] = staticmethod(lambda: None)
 
-    @abstractmethod
-    def set_grad_sync(self, last: bool) -> None:
+    def set_grad_sync(self, last: bool) -> None:  # noqa: B027
         """A backward pass follows; `last`: no other one adds to the gradients of this update."""
 
     @abstractmethod
@@ -81,9 +80,6 @@ class NoSync(GradientSync):
 
     def set_trainable(self, trainable: Trainable) -> None:
         self._trainable = [parameter for _, parameter in trainable]
-
-    def set_grad_sync(self, last: bool) -> None:
-        pass
 
     def finish(self) -> None:
         for parameter in self._trainable:
@@ -198,7 +194,7 @@ def summed_gradients(trainable: Trainable, chosen: ChosenSync) -> SummedGradient
     Raises `UsageError`: Horovod has no such op here.
     """
     if chosen.ranks == 1:
-        hook = _powersgd(lambda tensor, _name: tensor, trainable, chosen)
+        hook = PowerSgd(lambda tensor, _name: tensor, trainable, chosen)
         return SummedGradients(trainable, hook, lambda handle: handle, chosen.bucket_bytes)
     import horovod.torch as hvd
 
@@ -212,18 +208,13 @@ def _hook(hvd: Any, trainable: Trainable, chosen: ChosenSync) -> comm_hooks.Comm
             require_adasum(hvd, on_gpu=any(p.is_cuda for _, p in trainable))
             return comm_hooks.Adasum(hvd)
         case "powersgd":
-            return _powersgd(start_sum, trainable, chosen)
+            return PowerSgd(start_sum, trainable, chosen)
         case "bf16":
-            return comm_hooks.BFloat16Sum(hvd, chosen.loss_multiplier)
+            return comm_hooks.BFloat16Sum(hvd, start_sum, chosen.loss_multiplier)
         case "fp16":
             return comm_hooks.Float16Sum(start_sum, chosen.loss_multiplier)
         case "plain":
             return comm_hooks.PlainSum(start_sum, chosen.loss_multiplier)
-
-
-def _powersgd(start_sum: comm_hooks.StartSum, trainable: Trainable, chosen: ChosenSync) -> PowerSgd:
-    names = [name for name, _ in trainable]
-    return PowerSgd(start_sum, chosen.ranks, chosen.powersgd_rank, names, chosen.sums_means)
 
 
 class HorovodGradients(NoSync):

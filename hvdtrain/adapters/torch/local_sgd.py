@@ -97,4 +97,4 @@ class _Average:
 
 def _buckets(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
     """Cut tensors into buckets of one dtype and device each."""
-    return in_buckets(tensors, lambda t: (t.dtype, t.device), lambda t: t.numel() * t.element_size(), BUCKET_BYTES)
+    return in_buckets(tensors, lambda t: (t.dtype, t.device), lambda t: t.nbytes, BUCKET_BYTES)

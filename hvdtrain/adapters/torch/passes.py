@@ -152,8 +152,10 @@ class Rows:
 
 
 class Measurement:
+    """What a task measures of batches on a device, and the sums of it."""
+
     def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
-        self._task, self._precision, self._device = task, precision, device
+        self.task, self.precision, self.device = task, precision, device
         self._sums = _MeasureSums()
         self._equal_shares: tuple[tuple[int, float], torch.Tensor] | None = None
         self.read = self._sums.read
@@ -170,8 +172,8 @@ class Measurement:
 
     def measure(self, model: Any, features: Mapping[str, torch.Tensor], rows: Rows, samples: int) -> torch.Tensor:
         """The losses [n] of the samples. All measures are added to the sums, for rows that count."""
-        with low_precision(self._precision, self._device), batch_mask(rows.real):
-            measures = self._task.measure(model, features)
+        with low_precision(self.precision, self.device), batch_mask(rows.real):
+            measures = self.task.measure(model, features)
         check_measures(measures, samples, torch.is_tensor)
         self._sums.add(measures, rows.weights, rows.count)
         losses: torch.Tensor = measures["loss"]
@@ -188,9 +190,9 @@ class Measurement:
     def _place(self, array: Any) -> torch.Tensor:
         writable = array if array.flags.writeable else array.copy()  # torch warns of, and could write into, others
         tensor = torch.from_numpy(writable)
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             tensor = tensor.pin_memory()  # a copy from other memory would wait for the kernels before it
-        return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device, non_blocking=True)
 
 
 def backward(losses: torch.Tensor, shares: torch.Tensor) -> None:

@@ -1,11 +1,13 @@
 """The comm hook that sends gradients as the two factors of PowerSGD (`hvdtrain.algorithms.powersgd_rule`)."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from hvdtrain.adapters.choose_sync import ChosenSync
+from hvdtrain.adapters.torch.buckets import Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, StartSum
 from hvdtrain.adapters.torch.tensor_arrays import assign, to_array
 from hvdtrain.algorithms import powersgd_rule
@@ -27,21 +29,20 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
     """A reduction has two messages: the left factors together with all that is not a matrix, and the right factors.
 
     Args:
-        rank: of the factors; a matrix for which they would not be smaller is sent as it is.
-        names: of all trained parameters, in the model's order.
-        total: the result is the sum of the ranks' mean gradients instead of their mean.
+        trainable: all trained parameters, in the model's order.
+        chosen: with the rank of the factors; a matrix for which they would not be smaller is sent as it is.
     """
 
     fixed_by = "--compression powersgd"
     keeps_unused = False  # what is left of earlier updates arrives in any case
     _to_host, _assign = staticmethod(to_array), staticmethod(assign)
 
-    def __init__(self, start_sum: StartSum, size: int, rank: int, names: Sequence[str], total: bool = False) -> None:
+    def __init__(self, start_sum: StartSum, trainable: Trainable, chosen: ChosenSync) -> None:
         self._own: dict[str, _Matrix] = {}
-        super().__init__(size, self._own)
-        self._start_sum, self._size, self._rank = start_sum, size, rank
-        self._places = {name: place for place, name in enumerate(names)}
-        self._factor = float(size) if total else 1.0
+        super().__init__(chosen.ranks, self._own)
+        self._start_sum, self._size, self._rank = start_sum, chosen.ranks, chosen.powersgd_rank
+        self._places = {name: place for place, (name, _) in enumerate(trainable)}
+        self._factor = float(chosen.ranks) if chosen.sums_means else 1.0
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         # Matrices are orthogonalized in 32 bits or 64 only.

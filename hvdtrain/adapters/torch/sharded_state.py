@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.gathered_state import ShardedState, join_slices
 from hvdtrain.adapters.plain_values import is_text
 from hvdtrain.adapters.torch import state as whole
-from hvdtrain.adapters.torch.optimizer_numbers import NAME
-from hvdtrain.adapters.torch.optimizer_slots import Trained, not_trained, slots_of
+from hvdtrain.adapters.torch.optimizer_state import NAME, Trained, not_trained, slots_of
 from hvdtrain.adapters.torch.sharded_sync import Piece, ShardedSync, in_memory_order
 from hvdtrain.adapters.torch.tensor_arrays import array_of, tensor_of, to_tensor, view_of
 from hvdtrain.comm.communicator import Communicator
@@ -18,9 +17,8 @@ from hvdtrain.named_arrays import State
 
 
 class ShardedArrays(ShardedState):
-    def __init__(self, sync: ShardedSync) -> None:
-        super().__init__(whole)
-        self._sync = sync
+    _whole = whole
+    _sync: ShardedSync
 
     def _joined(self, comm: Communicator, model: Any, optimizer: Any, keeps: bool) -> State:
         slots: State = {}

@@ -152,36 +152,37 @@ class ScatteredSum(CommHook):
 class ShardedSync(SummedGradients):
     """See the module.
 
-    Args:
-        optimizer: without state; from now on it trains this rank's pieces of the parameters.
-        shards_gradients: gradients of each micro batch are reduced, during its backward pass, so that no rank keeps
-            more than its part of them; else they are added up in full, and reduced once in an update.
-        at_a_time: buckets that may be on their way in the backward pass before it waits for the first of them.
+    Args: `optimizer`: without state; from now on it trains this rank's pieces of the parameters.
 
     Attributes:
         waiting: makes the block in which this rank waits for others, given the part of the step that it interrupts.
+
+    Raises `UsageError`: the optimizer needs more than a part of a parameter.
     """
 
     acts_after_update = True
     waiting: Callable[[int], AbstractContextManager[object]] = staticmethod(lambda _: nullcontext())
 
     def __init__(
-        self,
-        trainable: Trainable,
-        optimizer: torch.optim.Optimizer,
-        hvd: Any,
-        loss_multiplier: float,
-        cap: int,
-        shards_gradients: bool,
-        at_a_time: float = _REDUCED,
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions, chosen: ChosenSync
     ) -> None:
-        hook = ScatteredSum(hvd, loss_multiplier)
-        self._hvd, self._shards_gradients, self._at_a_time = hvd, shards_gradients, at_a_time
+        import horovod.torch as hvd
+
+        if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):
+            raise needs_whole_weights(f"the optimizer {type(optimizer).__name__}", _BY_NUMBER, "torch.optim")
+        self._hvd: Any = hvd
+        # Gradients of each micro batch are reduced, during its backward pass, so that no rank keeps more than its part
+        # of them; else they are added up in full, and reduced once in an update.
+        self._shards_gradients = options.shard == "gradients"
+        # Buckets that may be on their way in the backward pass before it waits for the first of them. A rank must not
+        # wait for a bucket while another one waits for it in the backward pass of a normalization.
+        self._at_a_time = math.inf if options.sync_batch_norm else _REDUCED
         self._has_passed = False  # a backward pass of this update, whose gradients were not waited for
+        trainable, hook = trainable_of(model), ScatteredSum(hvd, chosen.loss_multiplier)
         self._norms_device = next((parameter.device for _, parameter in trainable), torch.device("cpu"))
         self._ready: set[Bucket] = set()
         self.shards: Sequence[Shard] = hook.shards
-        super().__init__(trainable, hook, hvd.synchronize, cap)
+        super().__init__(trainable, hook, hvd.synchronize, chosen.bucket_bytes)
         place = {parameter: number for number, (_, parameter) in enumerate(reversed(trainable))}
         self._order = sorted(self._buckets, key=lambda bucket: max(place[p] for p in bucket.parameters))
         self._give_pieces_to(optimizer)
@@ -257,24 +258,3 @@ class ShardedSync(SummedGradients):
         }
         for group in optimizer.param_groups:
             group["params"] = [piece for parameter in group["params"] for piece in pieces.get(parameter, ())]
-
-
-def open_sharded_sync(
-    model: nn.Module, optimizer: torch.optim.Optimizer, options: TrainingOptions, chosen: ChosenSync
-) -> ShardedSync:
-    """What --shard asks for. Raises `UsageError`: the optimizer needs more than a part of a parameter."""
-    import horovod.torch as hvd
-
-    if type(optimizer) not in (*_BY_NUMBER, RuleOptimizer):
-        raise needs_whole_weights(f"the optimizer {type(optimizer).__name__}", _BY_NUMBER, "torch.optim")
-    # A rank must not wait for a bucket while another one waits for it in the backward pass of a normalization.
-    at_a_time = math.inf if options.sync_batch_norm else _REDUCED
-    return ShardedSync(
-        trainable_of(model),
-        optimizer,
-        hvd,
-        chosen.loss_multiplier,
-        cap=chosen.bucket_bytes,
-        shards_gradients=options.shard == "gradients",
-        at_a_time=at_a_time,
-    )

@@ -19,35 +19,28 @@ StartGather = Callable[[torch.Tensor, str], Callable[[], torch.Tensor]]
 """Starts to join all ranks' rows of a tensor under a name; what it returns waits for them."""
 
 
-def open_sparse_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, chosen: ChosenSync) -> "SparseGradients":
-    """The gradient sync of --sparse-gradients allgather.
+class SparseGradients(GradientSync):
+    """The gradient sync of --sparse-gradients allgather. Each rank may have touched other rows, or none.
+
+    With one process sparse gradients remain sparse too, so that it trains as many processes do.
 
     Raises `UsageError`: no gradient of the model is sparse, or the optimizer does not take sparse ones.
-    """
-    checks = torch.sparse.check_sparse_tensor_invariants
-    if not checks.is_enabled():  # type: ignore[no-untyped-call]
-        checks.disable()  # type: ignore[no-untyped-call]  # no change, but torch warns until it is set explicitly
-    sparse = sparse_parameters(model)
-    if not sparse:
-        raise no_sparse_gradients("torch.nn.Embedding(…, sparse=True)", "build an embedding so, or ")
-    require_taking_sparse(optimizer, sparse)
-    dense = trainable_of(model, without=frozenset(sparse.values()))
-    if chosen.ranks == 1:
-        return SparseGradients(sparse, NoSync(dense), _nothing_to_gather)
-    return SparseGradients(sparse, summed_gradients(dense, chosen), _start_gather())
-
-
-class SparseGradients(GradientSync):
-    """With one process sparse gradients remain sparse too, so that it trains as many processes do.
-
-    Args: `parameters`: by name, those whose gradients are sparse; each rank may have touched other rows, or none.
     """
 
     fixed_by = "--sparse-gradients allgather"
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], others: GradientSync, start_gather: StartGather) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, chosen: ChosenSync) -> None:
         super().__init__()
-        self._parameters, self._others, self._start_gather = parameters, others, start_gather
+        checks = torch.sparse.check_sparse_tensor_invariants
+        if not checks.is_enabled():  # type: ignore[no-untyped-call]
+            checks.disable()  # type: ignore[no-untyped-call]  # no change, but torch warns until it is set explicitly
+        self._parameters = sparse_parameters(model)
+        if not self._parameters:
+            raise no_sparse_gradients("torch.nn.Embedding(…, sparse=True)", "build an embedding so, or ")
+        require_taking_sparse(optimizer, self._parameters)
+        dense, alone = trainable_of(model, without=frozenset(self._parameters.values())), chosen.ranks == 1
+        self._others: GradientSync = NoSync(dense) if alone else summed_gradients(dense, chosen)
+        self._start_gather = _nothing_to_gather if alone else _start_gather()
 
     def set_trainable(self, trainable: Trainable) -> None:
         self._others.set_trainable([(name, p) for name, p in trainable if name not in self._parameters])

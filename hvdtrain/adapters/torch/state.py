@@ -8,8 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, is_text, to_text
-from hvdtrain.adapters.torch.optimizer_numbers import read_numbers, remember_start
-from hvdtrain.adapters.torch.optimizer_slots import Trained, load_optimizer, slots_of
+from hvdtrain.adapters.torch.optimizer_state import Trained, load_optimizer, read_numbers, remember_start, slots_of
 from hvdtrain.adapters.torch.state_checks import require_savable_model, require_usable_optimizer, warn_of_unsaved
 from hvdtrain.adapters.torch.tensor_arrays import (
     host_copies,

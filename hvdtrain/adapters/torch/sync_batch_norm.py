@@ -95,17 +95,35 @@ class _SyncBatchNorm(_BatchNorm):
         )
         return normalized
 
+    @torch.no_grad()
     def _statistics(self, features: torch.Tensor) -> _Statistics | None:
+        """Those of `features` [n, C, ...] of all ranks; n may differ from rank to rank, and be 0. Collective.
+
+        Each rank takes its mean and variance in float32, about its own mean. Counts, sums and sums of squares are added
+        up in float64, where the difference of large numbers that merging takes loses nothing that float32 had.
+
+        Returns:
+            None: they are those that torch's own BatchNorm takes.
+        """
         rows = real_mask()
         if rows is not None and rows.shape[0] != features.shape[0]:  # the first axis is not the batch's
             rows = None
         if rows is None and self.sum_over_ranks is None:
             return None
-        running = None
+        moments = _local_moments(features, rows)
+        if self.sum_over_ranks is not None:
+            moments = self.sum_over_ranks(moments, f"hvdtrain.sync_batch_norm.{self.place}.forward")
+        count, sums, squares = moments[:1], *moments[1:].chunk(2)
+        mean = sums / count.clamp(min=1)
+        variance = (squares / count.clamp(min=1) - mean.square()).clamp_(min=0)
+        enough = count > 1
         if self.running_mean is not None and self.running_var is not None:
-            running = self.running_mean, self.running_var
-        name = f"hvdtrain.sync_batch_norm.{self.place}.forward"
-        return _batch_statistics(features, rows, running, self.sum_over_ranks, name)
+            mean = torch.where(enough, mean, self.running_mean)
+            variance = torch.where(enough, variance, self.running_var)
+        dtype = torch.promote_types(features.dtype, torch.float32)
+        share = torch.where(enough, 1 / count, 0)
+        unbiasing = torch.where(enough, count / (count - 1), 1)
+        return _Statistics(mean.to(dtype), variance.to(dtype), share.to(dtype), unbiasing.to(dtype), rows)
 
     @torch.no_grad()
     def _update_running(self, statistics: _Statistics) -> None:
@@ -129,34 +147,6 @@ _SYNCHRONIZED: Final[dict[type[nn.Module], type[_SyncBatchNorm]]] = {
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # the last: for torch.distributed
 }
 globals().update({kind.__name__: kind for kind in _SYNCHRONIZED.values()})  # where pickle looks for them
-
-
-@torch.no_grad()
-def _batch_statistics(
-    features: torch.Tensor,
-    rows: torch.Tensor | None,
-    running: tuple[torch.Tensor, torch.Tensor] | None,
-    sum_over_ranks: SumOverRanks | None,
-    name: str,
-) -> _Statistics:
-    """Statistics of `features` [n, C, ...] of all ranks; n may differ from rank to rank, and be 0. Collective.
-
-    Each rank takes its mean and variance in float32, about its own mean. Counts, sums and sums of squares are added up
-    in float64, where the difference of large numbers that merging takes loses nothing that float32 had.
-    """
-    moments = _local_moments(features, rows)
-    if sum_over_ranks is not None:
-        moments = sum_over_ranks(moments, name)
-    count, sums, squares = moments[:1], *moments[1:].chunk(2)
-    mean = sums / count.clamp(min=1)
-    variance = (squares / count.clamp(min=1) - mean.square()).clamp_(min=0)
-    enough = count > 1
-    if running is not None:
-        mean, variance = torch.where(enough, mean, running[0]), torch.where(enough, variance, running[1])
-    dtype = torch.promote_types(features.dtype, torch.float32)
-    share = torch.where(enough, 1 / count, 0)
-    unbiasing = torch.where(enough, count / (count - 1), 1)
-    return _Statistics(mean.to(dtype), variance.to(dtype), share.to(dtype), unbiasing.to(dtype), rows)
 
 
 def _local_moments(features: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:

@@ -1,8 +1,8 @@
 """Tensors of any dtype as arrays, and back; numpy does not know all of torch's numbers (`hvdtrain.named_arrays`)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,10 +68,8 @@ def assign(target: torch.Tensor, values: torch.Tensor | NDArray[Any]) -> None:
     target.copy_(values if isinstance(values, torch.Tensor) else to_tensor(values))
 
 
-class Copy(Protocol):
-    """Begins a copy in host memory: in that of `into`, where it fits, as new memory takes longer than the copy."""
-
-    def __call__(self, tensor: torch.Tensor, into: NDArray[Any] | None = None) -> NDArray[Any]: ...
+Copy = Callable[..., NDArray[Any]]
+"""(tensor, into=None) → a copy in host memory that begins: in that of `into`, where it fits, as new takes longer."""
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from hvdtrain.adapters.torch.optimizer_slots import require_savable_slots
+from hvdtrain.adapters.torch.optimizer_state import require_savable_slots
 from hvdtrain.adapters.torch.tensor_arrays import assign, to_array
 from hvdtrain.algorithms.clipping import NO_CLIPPING, Clipping
 from hvdtrain.algorithms.ema import WeightAverage, kept_share

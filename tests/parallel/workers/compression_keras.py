@@ -16,8 +16,8 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.build import open_gradient_sync
 from hvdtrain.adapters.keras.gradients import reduce_gradients
+from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.keras.update import Update
-from hvdtrain.adapters.keras.waiting import Waiting
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvdtrain.adapters.keras.comm_hooks import PlainReduction
+from hvdtrain.adapters.choose_sync import choose_sync
 from hvdtrain.adapters.keras.gradient_sync import SummedGradients
-from hvdtrain.adapters.keras.graph_step_timer import GraphStepTimer
-from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting
 from hvdtrain.adapters.step_timer import PARTS
+from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.topology import Topology
 
 TOOK = {"forward": 0.02, "backward": 0.06, "allreduce": 0.04, "optimizer": 0.01}
 
@@ -101,7 +102,8 @@ def test_the_message_that_begins_first_is_that_of_the_bucket_that_is_full_first(
     """Small gradients of many layers share a bucket, which waits for the first of these layers."""
     shapes = [(600, 600), (600,), (600, 600), (3,)]
     variables = [tf.Variable(tf.zeros(shape)) for shape in shapes]
-    sync = SummedGradients(PlainReduction(None), Waiting(), variables)
+    chosen = choose_sync(TrainingOptions(), Topology(0, 2, 0, 2))
+    sync = SummedGradients(variables, chosen, Waiting())
     assert sync.buckets(2**20) == (2, 1, 1)
     assert sync.first_sent() == [2]
-    assert SummedGradients(PlainReduction(None), Waiting()).first_sent() == []
+    assert SummedGradients((), chosen, Waiting()).first_sent() == []

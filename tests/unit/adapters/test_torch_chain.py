@@ -79,7 +79,7 @@ def test_each_weight_is_in_one_stage_under_its_name(name: str) -> None:
         third = len(chain.names) // 3
         staged = keep_stages(chain, [third, 2 * third], own, [CPU])
         found += staged.model.state_dict()
-        assert staged.names >= {*names}
+        assert staged.others >= {*names} - staged.model.state_dict().keys()
         assert {id(p) for p in staged.modules[0].parameters()} == {id(p) for p in staged.model.parameters()}
     assert sorted(found) == sorted(names)
 
@@ -103,7 +103,7 @@ def test_each_stage_takes_its_own_extra_states() -> None:
     state = read_state(whole, torch.optim.SGD(whole.parameters(), lr=0.1))
     for own in range(3):
         staged = keep_stages(cut(nn.Sequential(*(Counted(2, 2) for _ in range(3)))), [1, 2], own, [CPU])
-        stage = StageState(staged.names, staged.own_names, Grid(Topology(own, 3, own, 3, 0, 1), 3))
+        stage = StageState(staged.others, staged.drifting, Grid(Topology(own, 3, own, 3, 0, 1), 3))
         load_state(staged.model, torch.optim.SGD(staged.model.parameters(), lr=0.1), stage.own_of(state))
         assert [layer.count for layer in staged.model.modules() if isinstance(layer, Counted)] == [own + 1]
 

@@ -30,7 +30,7 @@ def opened(model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
 
 @pytest.fixture(autouse=True)
 def _torch_does_not_warn() -> None:
-    """As `sparse.open_sparse_gradients` sees to."""
+    """As `SparseGradients` sees to."""
     torch.sparse.check_sparse_tensor_invariants.disable()
 
 

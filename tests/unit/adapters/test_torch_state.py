@@ -13,7 +13,7 @@ from torch import nn
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
-from hvdtrain.adapters.torch.optimizer_numbers import NAME
+from hvdtrain.adapters.torch.optimizer_state import NAME
 from hvdtrain.adapters.torch.state import drifting_buffers, load_state, read_state, require_own_parameters
 from hvdtrain.algorithms import update_rules
 from hvdtrain.config.training_options import TrainingOptions

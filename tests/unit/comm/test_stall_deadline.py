@@ -69,7 +69,7 @@ KERAS_WAIT = (
     BEGIN
     + """
 import tensorflow as tf
-from hvdtrain.adapters.keras.waiting import Waiting, current_wait
+from hvdtrain.adapters.keras.graph_clock import Waiting, current_wait
 waiting = Waiting()
 
 @tf.function(autograph=False)
@@ -84,12 +84,12 @@ with peer_failure.waits_for_peers(current_wait):
 )
 FIRST_ASKED_BY_MANY = """
 import threading
-from hvdtrain.adapters.keras import waiting
+from hvdtrain.adapters.keras import graph_clock
 
 together, found = threading.Barrier(8), []
 def ask():
     together.wait()
-    found.append(waiting._waits())
+    found.append(graph_clock._waits())
 
 threads = [threading.Thread(target=ask) for _ in range(8)]
 [t.start() for t in threads]
@@ -98,7 +98,7 @@ print(len({id(begun) for begun, _ in found}))
 """
 HELD_BACK = """
 import tensorflow as tf
-from hvdtrain.adapters.keras.waiting import Waiting
+from hvdtrain.adapters.keras.graph_clock import Waiting
 waiting = Waiting()
 
 @tf.function(autograph=False)

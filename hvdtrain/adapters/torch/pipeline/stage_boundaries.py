@@ -4,8 +4,10 @@ Between two ranks a message is one array of bytes, which says itself what tensor
 by an allgather in a process set of the two, to which the receiver contributes nothing.
 """
 
+import statistics
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -13,7 +15,11 @@ import torch
 
 from hvdtrain import activity
 from hvdtrain.comm.peer_failure import waits_for_peers
+from hvdtrain.comm.process_sets import mpi_world, process_set_of
+from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.topology import Topology
+from hvdtrain.topology.grid import Grid
 
 
 class Link(Protocol):
@@ -197,3 +203,55 @@ class HorovodLink(Neighbours):
 
 _UNDER_WAY: Final = 32
 _NAMES: Final = 2 * _UNDER_WAY  # more than can be under way
+
+
+Ends = tuple[Link | None, Link | None]
+"""Of a stage: what leads to the stage before, and to the next one."""
+
+
+def local_ends(devices: Sequence[torch.device]) -> list[Ends]:
+    pairs = [LocalLink.pair(first, second) for first, second in zip(devices, devices[1:], strict=False)]
+    befores: list[Link | None] = [None, *(second for _, second in pairs)]
+    afters: list[Link | None] = [*(first for first, _ in pairs), None]
+    return list(zip(befores, afters, strict=True))
+
+
+def rank_ends(grid: Grid, parallel: ParallelOptions, device: torch.device, limit: float) -> Ends:
+    import horovod.torch as hvd
+
+    rank, world = grid.topology.rank, mpi_world(parallel)
+
+    def link(other: int) -> Link:
+        if world is not None:
+            return MpiLink(world, rank, other, device, limit)
+        return HorovodLink(hvd, process_set_of(sorted((rank, other))), rank, other, device)
+
+    return link(rank - 1) if grid.stage else None, None if grid.is_last else link(rank + 1)
+
+
+_MESSAGES, _MESSAGE_SECONDS = 15, 60.0
+
+
+def times_of_messages(topology: Topology, parallel: ParallelOptions, sizes: Sequence[int]) -> list[float]:
+    """Seconds in which a message of each size gets from a rank to its neighbour, as between stages. Collective.
+
+    Half of the time until a message has come back, the median of several.
+
+    Args: `topology`: of an even number of workers, whose process sets have been formed; `sizes`: bytes, multiples of 4.
+    """
+    before, after = rank_ends(Grid(topology, 2), parallel, torch.device("cpu"), _MESSAGE_SECONDS)
+    times = []
+    for size in sizes:
+        tensor, halves = torch.zeros(size // 4), []
+        for _ in range(_MESSAGES):
+            begin = time.perf_counter()
+            if after is not None:
+                after.send(tensor)
+                after.receive()
+            elif before is not None:
+                before.send(before.receive())
+            halves.append((time.perf_counter() - begin) / 2)
+        times.append(statistics.median(halves))
+    for link in filter(None, (before, after)):
+        link.flush()
+    return times

@@ -1,6 +1,7 @@
 """The passes of a step where this process has a stage of the model, or all stages on several devices."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,8 +20,6 @@ from hvdtrain.adapters.torch.update import Update
 from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches
 from hvdtrain.algorithms.pipeline_schedule import Pass
-from hvdtrain.config.training_options import Precision
-from hvdtrain.task.task import Task
 
 
 class _Held(NamedTuple):
@@ -35,13 +34,10 @@ class _Held(NamedTuple):
 class Stage:
     """A stage on this process."""
 
-    task: Task  # whose measure() begins the first stage and ends the last one
     module: nn.Module
-    device: torch.device
-    precision: Precision
     draws: Draws  # random numbers of this stage's layers
     measuring: Draws  # random numbers of the task's measure(), the same in the first stage as in the last one
-    measurement: Measurement
+    measurement: Measurement  # whose task's measure() begins the first stage and ends the last one
     before: Link | None  # leads to the stage before; None: this is the first one
     after: Link | None  # leads to the next stage; None: this is the last one
     timer: StepTimer
@@ -54,10 +50,13 @@ class Stage:
         entering = self._entering(part, number, step, timer)
         if step is not None:
             self.draws.begin(step, number)
-        with low_precision(self.precision, self.device), batch_mask(rows.real):
+        with self._low_precision(), batch_mask(rows.real):
             leaving = self.module(entering if step is None else entering.clone())  # which layers may work on in place
         if self.after is None:
-            leaving = self._losses(leaving, part, rows, number, step)
+            features = self.measurement.placed(part.features)
+            if step is not None:
+                self.measuring.begin(step, number)
+            leaving = self.measurement.measure(GivenOutput(leaving), features, rows, len(part.ids)).float()
         else:
             self.after.send(leaving.detach())
         if step is not None:
@@ -70,19 +69,14 @@ class Stage:
             timer.end(HOST_TO_DEVICE)
             if step is not None:
                 self.measuring.begin(step, number)
-            with low_precision(self.precision, self.device):
-                return captured_input(self.task, features, self.module)
+            with self._low_precision():
+                return captured_input(self.measurement.task, features, self.module)
         entering = self.before.receive()
         timer.end(ALLREDUCE)
         return entering.requires_grad_(step is not None)
 
-    def _losses(
-        self, leaving: torch.Tensor, part: LoadedBatch, rows: Rows, number: int, step: int | None
-    ) -> torch.Tensor:
-        features = self.measurement.placed(part.features)
-        if step is not None:
-            self.measuring.begin(step, number)
-        return self.measurement.measure(GivenOutput(leaving), features, rows, len(part.ids)).float()
+    def _low_precision(self) -> AbstractContextManager[object]:
+        return low_precision(self.measurement.precision, self.measurement.device)
 
     def backward(self, number: int, share: float) -> None:
         """Run micro batch `number` backward; each loss counts by `share`."""
