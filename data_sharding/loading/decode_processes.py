@@ -44,8 +44,7 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
         decode: importable by its name, from a module other than the script that was started: a function, or a method of
             an object that can be pickled.
 
-    Raises:
-        PlanError: an argument is refused.
+    Raises PlanError (an argument is refused).
     """
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:

@@ -29,15 +29,11 @@ class PipeSteps:
     slots have weight 0, so that every rank makes max over ranks of ceil(n_r / k_r) steps, no record counts twice, none
     is dropped, and the gradient of a step is the mean over the real records of all ranks.
 
-    Attributes:
-        records: n_r of each rank.
-        global_batch: G, slots of a step over all ranks.
-
     Raises PlanError.
     """
 
-    records: tuple[int, ...]
-    global_batch: int
+    records: tuple[int, ...]  # n_r of each rank
+    global_batch: int  # G, slots of a step over all ranks
 
     def __post_init__(self) -> None:
         empty = [rank for rank, count in enumerate(self.records) if count < 1]
@@ -83,19 +79,12 @@ def slots(rank: int, size: int, global_batch: int) -> int:
 
 @dataclass(frozen=True)
 class BatchShape:
-    """How a rank's stream is cut and decoded.
+    """How a rank's stream is cut and decoded."""
 
-    Attributes:
-        decode: turns k records into arrays of k rows, in a background thread.
-        width: rows of every batch.
-        seed: of the draws that `decode` is given for augmentation; None: no draws.
-        first_id: of the stream's first record; the next ones follow in the order of arrival.
-    """
-
-    decode: Decode
-    width: int
-    seed: int | None = None
-    first_id: int = 0
+    decode: Decode  # turns k records into arrays of k rows, in a background thread
+    width: int  # rows of every batch
+    seed: int | None = None  # of the draws that `decode` is given for augmentation; None: no draws
+    first_id: int = 0  # of the stream's first record; the next ones follow in the order of arrival
 
 
 class PipeBatches:
