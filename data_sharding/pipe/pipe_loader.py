@@ -169,7 +169,20 @@ class PipeBatches:
             self._taken += len(passed)
 
 
-class PipeLoader:
+class OneEpoch:
+    """An iterator over one epoch that cannot be begun again: a second pass would yield nothing."""
+
+    _ended = False
+
+    def __iter__(self) -> Self:
+        if self._ended:
+            raise PlanError(
+                "The epoch has been read to its end.", "A pipe cannot be read again.", "make another loader."
+            )
+        return self
+
+
+class PipeLoader(OneEpoch):
     """Iterator over one rank's batches of one epoch whose record counts are known; a context manager.
 
     Slots past a rank's last record have weight 0 and repeat it. When that record has been taken the stream must end, or
@@ -200,13 +213,7 @@ class PipeLoader:
             timeout_s=timeout_s,
         )
         self._prefetch = self._batches.prefetch
-        self._ended = False
         weakref.finalize(self, self._prefetch.cancel)
-
-    def __iter__(self) -> Self:
-        if self._ended:
-            raise read_to_its_end()
-        return self
 
     def __next__(self) -> LoadedBatch:
         """The next batch; `ids` count the records of all ranks' streams, rank by rank, in the order of arrival.
@@ -235,8 +242,3 @@ class PipeLoader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def read_to_its_end() -> PlanError:
-    """The error for a second pass over a loader of one epoch, which would yield nothing."""
-    return PlanError("The epoch has been read to its end.", "A pipe cannot be read again.", "make another loader.")
