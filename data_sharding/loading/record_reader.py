@@ -98,10 +98,11 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         payloads, intact = self._unpacked(ids)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
             return [self.load(*batch) for batch in batches]
+        labels = self._labels(ids)
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(payloads[at], part, self._labels(part), intact[at], random, self._row_type)
+            RecordBatch(payloads[at], part, None if labels is None else labels[at], intact[at], random, self._row_type)
             for at, (part, random) in zip(places, batches, strict=True)
         ]
 
