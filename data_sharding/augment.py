@@ -34,8 +34,7 @@ def random_crop(
         random: draws for the k records; two integers in [0, 2 * padding] each, named `name`.
         padding: pixels on each side, of the value `fill`.
 
-    Raises:
-        PlanError: images have another shape or number than the draws, or the padding is negative.
+    Raises PlanError (images have another shape or number than the draws, or the padding is negative).
     """
     _check_images(images, random)
     if padding < 0:
@@ -58,8 +57,7 @@ def horizontal_flip(
         images: [k, H, W, C] of any type; the result is a copy of the same shape and type.
         random: draws for the k records; one coin each, named `name`.
 
-    Raises:
-        PlanError: images have another shape or number than the draws, or the probability is outside [0, 1].
+    Raises PlanError (images have another shape or number than the draws, or the probability is outside [0, 1]).
     """
     _check_images(images, random)
     flipped = random.coin(name, probability)
@@ -78,8 +76,7 @@ def normalise(images: NDArray[Any], mean: Sequence[float], std: Sequence[float])
         images: [..., C] numbers.
         mean, std: one value for each channel or one for all, in the unit of the images: 0 to 255 for bytes.
 
-    Raises:
-        PlanError: another number of values than channels, or a std that is not positive.
+    Raises PlanError (another number of values than channels, or a std that is not positive).
     """
     means, stds = np.asarray(mean, np.float32), np.asarray(std, np.float32)
     for values in (means, stds):

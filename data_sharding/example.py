@@ -54,8 +54,7 @@ def encode(features: Mapping[str, FeatureInput], *, keep_float64: bool = False) 
     With `keep_float64`, arrays of dtype float64 are float64 again in `decode`; other readers find them as float32, and
     the bytes are not those of TensorFlow.
 
-    Raises:
-        ExampleError: a value of another type, or an integer outside int64.
+    Raises ExampleError (a value of another type, or an integer outside int64).
     """
     example = _example_class()()
     for name, value in features.items():
@@ -99,9 +98,7 @@ def decode_batch(records: Sequence[bytes]) -> dict[str, NDArray[Any]]:
     """Parse k records whose features have fixed lengths and stack them.
 
     Returns int64[k, n], float32[k, n], float64[k, n] or object[k, n] of bytes, by feature name.
-
-    Raises:
-        ExampleError: a record is not an Example, or differs from the first in its features, their kinds or lengths.
+    Raises ExampleError (a record is not an Example, or differs from the first in its features, their kinds or lengths).
     """
     decoded = [decode(record) for record in records]
     columns = {}

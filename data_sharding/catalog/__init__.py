@@ -4,7 +4,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -17,6 +16,7 @@ from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
+from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
@@ -192,10 +192,7 @@ def _scan_all(
         verify_read(entry)
         return entry, index
 
-    if not any(map(is_remote, names)):
-        return [scan(name) for name in names]
-    with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="data_sharding-scan") as pool:
-        return list(pool.map(scan, names))
+    return for_files(scan, names, _SCAN_THREADS if any(map(is_remote, names)) else 1)
 
 
 def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,6 +16,7 @@ from data_sharding.errors import CatalogError, ChangedDataError, MissingDataErro
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import choose_format, format_options
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
+from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files
 
 FOLDER: Final = ".data_sharding"
@@ -127,11 +127,7 @@ def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> 
         if file.path in listed:
             file.verify_same(listed[file.path])
     others = [file for file in files if file.path not in listed]
-    if any(is_remote(file.path) for file in others):
-        with ThreadPoolExecutor(_VERIFY_THREADS, thread_name_prefix="data_sharding-verify") as pool:
-            list(pool.map(verify_unchanged, others))
-    else:
-        list(map(verify_unchanged, others))
+    for_files(verify_unchanged, others, _VERIFY_THREADS if any(is_remote(file.path) for file in others) else 1)
 
 
 def _folder(paths: Paths, files: Sequence[str], cache_dir: str | Path | None, beside_data: bool) -> Path | None:

@@ -49,13 +49,6 @@ class Converted(NamedTuple):
     fingerprint: str
 
 
-class _Job(NamedTuple):
-    target: RecordFormat
-    payloads: targets.Payloads | None
-    shuffle: int | None
-    on_progress: Progress
-
-
 def convert(
     sources: Paths,
     folder: str | Path,
@@ -99,49 +92,47 @@ def convert(
     destination.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(prefix=".convert-", dir=destination) as scratch:
-            job = _Job(target, payloads, shuffle, on_progress or (lambda *_: None))
+            progress = on_progress or (lambda *_: None)
             paths = [Path(scratch) / file for file in shard_names(name, num_shards, targets.SUFFIXES[target.name])]
-            written = _write_and_check(index_source(sources, format, Path(scratch)), paths, job)
+            source = index_source(sources, format, Path(scratch))
+            digests = _write(source, paths, target, payloads, shuffle, progress)
+            written = Catalog.index(paths, format=target)
+            _check(written, digests, progress)
             targets.check_free(destination, name)
-            return written._replace(paths=_publish(paths, destination))
+            return Converted(_publish(paths, destination), len(written), written.fingerprint)
     except BaseException:
         if made and not any(destination.iterdir()):
             destination.rmdir()
         raise
 
 
-def _write_and_check(source: Catalog, paths: list[Path], job: _Job) -> Converted:
-    if job.payloads and (job.target.name != "tar" or source.format.name not in targets.OPAQUE_FORMATS):
-        fact = f"Payloads of {source.format.name} were to be taken for {job.payloads} on the way to {job.target.name}."
-        conflict = f"That can be chosen on the way from {' or '.join(targets.OPAQUE_FORMATS)} to tar only."
-        raise PlanError(fact, conflict, "leave it out.")
-    if len(paths) > len(source):
-        raise too_few(len(source), len(paths))
-    digests = _write(source, paths, job)
-    written = Catalog.index(paths, format=job.target)
-    _check(written, digests, job.on_progress)
-    return Converted(paths, len(written), written.fingerprint)
-
-
-def _write(source: Catalog, paths: list[Path], job: _Job) -> NDArray[np.uint32]:
+def _write(
+    source: Catalog,
+    paths: list[Path],
+    target: RecordFormat,
+    payloads: targets.Payloads | None,
+    shuffle: int | None,
+    on_progress: Progress,
+) -> NDArray[np.uint32]:
     """Write all files; returns the digest of each record, uint32[N]."""
-    total = len(source)
+    encode = targets.encoder(source.format.name, target.name, payloads)
+    if len(paths) > (total := len(source)):
+        raise too_few(total, len(paths))
     digests = np.empty(total, np.uint32)
-    order = None if job.shuffle is None else Permutation(total, job.shuffle, 0)
+    order = None if shuffle is None else Permutation(total, shuffle, 0)
     names = ImageNames(source) if source.format.name == "image_folder" else None
-    encode = targets.encoder(source.format.name, job.target.name, job.payloads)
     with RecordReader(source) as reader:
         for part, path in enumerate(paths):
             first, last = total * part // len(paths), total * (part + 1) // len(paths)
             ids = np.arange(first, last)
-            with targets.open_shard(path, job.target, encode) as write:
+            with targets.open_shard(path, target, encode) as write:
                 for record in records_in(reader, ids if order is None else order(ids), first, names):
                     try:
                         digests[record.number] = write(record)
                     except ExampleError as error:
                         fact = f"The record of {source.describe(record.source_id)} cannot be converted. {error.fact}"
                         raise ExampleError(fact, error.conflict, error.hint) from error
-                    job.on_progress("write", record.number + 1, total)
+                    on_progress("write", record.number + 1, total)
     return digests
 
 

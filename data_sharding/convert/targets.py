@@ -41,43 +41,41 @@ SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}
 Payloads = Literal["example", "opaque"]
 """What payloads of tfrecord and recordio are to be taken for on the way to tar."""
 
-OPAQUE_FORMATS: Final = ("tfrecord", "recordio")
+_OPAQUE_FORMATS: Final = ("tfrecord", "recordio")
 _IMAGE_FORMATS: Final = ("image_folder", "cifar10", "mnist")
 _KEY: Final = "__key__"
 
 
 class SourceRecord(NamedTuple):
-    """One record on its way.
+    """One record on its way."""
 
-    Attributes:
-        number: its place among the records written, from 0 on.
-        source_id: its id in the catalog that it is read from.
-        label: what the source keeps apart from the payload, if anything.
-        key, suffix: name of the sample that it becomes, and extension of its file without the dot; else empty.
-    """
-
-    number: int
-    source_id: int
+    number: int  # its place among the records written, from 0 on
+    source_id: int  # its id in the catalog that it is read from
     payload: bytes
-    label: int | None
-    key: str = ""
-    suffix: str = ""
+    label: int | None  # what the source keeps apart from the payload, if anything
+    key: str = ""  # name of the sample that it becomes, if it has one
+    suffix: str = ""  # extension of its file without the dot, if it has one
 
 
 def encoder(source_format: str, target: str, payloads: Payloads | None) -> Callable[[SourceRecord], bytes | TarSample]:
     """How records of a format become samples of a tar shard, or payloads of the other targets.
 
-    `payloads` of tfrecord are Examples by default on the way to tar, those of recordio are not.
+    `payloads` of tfrecord are Examples by default on the way to tar, those of recordio are not. Raises PlanError (they
+    are not on such a way).
     """
+    if payloads and (target != "tar" or source_format not in _OPAQUE_FORMATS):
+        fact = f"Payloads of {source_format} were to be taken for {payloads} on the way to {target}."
+        conflict = f"That can be chosen on the way from {' or '.join(_OPAQUE_FORMATS)} to tar only."
+        raise PlanError(fact, conflict, "leave it out.")
     if target == "tar":
         if source_format == "tar":
             return lambda record: tar_sample(record.payload)
-        if source_format not in OPAQUE_FORMATS:
+        if source_format not in _OPAQUE_FORMATS:
             return _sample_of_payload
         if (payloads or ("example" if source_format == "tfrecord" else "opaque")) == "opaque":
             return lambda record: TarSample(_numbered(record), {"bin": record.payload})
         return _sample_of_example
-    if source_format in OPAQUE_FORMATS:
+    if source_format in _OPAQUE_FORMATS:
         return lambda record: record.payload
     if source_format == "tar":
         return _example_of_sample

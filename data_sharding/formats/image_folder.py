@@ -34,8 +34,7 @@ class ImageFolderFormat(RecordFormat):
         classes: names of the classes in the order of their labels; default: the sorted names of root's folders. Give
             the training data's for validation data, which may lack a class: `class_names(catalog)`.
 
-    Raises:
-        PlanError: a class is named twice.
+    Raises PlanError (a class is named twice).
     """
 
     root: str = ""

@@ -32,9 +32,7 @@ def labelled_index(
 ) -> RecordIndex:
     """An index without the records whose label is out of range: nothing would reveal those when they are read.
 
-    Args:
-        path: the file of the labels, in which label i is at byte `labels_at[i]`.
-        size: bytes of every record.
+    Records have `size` bytes each; label i is at byte `labels_at[i]` of the file `path`.
     """
     good = (labels >= 0) & (labels < classes)
     damage = [

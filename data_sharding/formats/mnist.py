@@ -31,16 +31,11 @@ class MnistFormat(RecordFormat):
 
     The labels' file is found by the images' name: `images` becomes `labels` and `idx3` becomes `idx1`.
 
-    Attributes:
-        split: which files of a folder are meant; a file of images named by itself is taken, whichever it is.
-        classes: labels are 0 to classes - 1; EMNIST has up to 62.
-
-    Raises:
-        PlanError: another split, or a number of classes outside 1 to 256.
+    Raises PlanError (another split, or a number of classes outside 1 to 256).
     """
 
-    split: Split = "train"
-    classes: int = 10
+    split: Split = "train"  # which files of a folder are meant; a file of images named by itself is taken, whichever
+    classes: int = 10  # labels are 0 to classes - 1; EMNIST has up to 62
     name = "mnist"
 
     def __post_init__(self) -> None:

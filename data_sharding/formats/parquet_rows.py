@@ -1,5 +1,6 @@
 """Which columns of a Parquet file make a record and which one is its label, and its rows, a row group at a time."""
 
+import functools
 import importlib
 import re
 import threading
@@ -128,7 +129,6 @@ class RowSource:
     def __init__(self, entry: FileEntry, source: ByteSource, data: str, label: str) -> None:
         self._entry, self._source, self._chosen = entry, source, (data, label)
         self._lock = threading.Lock()
-        self._opened: tuple[Any, Columns, NDArray[np.int64]] | None = None
         self._groups: dict[int, Any] = {}
 
     def size(self) -> int:
@@ -143,7 +143,7 @@ class RowSource:
         # One lock for all: threads that wait for the same row group would each decode it otherwise.
         with self._lock:
             try:
-                parquet, columns, firsts = self._open()
+                parquet, columns, firsts = self._opened
             except decoding_errors() as error:
                 return [Damaged.because(unreadable("The file", error))] * len(rows)
             payloads: list[bytes] = [b""] * len(rows)
@@ -161,13 +161,13 @@ class RowSource:
     def drop(self, group: int) -> None:
         self._groups.pop(group, None)
 
-    def _open(self) -> tuple[Any, Columns, NDArray[np.int64]]:
-        if self._opened is None:
-            parquet = open_parquet(SourceFile(lambda begin, end: self._source[begin:end], self._source.size()))
-            columns = choose_columns(self._entry.path, parquet.schema_arrow, *self._chosen)
-            counts = group_rows(parquet.metadata)
-            self._opened = parquet, columns, np.cumsum(counts) - counts
-        return self._opened
+    @functools.cached_property
+    def _opened(self) -> tuple[Any, Columns, NDArray[np.int64]]:
+        """The file, its columns, and the first row of each row group."""
+        parquet = open_parquet(SourceFile(lambda begin, end: self._source[begin:end], self._source.size()))
+        columns = choose_columns(self._entry.path, parquet.schema_arrow, *self._chosen)
+        counts = group_rows(parquet.metadata)
+        return parquet, columns, np.cumsum(counts) - counts
 
     def _take(self, parquet: Any, columns: Columns, group: int, rows: NDArray[np.int64]) -> list[bytes]:
         table = self._group(parquet, columns, group)

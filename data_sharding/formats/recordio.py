@@ -163,8 +163,8 @@ class ImageRecord(NamedTuple):
     """One image with its labels."""
 
     labels: NDArray[np.float32]  # float32[n]; n is 1 for a label in the header
-    image_id: int  # the image's number, and a second one, which is 0 where unused
-    image_id2: int  # the image's number, and a second one, which is 0 where unused
+    image_id: int  # the image's number
+    image_id2: int  # a second number, 0 where unused
     image: bytes  # the encoded image file
 
 

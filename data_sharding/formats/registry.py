@@ -86,8 +86,7 @@ def _fitted(value: Any, kind: type) -> Any:
 
 def format_options(record_format: RecordFormat) -> dict[str, Any]:
     """The options that `format_named` needs to make an equal format."""
-    fields = dataclasses.fields(record_format)  # type: ignore[arg-type]
-    return {field.name: getattr(record_format, field.name) for field in fields}
+    return dataclasses.asdict(record_format)  # type: ignore[call-overload, no-any-return]
 
 
 def format_of(paths: Paths) -> RecordFormat:

@@ -43,10 +43,10 @@ class Member(NamedTuple):
     """One member of an archive."""
 
     name: str  # its path, as stored; bytes that are not UTF-8 as surrogates
-    begin: int  # bytes at which its first header, its content and the next member begin
-    data: int  # bytes at which its first header, its content and the next member begin
+    begin: int  # byte at which its first header begins
+    data: int  # byte at which its content begins
     size: int  # bytes of content
-    after: int  # bytes at which its first header, its content and the next member begin
+    after: int  # byte at which the next member begins
     is_file: bool
     refused: str | None  # why it must not be used: "is a symbolic link", "has an absolute name"; None for a good one
 

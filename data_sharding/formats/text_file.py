@@ -21,8 +21,7 @@ class TextFormat(RecordFormat):
     predicted exactly once. The last window of a file is shorter if the file ends inside it. `first` and `last` are the
     part of each file's windows to use, as fractions: 0.0 and 0.9 for the first nine tenths.
 
-    Raises:
-        PlanError: an empty window, or an empty part.
+    Raises PlanError (an empty window, or an empty part).
     """
 
     window: int = 256

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import at_least
 from data_sharding.errors import PlanError, ShardingError
+from data_sharding.loading.decode_worker import Arena, Failure, Setup, receive, send
 from data_sharding.loading.decoding import Decode, Decoded
-from data_sharding.loading.helper_messages import Arena, Failure, Setup, receive, send
 from data_sharding.loading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
@@ -26,6 +26,7 @@ _LAUNCHER_PREFIXES: Final = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_
 """Variables by which Open MPI, PMIx, PRRTE, MPICH, MVAPICH2 and Horovod tell a process which rank it is. A helper that
 inherited them would join the job as its parent's double as soon as something it imports initialises MPI."""
 
+_MAIN: Final = "from data_sharding.loading.decode_worker import main; main()"
 _ALIVE_CHECK_S: Final = 1.0
 _END_S: Final = 1.0
 _KILL_S: Final = 10.0
@@ -44,8 +45,7 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
         decode: importable by its name, from a module other than the script that was started: a function, or a method of
             an object that can be pickled.
 
-    Raises:
-        PlanError: an argument is refused.
+    Raises PlanError (an argument is refused).
     """
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:
@@ -151,7 +151,7 @@ class _Process:
             descriptors = (theirs.fileno(), columns, self._memory)
             arguments = map(str, (*descriptors, os.getpid()))
             self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "data_sharding.loading.decode_worker", *arguments],
+                [sys.executable, "-P", "-u", "-c", _MAIN, *arguments],
                 pass_fds=descriptors,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,

@@ -1,33 +1,170 @@
-"""Main program of a helper process: reads and decodes the batches that its parent asks for.
+"""The helper process that reads and decodes batches, and the messages between it and the process that started it.
 
-Run as `python -m data_sharding.loading.decode_worker SOCKET COLUMNS ARENA PARENT`: three inherited descriptors and the
-parent's process id. Not by multiprocessing's spawn, which would run the user's script again up to its main guard, and
-not by a fork, which a process that has started MPI, CUDA or TensorFlow does not survive.
+It runs `main` with the arguments SOCKET COLUMNS ARENA PARENT: three inherited descriptors and the parent's process id.
+Not by multiprocessing's spawn, which would run the user's script again up to its main guard, and not by a fork, which a
+process that has started MPI, CUDA or TensorFlow does not survive.
 
-It ends when its parent closes the socket or dies, even in the middle of a batch.
+A message is a pickled object. The arrays of a reply travel through memory that both processes map: 0.34 ms instead of
+0.43 ms from request to batch at 64x3x32x32 float32, on two cores. The first message is a `Setup`: what a helper needs
+to read and decode as its parent would. All processes map one anonymous file in memory with the catalog's arrays.
+
+Pickle is safe here: the socket pair has no name, so nobody else can write to it. Nothing is ever unpickled from a file.
 """
 
+import io
+import mmap
 import os
 import pickle
 import select
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
-from data_sharding.loading.helper_messages import Arena, Failure, Setup, receive, send
 from data_sharding.loading.record_reader import RecordReader
 
+_ALIGNMENT: Final = 64
 # Between looks at who the parent is: a descendant that the parent forked may hold the socket open after its death.
 _PARENT_CHECK_MS: Final = 1000
 
 
-def main(arguments: Sequence[str]) -> None:
-    descriptor, columns, memory, parent = map(int, arguments)
+class Setup(NamedTuple):
+    """Where to import from, what to unpickle, and where each array of the reader's catalog is: (begin, end)."""
+
+    import_path: list[str]
+    reader: bytes
+    decode: bytes
+    arrays: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, reader: RecordReader, decode: Decode) -> tuple["Setup", int]:
+        """The first message to helpers, and the descriptor of the file of arrays, which the caller closes."""
+        buffers: list[pickle.PickleBuffer] = []
+        pickled, arrays = (_pickled(reader, buffers.append), _pickled(decode)), []
+        descriptor, end = os.memfd_create("data_sharding-catalog"), 0
+        with open(descriptor, "wb", closefd=False) as file:
+            for view in (buffer.raw() for buffer in buffers):
+                begin = -(-end // _ALIGNMENT) * _ALIGNMENT
+                end = begin + view.nbytes
+                file.seek(begin)
+                file.write(view)
+                arrays.append((begin, end))
+        return cls(list(sys.path), *pickled, arrays), descriptor
+
+    def open(self, descriptor: int) -> tuple[RecordReader, Decode]:
+        """In the helper: the reader and the decode function."""
+        shared = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        reader = pickle.loads(self.reader, buffers=[shared[begin:end] for begin, end in self.arrays])
+        return reader, pickle.loads(self.decode)
+
+
+class _Pickler(pickle.Pickler):
+    """Refuses what the started script defines: a helper does not run that script again."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if getattr(obj, "__module__", None) == "__main__" and hasattr(obj, "__qualname__"):
+            raise pickle.PicklingError(f"{obj.__qualname__} is defined in the script that was started")
+        return NotImplemented
+
+
+def _pickled(obj: object, buffer_callback: Callable[[pickle.PickleBuffer], None] | None = None) -> bytes:
+    content = io.BytesIO()
+    try:
+        _Pickler(content, protocol=5, buffer_callback=buffer_callback).dump(obj)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise PlanError(
+            f"The decode function cannot be sent to another process: {error}.",
+            "Decoding in processes needs one that they can import by its name.",
+            "define it at the top level of a module that can be imported, or decode in threads with processes=0.",
+        ) from error
+    return content.getvalue()
+
+
+class Failure(NamedTuple):
+    """An exception on its way to the parent, and its attributes, which some classes do not pickle."""
+
+    error: BaseException
+    attributes: dict[str, object]
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        """The exception with its traceback as a note; another one in its place if it cannot be pickled."""
+        error.add_note("in a decode process:\n" + "".join(traceback.format_exception(error)))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception as reason:  # whatever a foreign class raises there: it must not hide the error itself
+            replaced = RuntimeError(f"{type(error).__name__}: {error}")
+            replaced.add_note(f"{type(error).__name__} cannot be pickled: {reason}")
+            return cls(replaced, vars(error))
+        return cls(error, vars(error))
+
+    def rebuild(self) -> BaseException:
+        self.error.__dict__.update(self.attributes)
+        return self.error
+
+
+class Arena:
+    """Memory that two processes share, for the arrays of one message at a time; `descriptor` is an anonymous file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._mapped = descriptor, np.empty(0, np.uint8)
+
+    def put(self, views: list[memoryview]) -> None:
+        total = sum(view.nbytes for view in views)
+        if total > len(self._mapped):
+            os.ftruncate(self._descriptor, total)
+        memory, begin = self._memory(total), 0
+        for view in views:
+            memory[begin : begin + view.nbytes] = np.frombuffer(view, np.uint8)
+            begin += view.nbytes
+
+    def get(self, lengths: list[int]) -> list[memoryview]:
+        """Copies, of these lengths, of what `put` wrote."""
+        memory, begin, copies = self._memory(sum(lengths)), 0, []
+        for length in lengths:
+            copies.append(memory[begin : begin + length].copy().data)
+            begin += length
+        return copies
+
+    def _memory(self, total: int) -> NDArray[np.uint8]:
+        if total > len(self._mapped):
+            self._mapped = np.frombuffer(mmap.mmap(self._descriptor, total), np.uint8)
+        return self._mapped
+
+
+def send(channel: Connection, message: object, arena: Arena | None = None) -> None:
+    """Send one message, its arrays through the arena if there is one. Raises OSError if the other end has gone.
+
+    If the message cannot be pickled (PicklingError, TypeError, AttributeError), nothing was sent.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(message, protocol=5, buffer_callback=buffers.append if arena else None)
+    views = [buffer.raw() for buffer in buffers]
+    if arena:
+        arena.put(views)
+    channel.send_bytes(pickle.dumps((pickled, [view.nbytes for view in views])))
+
+
+def receive(channel: Connection, arena: Arena | None = None) -> Any:
+    """The next message, which was sent with an arena if there is one. Raises EOFError if the other end has gone."""
+    try:
+        pickled, lengths = pickle.loads(channel.recv_bytes())
+    except OSError as error:
+        raise EOFError("the other process has gone") from error
+    return pickle.loads(pickled, buffers=arena.get(lengths) if arena else ())
+
+
+def main() -> None:
+    """What a helper does until its parent closes the socket or dies, even in the middle of a batch."""
+    descriptor, columns, memory, parent = map(int, sys.argv[1:])
     channel, arena = Connection(descriptor), Arena(memory)
     os.set_inheritable(descriptor, False)
     # Ctrl-C reaches all processes of a terminal, Slurm signals all of a task's; the parent decides what it means.
@@ -74,7 +211,3 @@ def _end_with_parent(channel: int, parent: int) -> None:
     while not poller.poll(_PARENT_CHECK_MS) and os.getppid() == parent:
         pass
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

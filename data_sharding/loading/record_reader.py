@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+import operator
 import os
 import threading
 from collections.abc import Sequence
@@ -17,11 +18,12 @@ from data_sharding.errors import CorruptRecordError, NoSuchRecordError, Sharding
 from data_sharding.formats.record_format import Damaged, RecordBatch
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
-from data_sharding.storage.byte_source import OpenFiles, read_spans
+from data_sharding.storage.byte_source import OpenFiles, for_files
 from data_sharding.storage.mapped_file import affordable
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
+_REQUEST_THREADS: Final = 32
 _STAND_IN_BATCH: Final = 64
 _LARGEST_THRESHOLD: Final = 2**25  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64-bit machines (malloc/malloc.c)
 
@@ -96,10 +98,11 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         payloads, intact = self._unpacked(ids)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
             return [self.load(*batch) for batch in batches]
+        labels = self._labels(ids)
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(payloads[at], part, self._labels(part), intact[at], random, self._row_type)
+            RecordBatch(payloads[at], part, None if labels is None else labels[at], intact[at], random, self._row_type)
             for at, (part, random) in zip(places, batches, strict=True)
         ]
 
@@ -156,11 +159,11 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self._under_way[thread] = ordered
         try:
             with watching_maps:
-                spans = read_spans(reads, self._are_remote)
+                spans = for_files(operator.call, reads, _REQUEST_THREADS if self._are_remote else 1)
         finally:
             del self._under_way[thread]
         raw = [b""] * len(ids)
-        for slot, span in zip(slots.tolist(), spans, strict=True):
+        for slot, span in zip(slots.tolist(), itertools.chain.from_iterable(spans), strict=True):
             raw[slot] = span
         return raw
 

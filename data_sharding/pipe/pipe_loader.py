@@ -29,15 +29,11 @@ class PipeSteps:
     slots have weight 0, so that every rank makes max over ranks of ceil(n_r / k_r) steps, no record counts twice, none
     is dropped, and the gradient of a step is the mean over the real records of all ranks.
 
-    Attributes:
-        records: n_r of each rank.
-        global_batch: G, slots of a step over all ranks.
-
     Raises PlanError.
     """
 
-    records: tuple[int, ...]
-    global_batch: int
+    records: tuple[int, ...]  # n_r of each rank
+    global_batch: int  # G, slots of a step over all ranks
 
     def __post_init__(self) -> None:
         empty = [rank for rank, count in enumerate(self.records) if count < 1]
@@ -83,19 +79,12 @@ def slots(rank: int, size: int, global_batch: int) -> int:
 
 @dataclass(frozen=True)
 class BatchShape:
-    """How a rank's stream is cut and decoded.
+    """How a rank's stream is cut and decoded."""
 
-    Attributes:
-        decode: turns k records into arrays of k rows, in a background thread.
-        width: rows of every batch.
-        seed: of the draws that `decode` is given for augmentation; None: no draws.
-        first_id: of the stream's first record; the next ones follow in the order of arrival.
-    """
-
-    decode: Decode
-    width: int
-    seed: int | None = None
-    first_id: int = 0
+    decode: Decode  # turns k records into arrays of k rows, in a background thread
+    width: int  # rows of every batch
+    seed: int | None = None  # of the draws that `decode` is given for augmentation; None: no draws
+    first_id: int = 0  # of the stream's first record; the next ones follow in the order of arrival
 
 
 class PipeBatches:
@@ -180,7 +169,20 @@ class PipeBatches:
             self._taken += len(passed)
 
 
-class PipeLoader:
+class OneEpoch:
+    """An iterator over one epoch that cannot be begun again: a second pass would yield nothing."""
+
+    _ended = False
+
+    def __iter__(self) -> Self:
+        if self._ended:
+            raise PlanError(
+                "The epoch has been read to its end.", "A pipe cannot be read again.", "make another loader."
+            )
+        return self
+
+
+class PipeLoader(OneEpoch):
     """Iterator over one rank's batches of one epoch whose record counts are known; a context manager.
 
     Slots past a rank's last record have weight 0 and repeat it. When that record has been taken the stream must end, or
@@ -211,13 +213,7 @@ class PipeLoader:
             timeout_s=timeout_s,
         )
         self._prefetch = self._batches.prefetch
-        self._ended = False
         weakref.finalize(self, self._prefetch.cancel)
-
-    def __iter__(self) -> Self:
-        if self._ended:
-            raise read_to_its_end()
-        return self
 
     def __next__(self) -> LoadedBatch:
         """The next batch; `ids` count the records of all ranks' streams, rank by rank, in the order of arrival.
@@ -246,8 +242,3 @@ class PipeLoader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def read_to_its_end() -> PlanError:
-    """The error for a second pass over a loader of one epoch, which would yield nothing."""
-    return PlanError("The epoch has been read to its end.", "A pipe cannot be read again.", "make another loader.")

@@ -128,7 +128,6 @@ def make_plan(
     Raises PlanError.
     """
     count = _channel_count(hosts, workers_per_host, distribution)
-    _check_files(files, count)
     dealt: list[list[PipeFile]] = [[] for _ in range(count)]
     smallest = [(0, 0, index) for index in range(count)]
     for file in sorted(files, key=lambda file: (-file.size, file.name)):

@@ -81,10 +81,8 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
     Raises MissingDataError, CorruptRecordError or PlanError.
     """
     paths = find_files(sources, _PATTERNS[framing])
-    folder = os.path.dirname(paths[0])
-    while not all(path.startswith(folder.rstrip("/") + "/") for path in paths):
-        folder = os.path.dirname(folder)
-    prefix = folder.rstrip("/") + "/"
+    common = os.path.commonprefix(paths)
+    prefix = common[: common.rfind("/") + 1]
     record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
     counts = [len(scan_file(record_format, path).offsets) if count else None for path in paths]
     files = [

@@ -27,19 +27,12 @@ _END_S: Final = 30.0
 
 @dataclass(frozen=True)
 class ChannelFeed:
-    """What one channel delivers.
+    """What one channel delivers."""
 
-    Attributes:
-        files: paths, whose contents follow each other without anything between them.
-        shuffle: seed of a new order of the files in each epoch; None: the given order in all.
-        late_s: seconds that pass before each FIFO appears.
-        truncate: bytes after which the writer goes away, in each epoch; None: at the end.
-    """
-
-    files: tuple[str, ...]
-    shuffle: int | None = None
-    late_s: float = 0.0
-    truncate: int | None = None
+    files: tuple[str, ...]  # paths, whose contents follow each other without anything between them
+    shuffle: int | None = None  # seed of a new order of the files in each epoch; None: the given order in all
+    late_s: float = 0.0  # seconds that pass before each FIFO appears
+    truncate: int | None = None  # bytes after which the writer goes away, in each epoch; None: at the end
 
     def chunks(self, epoch: int) -> Iterator[bytes]:
         left, files = self.truncate, list(self.files)

@@ -9,13 +9,12 @@ other inside it, and what is left of one is the beginning of the next epoch: no 
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Self
 
 import numpy as np
 
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.loading.shard_loader import LoadedBatch
-from data_sharding.pipe.pipe_loader import BatchShape, PipeBatches, read_to_its_end
+from data_sharding.pipe.pipe_loader import BatchShape, OneEpoch, PipeBatches
 from data_sharding.pipe.pipe_reader import PipePass
 
 GatherCounts = Callable[[int], Sequence[int]]
@@ -74,7 +73,7 @@ class UnevenStream:
         return self._batches.prefetch.take()
 
 
-class UnevenPipeLoader(AbstractContextManager["UnevenPipeLoader"]):
+class UnevenPipeLoader(OneEpoch, AbstractContextManager["UnevenPipeLoader"]):
     """Iterator over the batches of one epoch of fixed length, cut from an `UnevenStream`; a context manager.
 
     Args:
@@ -87,18 +86,13 @@ class UnevenPipeLoader(AbstractContextManager["UnevenPipeLoader"]):
     """
 
     def __init__(self, stream: UnevenStream, steps: int, epoch: int, start_step: int = 0) -> None:
-        self._stream, self._step, self._steps, self._ended = stream, start_step, steps, False
+        self._stream, self._step, self._steps = stream, start_step, steps
         target = epoch * steps + start_step
         if stream.steps_taken > target:
             fact = f"Step {start_step} of epoch {epoch} was asked for after {stream.steps_taken} steps were taken."
             raise PlanError(fact, "A pipe cannot be read again.", "start the job again.")
         while stream.steps_taken < target:
             stream.next()
-
-    def __iter__(self) -> Self:
-        if self._ended:
-            raise read_to_its_end()
-        return self
 
     def __next__(self) -> LoadedBatch:
         """The next batch; errors as `UnevenStream.next`."""

@@ -223,21 +223,14 @@ class ShardPlan:
 
 @dataclass(frozen=True, eq=False)
 class StepSlots(Sequence[int]):
-    """One rank's part of a step, as a `StepBatch`; a sequence of k record ids.
+    """One rank's part of a step, as a `StepBatch`; a sequence of k record ids."""
 
-    Attributes:
-        step: step of the epoch; -1 for records that no plan chose.
-        global_weight: real records of the step over all ranks.
-        random: draws for augmentation, if any.
-        data_fingerprint: of the data that the ids belong to, if known.
-    """
-
-    step: int
+    step: int  # of the epoch; -1 for records that no plan chose
     ids: NDArray[np.int64]
     weights: NDArray[np.float32]
-    global_weight: float
-    random: SampleRandom | None = None
-    data_fingerprint: str | None = None
+    global_weight: float  # real records of the step over all ranks
+    random: SampleRandom | None = None  # draws for augmentation, if any
+    data_fingerprint: str | None = None  # of the data that the ids belong to, if known
 
     @classmethod
     def of_ids(cls, ids: Sequence[int]) -> "StepSlots":

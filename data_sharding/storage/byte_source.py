@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import io
-import operator
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
 
 from data_sharding.checks import at_least
 from data_sharding.errors import OpenFilesLimitError, PlanError
@@ -17,7 +16,8 @@ from data_sharding.storage.file_entry import FileEntry
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-_THREADS: Final = 32
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class ByteSource(Protocol):
@@ -72,22 +72,17 @@ class SourceFile(io.RawIOBase):
         return len(content)
 
 
-def read_spans(reads: Iterable[Callable[[], list[bytes]]], concurrently: bool) -> list[bytes]:
-    """The bytes of all spans of several files, in order.
+def for_files(work: Callable[[T], R], files: Iterable[T], threads: int) -> list[R]:
+    """What `work` gives for each, in order: for so many at the same time, which is for files behind a URL.
 
-    Args:
-        reads: `ByteSource.spans` of each, called one after the other unless `concurrently`, so that not all need be
-            open at the same time.
-        concurrently: ask all files at the same time, which is for remote ones: a shuffled batch has records of as many
-            files as it has records, and would wait for one answer after the other.
-
-    Raises ShardingError.
+    Otherwise one after the other, so that not all need be open together. Those of a shuffled batch are as many as its
+    records: it would wait for one answer after the other.
     """
-    together = list(reads) if concurrently else []
+    together = list(files) if threads > 1 else []
     if len(together) < 2:
-        return [span for read in together or reads for span in read()]
-    with ThreadPoolExecutor(min(_THREADS, len(together)), thread_name_prefix="data_sharding-spans") as pool:
-        return [span for spans in pool.map(operator.call, together) for span in spans]
+        return [work(file) for file in together or files]
+    with ThreadPoolExecutor(min(threads, len(together)), thread_name_prefix="data_sharding-files") as pool:
+        return list(pool.map(work, together))
 
 
 class OpenFiles:

@@ -26,7 +26,7 @@ class PipeChannels:
         self.epoch = 0
         """Number of the next FIFO: every process counts its own."""
 
-    def open(self, expected_records: int | None) -> PipePass:
+    def open(self) -> PipePass:
         """Open the next FIFO. Raises HvdtrainError on all ranks, if one of them cannot."""
         name = f"hvdtrain.pipe.{self.epoch}"
         # Before waiting for any FIFO: a second job would wait for one that the first job has read long ago.
@@ -34,7 +34,7 @@ class PipeChannels:
         opener = agree(self._comm, self._opener, f"{name}.wait")
         openers = [FifoOpener(**each) for each in gather_json(self._comm, asdict(opener), f"{name}.claims")]
         agree(self._comm, lambda: check_openers(openers), f"{name}.check")
-        opened = agree(self._comm, lambda: reader.open(expected_records), f"{name}.open")
+        opened = agree(self._comm, reader.open, f"{name}.open")
         self.epoch += 1
         return opened
 

@@ -116,10 +116,10 @@ class PipeSource(_Piped):
             self._say_reading_again(epoch - self._channels.epoch, start_step)
         rank = self.comm.topology.rank
         while self._channels.epoch < epoch:  # closed early, which is legal, so that the next one comes
-            with self._channels.open(None) as skipped:
+            with self._channels.open() as skipped:
                 agree(self.comm, skipped.await_data, f"hvdtrain.pipe.skip.{epoch}")
         return PipeLoader(
-            self._channels.open(self._steps.records[rank]),
+            self._channels.open(),
             self._steps,
             TensorDecode(self.task),
             rank=rank,
@@ -144,7 +144,7 @@ class AgreedPipeSource(_Piped):
         topology = self.comm.topology
         width = slots(topology.rank, topology.size, self.global_batch)
         self._stream = UnevenStream(
-            partial(self._channels.open, None),
+            self._channels.open,
             partial(agree_counts, self.comm),
             # Ranks' ids must differ, and nobody knows how many the others need.
             BatchShape(TensorDecode(self.task), width, self.seed, topology.rank << 40),

@@ -156,7 +156,7 @@ def test_a_pickle_in_a_file_that_an_option_names_is_refused(
 
 
 MAY_UNPICKLE = {
-    "data_sharding/loading/helper_messages.py": "between a loader and the decoding processes that it has started",
+    "data_sharding/loading/decode_worker.py": "between a loader and the decoding processes that it has started",
     "hvdtrain/weights/torch_files.py": "torch.load with weights_only=True",
     "data_sharding/catalog/catalog_file.py": "numpy.load with allow_pickle=False",
     "hvdtrain/keras/optimizer.py": "hvd.load_model: keras.models.load_model, whose safe mode is on unless a user says",

@@ -22,7 +22,7 @@ import pytest
 
 import data_sharding as ds
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.helper_messages import Arena
+from data_sharding.loading.decode_worker import Arena
 
 # The helpers are given this process's import path.
 _SUPPORT = str(Path(__file__).parents[1] / "support")

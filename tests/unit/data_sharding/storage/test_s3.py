@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import operator
 import socket
 import threading
 import time
@@ -22,7 +23,7 @@ import data_sharding as ds
 from data_sharding.catalog.cache import open_catalog
 from data_sharding.plan.summary import requests_per_1000
 from data_sharding.storage import describe_file, open_source
-from data_sharding.storage.byte_source import read_spans
+from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.remote import open_remote, stat_remote, verify_remote
 from data_sharding.storage.remote_filesystem import RetryPolicy
 
@@ -189,17 +190,17 @@ def test_a_batch_of_many_files_waits_for_all_of_them_at_once(store: Store, bucke
         put(f"{bucket}/{name}", bytes([name]) * 100)
     sources = [open_source(describe_file(f"{bucket}/{name}")) for name in range(8)]
     reads = [partial(source.spans, [0, 50], [3, 52]) for source in sources]
-    expected = [bytes([name]) * length for name in range(8) for length in (3, 2)]
+    expected = [[bytes([name]) * length for length in (3, 2)] for name in range(8)]
     together = threading.Barrier(8)
 
     def fault(environ: dict[str, Any]) -> None:  # noqa: ARG001
         together.wait(timeout=60)  # broken unless all eight requests are under way at the same time
 
     store.fault = fault
-    assert read_spans(reads, concurrently=True) == expected
+    assert for_files(operator.call, reads, 8) == expected
     store.fault = None
-    assert read_spans(reads, concurrently=False) == expected
-    assert read_spans([], concurrently=True) == []
+    assert for_files(operator.call, reads, 1) == expected
+    assert for_files(operator.call, [], 8) == []
 
 
 def test_many_threads_read_through_one_reader(bucket: str, data_folder: Path, by_id: list[bytes]) -> None:
