@@ -86,11 +86,7 @@ class MetricsHistory:
 
 
 def read_metrics(folder: Path, progress: Progress | None = None) -> MetricsHistory:
-    """Read the metrics.jsonl of the run in `folder`: an empty history with a problem where that cannot be done.
-
-    Args:
-        progress: learns how much has been read.
-    """
+    """Read the metrics.jsonl of the run in `folder`: an empty history with a problem where that cannot be done."""
     path, history = folder / "metrics.jsonl", MetricsHistory()
     if not path.exists():
         history.problems = ("metrics.jsonl is missing: there are no curves and no times.",)

@@ -155,7 +155,7 @@ def _of_one(run: RunRecord) -> Iterator[_Section]:
     yield "curves", "Curves", lambda: curves.section([run])
     yield "time", "Where the time went", lambda: time_section.section(run)
     yield "events", "Restarts, stops, failures", lambda: event_list.section(run)
-    yield "data", "Data and proof", lambda: [data.section(run), _paragraph(outcome.equal_weights(run))]
+    yield "data", "Data and proof", lambda: [data.section(run), outcome.equal_weights(run)]
     yield "checkpoints", "Checkpoints", lambda: checkpoints.section(run)
     yield "setup", "Options and versions", lambda: setup.section(run)
 
@@ -170,7 +170,3 @@ def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
 def _inside(run: RunRecord) -> Markup:
     parts = [*_of_one(run)][1:]  # its curves are drawn above
     return join((tag("h3", heading), _made(make)) for _, heading, make in parts)
-
-
-def _paragraph(text: str | None) -> Markup | None:
-    return None if text is None else tag("p", text)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from hvdtrain.history.reading import finite
@@ -63,13 +63,6 @@ def listed(words: Iterable[str]) -> str:
     """ "a, b and c"."""
     *others, last = list(words) or [""]
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def ranks(numbers: Sequence[int], most: int = 6) -> str:
-    """ "Rank 3", "Ranks 1, 2 and 5", "Ranks 0, 1, 2, 3, 4, 5 and 10 more"."""
-    shown = [str(number) for number in numbers[:most]]
-    shown += [f"{len(numbers) - most} more"] if len(numbers) > most else []
-    return f"Rank{'' if len(numbers) == 1 else 's'} {listed(shown)}"
 
 
 def plain(value: Any) -> str:

@@ -33,11 +33,7 @@ _RATIOS: Final = (8.0, 2.0, 1.0)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Plan; returns the exit code: 2 where no way fits into the memory.
-
-    Raises:
-        UsageError: an option that neither this nor train has.
-    """
+    """Plan; returns the exit code: 2 where no way fits into the memory."""
     options, train_argv = parse(argv)
     config = parse_train_config(train_argv)
     topology = detect_topology(os.environ)

@@ -87,11 +87,11 @@ def tiles(run: RunRecord) -> Markup:
     return tag("dl", (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts(run)), class_="tiles")
 
 
-def equal_weights(run: RunRecord) -> str | None:
+def equal_weights(run: RunRecord) -> Markup | None:
     """What the result says of the weights of all workers."""
     weights = mapping(run.result, "weights")
     digest = text(weights, "sha256")
     if not digest:
         return None
     equal = "The weights are equal on all workers" if weights.get("equal_on_all_ranks") is True else "The weights"
-    return f"{equal}; their SHA-256 begins with {digest[:16]}."
+    return tag("p", f"{equal}; their SHA-256 begins with {digest[:16]}.")
