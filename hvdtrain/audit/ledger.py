@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,6 @@ from hvdtrain.comm.messages import SAVE_SECONDS, agree, broadcast_json, do_while
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines, unwritable, write_atomically
 
-if TYPE_CHECKING:
-    from hvdtrain.data.catalog_source import CatalogSource
-
 LEDGER: Final = "ledger.jsonl"
 CATALOG: Final = "catalog.npz"
 
@@ -41,13 +38,24 @@ _COUNTED_TOGETHER: Final = 64  # batches: what counting costs is mostly its numb
 _log = logging.getLogger("hvdtrain.data")
 
 
+class Records(Protocol):
+    """What the ledger needs of the training data."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """All records."""
+
+    def raw(self, record_id: int) -> bytes:
+        """A record's bytes as they are in its file."""
+
+
 @dataclass(eq=False)
 class CoverageLedger:
     """Counts the records of committed steps, on every rank; writes them on rank 0."""
 
     comm: Communicator
     folder: Path  # RUN/audit
-    records: "CatalogSource"  # the training data
+    records: Records
     steps_per_epoch: int  # of the plan
     quarantine: Path | None = None  # folder that keeps the bytes of damaged records; None: they are only named
     origin: Path | None = None  # RUN/audit of another run, if this run resumes from its checkpoint

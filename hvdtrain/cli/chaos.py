@@ -11,9 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.drill import Drill, run_drill
-from hvdtrain.chaos.faults import KINDS, Kind, schedule
+from hvdtrain.chaos.faults import KINDS, Job, Kind, schedule
 from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.cli.tables import print_table
 from hvdtrain.end_signals import ENDING, exiting_at

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.end_signals import ENDING, exiting_at
-from hvdtrain.history.lines import size_of
+from hvdtrain.history.reading import size_of
 
 _DESCRIPTION = """\
 Write one HTML page, which needs no other file, no script and no network: curves, where the time went on each worker,

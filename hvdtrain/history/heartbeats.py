@@ -111,13 +111,10 @@ def heartbeat_of(value: Any) -> Heartbeat:
     known = {name: value[name] for name in _KINDS if name in value}
     if any(name not in known for name in _REQUIRED):
         raise ValueError("a key is missing")
-    if not all(_is_right(value, _KINDS[name]) for name, value in known.items()):
+    is_infinite = any(isinstance(value, float) and not math.isfinite(value) for value in known.values())
+    if is_infinite or not all(isinstance(value, _KINDS[name]) for name, value in known.items()):
         raise ValueError("a value of another type")
     return Heartbeat(**known)
-
-
-def _is_right(value: Any, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and (not isinstance(value, float) or math.isfinite(value))
 
 
 def _kinds() -> Mapping[str, tuple[type, ...]]:
@@ -131,17 +128,13 @@ _REQUIRED: Final = [field.name for field in dataclasses.fields(Heartbeat) if fie
 
 class Listener:
     """Listens to the ranks of the run in the folder `run` over time. By then clocks of other hosts do not matter: what
-    changes has just been written.
-
-    Attributes:
-        unread: ranks whose files could not be read when they were looked at last.
-    """
+    changes has just been written."""
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._last: dict[int, tuple[tuple[str, int, int], float]] = {}  # which heartbeat, and when it was written
         self._looked_at: float | None = None
-        self.unread: set[int] = set()
+        self.unread: set[int] = set()  # ranks whose files could not be read when they were looked at last
 
     def hear(self) -> dict[int, Heard]:
         """The heartbeats of the last start, by rank, with their ages by the clock of this process."""

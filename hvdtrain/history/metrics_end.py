@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.history.lines import last_lines
-from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bounded, reason, text, whole
+from hvdtrain.history.reading import UNREADABLE, json_object, last_lines, number, open_bounded, reason, text, whole
 
 _FIRST_LINE: Final = 2**16
 _KINDS: Final[Mapping[str, str]] = {

@@ -60,7 +60,10 @@ def require_folders(folders: Sequence[Path]) -> None:
 def overviews(folders: Sequence[Path]) -> list[Overview]:
     """All runs in these folders or below them, the newest first."""
     runs = {run.resolve(): run for folder in folders for run in _runs_below(folder, _DEPTH)}
-    views = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
+    views = []
+    for run in runs.values():
+        with suppress(UsageError):  # it was removed meanwhile
+            views.append(overview(run))
     return sorted(views, key=lambda view: (-(view.begun or 0.0), view.name))
 
 
@@ -74,6 +77,7 @@ def overview(run: Path) -> Overview:
     result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
     beat = heartbeats[0].beat if 0 in heartbeats else None
     begin = begun(metrics) or _written(run)
+    reached = [step for step in (end.step, beat.step if beat else None) if step is not None]
     return Overview(
         path=run,
         name=run.resolve().name,
@@ -81,7 +85,7 @@ def overview(run: Path) -> Overview:
         framework=text(result, "framework") or _framework(facts, heartbeats),
         task=text(result, "task") or text(facts.config, "task"),
         workers=whole(result, "world_size") or whole(mapping(facts.environment, "topology"), "size"),
-        steps=whole(result, "steps") if result else _latest(end.step, beat.step if beat else None),
+        steps=whole(result, "steps") if result else max(reached, default=None),
         total_steps=beat.total_steps if beat else None,
         measure=_measure(result, end),
         samples_per_second=number(result or end.train, "samples_per_second"),
@@ -102,13 +106,6 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _runs_below(Path(path), depth - 1)
 
 
-def _overview_or_none(run: Path) -> Overview | None:
-    try:
-        return overview(run)
-    except UsageError:
-        return None  # removed meanwhile
-
-
 def _heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mapping[int, Heard]:
     """Of a run that has ended well, those of rank 0 are enough: there may be many runs, of many ranks each."""
     if locked or text(end.end, "event") != "ended":
@@ -121,10 +118,6 @@ def _framework(facts: RunFacts, heartbeats: Mapping[int, Heard]) -> str:
     framework = next((heard.beat.framework for heard in heartbeats.values()), "")
     chosen = text(facts.config, "framework")
     return framework or ("" if chosen == "auto" else chosen)
-
-
-def _latest(*steps: int | None) -> int | None:
-    return max((step for step in steps if step is not None), default=None)
 
 
 def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:

@@ -77,7 +77,9 @@ def _progress(look: Look) -> RenderableType:
     table.add_column(width=_BAR)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    table.add_row(_bar(min(step / total, 1.0)), f"{step / total:.0%}", line)
+    done = round(min(step / total, 1.0) * _BAR)
+    bar = Text.assemble(("━" * done, "green"), ("┄" * (_BAR - done), "dim"))  # told apart without colours, too
+    table.add_row(bar, f"{step / total:.0%}", line)
     return table
 
 
@@ -99,12 +101,6 @@ class _Words:
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widest = sum(len(phrase) + 2 for phrase in self.phrases) - 2
         return Measurement(max(map(len, self.phrases), default=0), max(0, widest)).with_maximum(options.max_width)
-
-
-def _bar(share: float) -> Text:
-    """Its ends can be told apart without colours, too."""
-    done = round(share * _BAR)
-    return Text.assemble(("━" * done, "green"), ("┄" * (_BAR - done), "dim"))
 
 
 def _epoch(look: Look) -> str:
@@ -134,36 +130,24 @@ class _Table:
     rows: Sequence[Row]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = _columns(self.rows)
+        several = len({row.host for row in self.rows} - {""}) > 1  # then the host has a column
+        room = options.max_width - len("rank") - _LEAST_STATE - 2 * _GAP - (_GAP + _LEAST_HOST) * several
+        columns = {name: cells for name in COLUMNS if any(cells := [row.cells.get(name, "") for row in self.rows])}
         for name in GIVE_WAY:
-            if _width(self.rows, columns) > options.max_width:
+            if _width(columns) > room:
                 columns.pop(name, None)
-        spare = max(0, options.max_width - _width(self.rows, columns))
-        yield _table(self.rows, columns, min(_MOST_HOST, _LEAST_HOST + spare // 2))
+        host_width = min(_MOST_HOST, _LEAST_HOST + max(0, room - _width(columns)) // 2)
+        yield _table(self.rows, columns, host_width if several else None)
 
 
-def _columns(shown: Sequence[Row]) -> dict[str, list[str]]:
-    """Numbers by their heads; columns that would be empty are left out."""
-    columns = {name: [row.cells.get(name, "") for row in shown] for name in COLUMNS}
-    return {name: cells for name, cells in columns.items() if any(cells)}
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(len(name), *map(len, cells)) + _GAP for name, cells in columns.items())
 
 
-def _width(shown: Sequence[Row], columns: Mapping[str, Sequence[str]]) -> int:
-    """The least that these columns need beside rank, host and state."""
-    fixed = len("rank") + _LEAST_STATE + (_GAP + _LEAST_HOST if _has_several_hosts(shown) else 0)
-    return fixed + 2 * _GAP + sum(max(len(name), *map(len, cells)) + _GAP for name, cells in columns.items())
-
-
-def _has_several_hosts(shown: Sequence[Row]) -> bool:
-    return len({row.host for row in shown} - {""}) > 1
-
-
-def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_width: int) -> Table:
-    """The host has a column where there are several."""
+def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_width: int | None) -> Table:
     table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column("rank", justify="right", no_wrap=True)
-    several = _has_several_hosts(shown)
-    if several:
+    if host_width is not None:
         table.add_column("host", no_wrap=True, overflow="ellipsis", min_width=_LEAST_HOST, max_width=host_width)
     table.add_column("state", min_width=_LEAST_STATE)
     for name in columns:
@@ -171,5 +155,5 @@ def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_widt
     for place, row in enumerate(shown):
         state = Text(row.state, style=_STYLES[row.mood], no_wrap=True, overflow="ellipsis")  # the column that gives way
         cells = [Text(column[place]) for column in columns.values()]
-        table.add_row(str(row.rank), *([Text(row.host)] if several else []), state, *cells)
+        table.add_row(str(row.rank), *([Text(row.host)] if host_width is not None else []), state, *cells)
     return table
