@@ -42,6 +42,6 @@ def _write(folders: Sequence[Path], out: Path | None) -> int:
     write_page(file, runs)
     for record in runs:
         for problem in record.problems:
-            print(f"hvdtrain report: {record.path}: {problem}", file=sys.stderr)
+            print(f"hvdtrain report: {record.facts.path}: {problem}", file=sys.stderr)
     print(file)
     return 0

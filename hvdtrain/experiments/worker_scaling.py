@@ -52,8 +52,8 @@ def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> lis
     reports: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for repeat in range(request.repeats):
         for size in request.sizes:
-            for mode, batch in _batches(request, size).items():
-                report = _step(request, size, batch)
+            for mode in (FIXED_GLOBAL, FIXED_OWN) if size > 1 else (FIXED_GLOBAL,):  # with one worker both are the same
+                report = _step(request, size, request.batch * (size if mode == FIXED_OWN else 1))
                 reports.setdefault((mode, size), []).append(report)
                 tell(f"run {repeat + 1}, {mode}, {size} workers: {report['total']['mean']:,.1f} records/s")
             if size > 1:  # one worker's part of the global batch, without the others
@@ -63,12 +63,6 @@ def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> lis
         model = _json_of(_started(request, most, ["bench", "allreduce", "--json", "--seconds", "3"]))["model"]
         link = LinkModel(model["latency"], model["bandwidth"] or float("inf"))
     return [_point(mode, size, reports, link) for mode in (FIXED_GLOBAL, FIXED_OWN) for size in request.sizes]
-
-
-def _batches(request: ScalingRequest, size: int) -> dict[str, int]:
-    """The global batch in each mode; with one worker both are the same."""
-    both = {FIXED_GLOBAL: request.batch, FIXED_OWN: request.batch * size}
-    return both if size > 1 else {FIXED_GLOBAL: request.batch}
 
 
 def _point(

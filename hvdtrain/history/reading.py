@@ -143,7 +143,6 @@ class JsonLines:
 
     Args:
         words: only lines in which one of these stands; the others are not parsed, and may be anything.
-        progress: learns how much has been read.
     """
 
     def __init__(self, path: Path, words: Sequence[bytes] = (), progress: Progress | None = None) -> None:

@@ -80,7 +80,11 @@ def build_wheel(recipe: Recipe, base: Path, cache: WheelCache) -> Path:
     with cache.building(recipe.key()) as folder:
         tree = unpack(sdist, folder / "source")
         _compile(tree, folder, build_environment(recipe, jobs, folder), _log_file(base, recipe), usually)
-        _keep_only_results(folder, recipe, _log_file(base, recipe))
+        for entry in list(folder.iterdir()):  # only results are kept
+            if entry.is_dir():
+                shutil.rmtree(entry)
+        os.replace(_log_file(base, recipe), folder / "build.log")
+        (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")
     wheel = cache.find(recipe.key())
     if wheel is None:
         raise HvdtrainError(
@@ -200,14 +204,6 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[subpro
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(timeout=60)
-
-
-def _keep_only_results(folder: Path, recipe: Recipe, log: Path) -> None:
-    for entry in list(folder.iterdir()):
-        if entry.is_dir():
-            shutil.rmtree(entry)
-    os.replace(log, folder / "build.log")
-    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")
 
 
 def first_error(log: str, context: int = 3) -> str | None:

@@ -37,14 +37,9 @@ class RunRecord:
     problems: tuple[str, ...]  # what could not be read, in sentences
 
     @property
-    def path(self) -> Path:
-        """Of its folder."""
-        return self.facts.path
-
-    @property
     def name(self) -> str:
         """Of its folder, without the way there."""
-        return self.path.resolve().name or str(self.path)
+        return self.facts.path.resolve().name or str(self.facts.path)
 
     @property
     def short(self) -> str:

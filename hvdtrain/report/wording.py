@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from hvdtrain.history.reading import finite
 from hvdtrain.measured import METRICS
-from hvdtrain.units import in_decimal_bytes, in_duration
+from hvdtrain.units import in_duration
 
 NOTHING: Final = "–"
 _TITLES: Final = {metric.name: metric.title for metric in METRICS}
@@ -32,11 +32,6 @@ def count(value: float | None) -> str:
 def seconds(value: float | None) -> str:
     """A duration: 0.25 ms, 3.2 s, 12 min 5 s, 3 h 20 min, 2 d 4 h; a dash for None."""
     return NOTHING if value is None else in_duration(value)
-
-
-def size(value: float | None) -> str:
-    """Bytes: 512 B, 1.2 MB, 3.4 GB; a dash for None."""
-    return NOTHING if value is None else in_decimal_bytes(value)
 
 
 def share(value: float | None) -> str:

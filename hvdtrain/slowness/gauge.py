@@ -54,10 +54,12 @@ class Linux:
         stat = self._proc("self/stat").rpartition(")")[2].split()
         busy, stolen = self._processors()
         groups = group_folders(self.root, "cpu")
+        cpu = [_text(group / "cpu.stat") for group in groups]
         totals = {
             "busy": busy,
             "stolen": stolen,
-            "throttled": sum(_throttled(_text(group / "cpu.stat")) for group in groups),
+            # Version 2 counts microseconds, version 1 nanoseconds.
+            "throttled": sum(_named(of, "throttled_usec") / 1e6 + _named(of, "throttled_time") / 1e9 for of in cpu),
             "major_faults": _number(stat, _MAJOR_FAULTS),
             "swapped": _named(self._proc("vmstat"), "pswpin"),
             "memory_stall": self._stall("memory", groups),
@@ -110,11 +112,6 @@ def _named(text: str, name: str) -> float:
     """Of lines "name number"."""
     match = re.search(rf"^{re.escape(name)}\s+(\d+)", text, re.MULTILINE)
     return float(match[1]) if match else 0.0
-
-
-def _throttled(text: str) -> float:
-    """Version 2 counts microseconds, version 1 nanoseconds."""
-    return _named(text, "throttled_usec") / 1e6 + _named(text, "throttled_time") / 1e9
 
 
 class Connection(NamedTuple):

@@ -7,6 +7,7 @@ from hvdtrain.history.run_events import RunEvent
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, details, join, table, tag
 from hvdtrain.report.record import RunRecord
+from hvdtrain.units import in_decimal_bytes
 
 _MOST = 20  # checkpoints
 
@@ -96,7 +97,7 @@ def _checkpoint(entry: Entry) -> tuple[str, ...]:
         entry.path.name,
         wording.count(entry.step),
         wording.count(entry.world_size),
-        wording.size(entry.size),
+        in_decimal_bytes(entry.size),
         wording.moment(entry.written),
         entry.problem or ", ".join(entry.names),
     )

@@ -111,7 +111,7 @@ def runs_list(runs: Sequence[RunRecord]) -> Markup:
             "li",
             tag("strong", swatch(drawing.colour(number), drawing.dashes(number)), run.short),
             tag("span", f"{run.what}. {sentence(run)}"),
-            tag("span", f"Folder: {run.path}") if names.count(run.name) > 1 else None,
+            tag("span", f"Folder: {run.facts.path}") if names.count(run.name) > 1 else None,
         )
         for number, run in enumerate(runs)
     ]
@@ -128,7 +128,7 @@ def outcomes(runs: Sequence[RunRecord]) -> Markup:
 
 def differences(runs: Sequence[RunRecord]) -> Markup:
     """What was the same, and tables of the options and the machines that were not."""
-    comparison = compare([run.path for run in runs])
+    comparison = compare([run.facts.path for run in runs])
     columns = ("what", *(run.short for run in runs))
     return join(
         bullets(_same(comparison), class_="findings"),
