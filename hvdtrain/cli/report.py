@@ -27,19 +27,17 @@ def run(argv: Sequence[str]) -> int:
         help="the file to write (default: report.html, in the folder of a single run, else here)",
     )
     options = parser.parse(argv)
-    with exiting_at(ENDING, "no report was written"):
-        return _write(options.runs, options.out)
-
-
-def _write(folders: Sequence[Path], out: Path | None) -> int:
-    from hvdtrain.report.page import NAME, read_runs, require_ours, write_page
-
-    file = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
-    require_ours(file)
+    folders = options.runs
     size = sum(size_of(folder / "metrics.jsonl") for folder in folders)
-    with tqdm(total=size, unit="B", unit_scale=True, desc="reading metrics", delay=2, leave=False, disable=None) as bar:
-        runs = read_runs(folders, progress=bar.update)
-    write_page(file, runs)
+    with exiting_at(ENDING, "no report was written"):
+        from hvdtrain.report.page import NAME, read_runs, require_ours, write_page
+
+        file = options.out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
+        require_ours(file)
+        bar = tqdm(total=size, unit="B", unit_scale=True, desc="reading metrics", delay=2, leave=False, disable=None)
+        with bar:
+            runs = read_runs(folders, progress=bar.update)
+        write_page(file, runs)
     for record in runs:
         for problem in record.problems:
             print(f"hvdtrain report: {record.facts.path}: {problem}", file=sys.stderr)

@@ -168,7 +168,8 @@ def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Av
         UsageError: this machine cannot emulate links.
         HvdtrainError: the measurement failed.
     """
-    options = ["--servers", _words(request.servers), "--sizes", _words(request.sizes)]
+    servers, sizes = (",".join(map(str, numbers)) for numbers in (request.servers, request.sizes))
+    options = ["--servers", servers, "--sizes", sizes]
     bench = [sys.executable, "-m", "hvdtrain", "bench", "parameter-server", *options, "--repeats", str(request.repeats)]
     with (
         TemporaryDirectory(prefix="hvdtrain-averages-") as folder,
@@ -178,10 +179,6 @@ def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Av
         printed_by([*start, *bench, "--out", folder])
         content = json.loads((Path(folder) / f"{NAME}.json").read_text())
     return [Average(**average) for average in content["links"][""]]
-
-
-def _words(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
 
 
 def average_rows(averages: Sequence[Average], machines: int) -> list[list[str]]:

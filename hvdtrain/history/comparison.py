@@ -49,12 +49,15 @@ class Outcome:
     def changes(self) -> list[float | None]:
         """Against the first run: for each other one the difference, or the ratio for a speed."""
         first, *others = self.values
-        return [None if first is None or value is None else self._change(first, value) for value in others]
 
-    def _change(self, first: float, value: float) -> float | None:
-        if self.is_speed:
-            return value / first if first else None
-        return value - first
+        def change(value: float | None) -> float | None:
+            if first is None or value is None:
+                return None
+            if self.is_speed:
+                return value / first if first else None
+            return value - first
+
+        return [change(value) for value in others]
 
 
 @dataclass(frozen=True)

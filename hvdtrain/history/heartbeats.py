@@ -5,7 +5,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,12 +117,8 @@ def heartbeat_of(value: Any) -> Heartbeat:
     return Heartbeat(**known)
 
 
-def _kinds() -> Mapping[str, tuple[type, ...]]:
-    kinds = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Heartbeat).items()}
-    return {name: (*types, int) if float in types else types for name, types in kinds.items()}
-
-
-_KINDS: Final = _kinds()
+_HINTS: Final = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Heartbeat).items()}
+_KINDS: Final = {name: (*types, int) if float in types else types for name, types in _HINTS.items()}
 _REQUIRED: Final = [field.name for field in dataclasses.fields(Heartbeat) if field.default is dataclasses.MISSING]
 
 

@@ -39,8 +39,9 @@ def reason(error: Exception) -> str:
 
 
 def open_bounded(path: Path) -> BinaryIO:
-    """The file `path` for reading, without waiting for a writer as a FIFO would. Raises `UNREADABLE`."""
-    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  the caller closes it
+    """The file `path` for reading, without waiting for a writer as a FIFO would; the caller closes it. Raises
+    `UNREADABLE`."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115  as above
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise UnusableFileError("is not a regular file")
@@ -54,10 +55,6 @@ def read_bounded(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise UnusableFileError(f"is larger than {most / 2**20:.0f} MiB, so that no run can have written it")
     return content
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def json_object(text: bytes) -> dict[str, Any] | None:

@@ -120,7 +120,12 @@ def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> Mpi | No
     """
     if wheel_version is not None:
         return Mpi("wheel", f"Open MPI {wheel_version}", "")
-    return None if system_mpicxx is None else _describe_system(system_mpicxx)
+    if system_mpicxx is None:
+        return None
+    mpirun = shutil.which("mpirun", path=os.path.dirname(system_mpicxx)) or shutil.which("mpirun")
+    version = _output_of([mpirun, "--version"]).splitlines() if mpirun else []
+    location = f"{system_mpicxx} {_output_of([system_mpicxx, '-show'])}"
+    return Mpi("system", version[0].strip() if version else "MPI without mpirun", location)
 
 
 def usable_mpicxx(path: str) -> str | None:
@@ -131,13 +136,6 @@ def usable_mpicxx(path: str) -> str | None:
     command = [mpicxx, "-fsyntax-only", "-x", "c++", "-"]
     tried = subprocess.run(command, input="#include <mpi.h>", capture_output=True, text=True, check=False, timeout=60)
     return mpicxx if tried.returncode == 0 else None
-
-
-def _describe_system(mpicxx: str) -> Mpi:
-    flags = _output_of([mpicxx, "-show"])
-    mpirun = shutil.which("mpirun", path=os.path.dirname(mpicxx)) or shutil.which("mpirun")
-    version = _output_of([mpirun, "--version"]).splitlines() if mpirun else []
-    return Mpi("system", version[0].strip() if version else "MPI without mpirun", f"{mpicxx} {flags}")
 
 
 def _output_of(command: list[str]) -> str:

@@ -251,13 +251,11 @@ class Progress:
         shown = percent if self._terminal else percent // 10 * 10
         if shown > self._shown:
             self._shown = shown
-            self._show(shown)
+            minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
+            text = f"  compiling Horovod: {shown:3d} %, {minutes}:{seconds:02d} so far, {self._usually}"
+            begin, end = ("\r", "") if self._terminal else ("", "\n")
+            print(f"{begin}{text}", end=end, file=self._out, flush=True)
 
     def close(self) -> None:
         if self._terminal and self._shown >= 0:
             print(file=self._out, flush=True)
-
-    def _show(self, percent: int) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
-        text = f"  compiling Horovod: {percent:3d} %, {minutes}:{seconds:02d} so far, {self._usually}"
-        print(f"\r{text}" if self._terminal else text, end="" if self._terminal else "\n", file=self._out, flush=True)

@@ -205,25 +205,23 @@ def bar_chart(
         note: what follows the picture.
     """
     height = round(30 + 26 * len(bars) + drawing.BOTTOM)
-    picture = drawn(height, label, lambda figure: _draw_bars(figure, height, bars, parts))
+
+    def draw(figure: "Figure") -> None:
+        axes = empty_axes(figure, height)
+        axes.grid(visible=False)
+        axes.grid(axis="x", color=drawing.GRID, linewidth=1)
+        places = [-place for place in range(len(bars))]
+        begin = [0.0] * len(bars)
+        for part, series in parts.items():
+            lengths = [seconds.get(part, 0.0) for seconds in bars.values()]
+            colour = drawing.colour(series)
+            axes.barh(places, lengths, left=begin, height=0.62, color=colour, edgecolor=drawing.PAGE)
+            begin = [a + b for a, b in zip(begin, lengths, strict=True)]
+        axes.set_yticks(places, list(bars))
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
+        axes.set_xlabel("seconds", color=drawing.MUTED)
+
     entries = [tag("li", box(drawing.colour(series)), part) for part, series in parts.items()]
-    return tag("figure", tag("figcaption", title), tag("ul", entries, class_="legend"), picture, note)
-
-
-def _draw_bars(
-    figure: "Figure", height: float, bars: Mapping[str, Mapping[str, float]], parts: Mapping[str, int]
-) -> None:
-    axes = empty_axes(figure, height)
-    axes.grid(visible=False)
-    axes.grid(axis="x", color=drawing.GRID, linewidth=1)
-    places = [-place for place in range(len(bars))]
-    begin = [0.0] * len(bars)
-    for part, series in parts.items():
-        lengths = [seconds.get(part, 0.0) for seconds in bars.values()]
-        colour = drawing.colour(series)
-        axes.barh(places, lengths, left=begin, height=0.62, color=colour, edgecolor=drawing.PAGE)
-        begin = [a + b for a, b in zip(begin, lengths, strict=True)]
-    axes.set_yticks(places, list(bars))
-    axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
-    axes.set_xlabel("seconds", color=drawing.MUTED)
+    legend = tag("ul", entries, class_="legend")
+    return tag("figure", tag("figcaption", title), legend, drawn(height, label, draw), note)

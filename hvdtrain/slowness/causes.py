@@ -163,12 +163,11 @@ class Straggler:
     def from_json(cls, line: Mapping[str, Any]) -> "Straggler | None":
         """What `dataclasses.asdict` made of one, read from a file; None where that is not what it holds."""
         values: dict[str, Any] = {field.name: line.get(field.name) for field in fields(cls)}
-        facts = values["facts"]
+        rank, facts = values["rank"], values["facts"]
         if not isinstance(values["host"], str) or values["cause"] not in get_args(Cause) or not isinstance(facts, dict):
             return None
-        if not (values["rank"] is None or _is_number(values["rank"])) or not all(map(_is_number, facts.values())):
-            return None
-        if not all(_is_number(values[name]) for name in _NUMBERS):
+        numbers = [*(values[name] for name in _NUMBERS), *facts.values(), *([] if rank is None else [rank])]
+        if not all(map(_is_number, numbers)):
             return None
         return cls(**{**values, "facts": {name: value for name, value in facts.items() if name in _WORDS}})
 

@@ -64,13 +64,13 @@ class RankTimes(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """"""
+    """Some updates, one after the other."""
 
     first: int
     last: int
     ranks: Sequence[RankTimes]
-    slower: Sequence[Sequence[bool]]
-    waits: float
+    slower: Sequence[Sequence[bool]]  # for each rule, whether each rank needs longer than it allows
+    waits: float  # the share of its time in which every rank waits, at least
 
     @classmethod
     def of(cls, first: int, last: int, ranks: Sequence[RankTimes]) -> "_Window":

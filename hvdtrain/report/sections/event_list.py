@@ -63,16 +63,11 @@ def checkpoints(run: RunRecord) -> Markup:
     """Those of one run that are there."""
     there = run.checkpoints
     older = len(there) - _MOST
+    columns = ("checkpoint", "update", "workers", "size", "written", "note")
     return join(
         tag("p", _costs(run)),
         tag("p", f"{wording.plural(older, 'older one')} not shown.") if older > 0 else None,
-        table(
-            "Checkpoints",
-            ("checkpoint", "update", "workers", "size", "written", "note"),
-            map(_checkpoint, there[-_MOST:]),
-        )
-        if there
-        else None,
+        table("Checkpoints", columns, map(_checkpoint, there[-_MOST:])) if there else None,
     )
 
 

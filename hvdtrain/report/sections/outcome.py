@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hvdtrain.history.comparison import MISSING, Comparison, Difference, compare
+from hvdtrain.history.comparison import MISSING, Difference, compare
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.report import drawing, wording
 from hvdtrain.report.drawing import swatch
@@ -129,9 +129,15 @@ def outcomes(runs: Sequence[RunRecord]) -> Markup:
 def differences(runs: Sequence[RunRecord]) -> Markup:
     """What was the same, and tables of the options and the machines that were not."""
     comparison = compare([run.facts.path for run in runs])
+    same = {True: "the same", False: "different", None: "not known"}
+    findings = (
+        f"Final weights: {same[comparison.same_weights]}.",
+        f"Training data: {same[comparison.same_data]}.",
+        f"Records of each update: {same[comparison.same_batches]}.",
+    )
     columns = ("what", *(run.short for run in runs))
     return join(
-        bullets(_same(comparison), class_="findings"),
+        bullets(findings, class_="findings"),
         tag("h3", "Options"),
         _table("Options that differ", columns, comparison.config)
         or tag("p", _no_table(runs, comparison.config, "options", [run.facts.config for run in runs])),
@@ -148,13 +154,6 @@ def _no_table(
         return f"The {what} are the same."
     unknown = [run.short for run, values in zip(runs, values_by_run, strict=True) if not values]
     return f"The {what} of {wording.listed(unknown)} are not known."
-
-
-def _same(comparison: Comparison) -> Iterator[str]:
-    same = {True: "the same", False: "different", None: "not known"}
-    yield f"Final weights: {same[comparison.same_weights]}."
-    yield f"Training data: {same[comparison.same_data]}."
-    yield f"Records of each update: {same[comparison.same_batches]}."
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Difference] | None) -> Markup | None:

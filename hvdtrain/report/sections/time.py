@@ -54,9 +54,6 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
     bars = {f"rank {rank}": {name_of(part): value for part, value in every[rank].items()} for rank in shown}
     label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
-    few = (
-        f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
-    )
     spent = {part for total in ranks.sums for part, seconds in total.items() if seconds}
     beside = [part for part in ranks.parts if part in spent and part not in (*parts, "compute")]
     is_turned = len(every) <= _FEW
@@ -68,7 +65,8 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     ]
     numbers = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
     columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
-    note = tag("p", few, class_="note") if few else None
+    few = f"The {len(shown)} of {len(every)} ranks with the most work of their own."
+    note = tag("p", few, class_="note") if len(every) > len(shown) else None
     shown_numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
     series = {name_of(part): _SERIES[part] for part in parts}
     return bar_chart("Time of each rank", label, bars, series, join(note, shown_numbers))
