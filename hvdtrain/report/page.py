@@ -100,10 +100,11 @@ def page(runs: Sequence[RunRecord]) -> str:
         tag("title", title),
         tag("style", Markup(_STYLE.read_text())),
     )
+    links = [tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections]
     made = [tag("section", tag("h2", heading), _made(make), id=name) for name, heading, make in sections]
     body = tag(
         "body",
-        tag("header", _heading(runs), _navigation(sections)),
+        tag("header", _heading(runs), tag("nav", tag("ul", links), aria_label="Sections")),
         with_own_ids(tag("main", _notice(runs), made)),
         tag("footer", f"Made by hvdtrain {__version__} on {time.strftime('%Y-%m-%d %H:%M:%S %Z')}."),
     )
@@ -121,11 +122,6 @@ def _heading(runs: Sequence[RunRecord]) -> Markup:
         tag("p", outcome.sentence(run), class_=f"lead {run.state.word}"),
         _made(lambda: outcome.tiles(run)),
     )
-
-
-def _navigation(sections: Sequence[_Section]) -> Markup:
-    links = tag("ul", (tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections))
-    return tag("nav", links, aria_label="Sections")
 
 
 def _made(make: Callable[[], Part]) -> Markup:
