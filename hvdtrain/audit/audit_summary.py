@@ -91,7 +91,9 @@ def read_coverage(run: Path) -> CoverageReport:
     last = max((segment["end"] for segment in segments), default=0)
     epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in range(-(-last // per_epoch)))
     first = segments[0]["first"] if segments else 0
-    return CoverageReport(catalog, epochs, first, max(0, _newest_step(run) - last))
+    saved = CheckpointStore(run / "checkpoints", keep=1).paths()
+    newest = int(saved[-1].name.removeprefix("step_")) if saved else 0  # how many updates it has
+    return CoverageReport(catalog, epochs, first, max(0, newest - last))
 
 
 def _catalog(path: Path) -> Catalog:
@@ -99,12 +101,6 @@ def _catalog(path: Path) -> Catalog:
         return Catalog.load(path)
     except ShardingError as error:
         raise UsageError(error.fact, "Without it record ids have no meaning.", "restore the audit folder.") from error
-
-
-def _newest_step(run: Path) -> int:
-    """Updates in the newest checkpoint, by its name; 0 without one."""
-    paths = CheckpointStore(run / "checkpoints", keep=1).paths()
-    return int(paths[-1].name.removeprefix("step_")) if paths else 0
 
 
 def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,24 +38,14 @@ _COUNTED_TOGETHER: Final = 64  # batches: what counting costs is mostly its numb
 _log = logging.getLogger("hvdtrain.data")
 
 
-class Records(Protocol):
-    """What the ledger needs of the training data."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """All records."""
-
-    def raw(self, record_id: int) -> bytes:
-        """A record's bytes as they are in its file."""
-
-
 @dataclass(eq=False)
 class CoverageLedger:
     """Counts the records of committed steps, on every rank; writes them on rank 0."""
 
     comm: Communicator
     folder: Path  # RUN/audit
-    records: Records
+    catalog: Catalog  # of the training records
+    raw: Callable[[int], bytes]  # the bytes of the record with that id, as they are in its file
     steps_per_epoch: int  # of the plan
     quarantine: Path | None = None  # folder that keeps the bytes of damaged records; None: they are only named
     origin: Path | None = None  # RUN/audit of another run, if this run resumes from its checkpoint
@@ -69,7 +59,7 @@ class CoverageLedger:
         """Write down that training starts or resumes after `step` updates. Collective. Raises HvdtrainError: on all
         ranks, where rank 0 could not write."""
         self._first = step
-        topology, catalog = self.comm.topology, self.records.catalog
+        topology, catalog = self.comm.topology, self.catalog
         line = {"event": "started", "step": step, "steps_per_epoch": self.steps_per_epoch}
         line |= {"records": len(catalog), "data": catalog.fingerprint, "world_size": topology.size}
         problem = do_while_others_wait(
@@ -117,7 +107,7 @@ class CoverageLedger:
         return self._write_unwritten
 
     def _reset(self) -> None:
-        self._audit = CoverageAudit(len(self.records.catalog))
+        self._audit = CoverageAudit(len(self.catalog))
         self._uncounted: list[tuple[NDArray[np.int64], NDArray[np.float32]]] = []
         self._planned = 0.0
         self._damaged: list[int] = []
@@ -129,7 +119,7 @@ class CoverageLedger:
             self._uncounted = []
 
     def _set_aside(self, record_id: int) -> None:
-        where = self.records.catalog.describe(record_id)
+        where = self.catalog.describe(record_id)
         _log.warning("record %d is damaged and was skipped: %s", record_id, where)
         self._damaged.append(record_id)
         if self.quarantine is not None:
@@ -139,7 +129,7 @@ class CoverageLedger:
         """This rank alone may fail here; the others learn it when it leaves."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / f"record_{record_id}.bin", self.records.raw(record_id))
+            write_atomically(folder / f"record_{record_id}.bin", self.raw(record_id))
             write_atomically(folder / f"record_{record_id}.txt", f"{where}\n".encode())
         except OSError as error:
             raise HvdtrainError(
@@ -181,13 +171,13 @@ class CoverageLedger:
         kept = None
         with suppress(MissingDataError, CatalogError):  # it is written again
             kept = Catalog.load(self.folder / CATALOG)
-        if kept is None or kept.fingerprint != self.records.catalog.fingerprint:
-            self.records.catalog.save(self.folder / CATALOG)
+        if kept is None or kept.fingerprint != self.catalog.fingerprint:
+            self.catalog.save(self.folder / CATALOG)
         else:
-            _warn_of_changes(kept, self.records.catalog)
+            _warn_of_changes(kept, self.catalog)
 
     def _write_segment(self, line: dict[str, Any], parts: list[bytes]) -> str:
-        merged = CoverageAudit(len(self.records.catalog))
+        merged = CoverageAudit(len(self.catalog))
         for part in parts:
             merged.merge(CoverageAudit.from_bytes(part))
         stem = f"segment_{line['first']:08d}-{line['end']:08d}"

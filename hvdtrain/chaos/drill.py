@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvdtrain.audit.audit_summary import read_coverage
-from hvdtrain.chaos.disturbed_job import Job
-from hvdtrain.chaos.faults import Fault, inject
+from hvdtrain.chaos.faults import Fault, Job, inject
 from hvdtrain.errors import RESUMABLE, HvdtrainError
 
 _LOOK_SECONDS: Final = 0.05

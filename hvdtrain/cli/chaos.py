@@ -11,9 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.drill import Drill, run_drill
-from hvdtrain.chaos.faults import KINDS, Kind, schedule
+from hvdtrain.chaos.faults import KINDS, Job, Kind, schedule
 from hvdtrain.cli.command_parser import CommandParser, number
 from hvdtrain.cli.tables import print_table
 from hvdtrain.end_signals import ENDING, exiting_at
@@ -44,14 +43,15 @@ def run(argv: Sequence[str]) -> int:
     command = words[at + 1 :] or ["train"]
     kinds = _kinds(options.faults)
     job = Job(options.np, options.max_restarts, command, options.min_workers)
-    others = _beside(job.folder) if options.compare else None
-    _require_new(job.folder, others)
+    beside = job.folder.with_name(f"{job.folder.name}-undisturbed")
+    other = Job(options.np, 0, [*command, "--output-dir", str(beside)]) if options.compare else None
+    _require_new(job.folder, *([beside] if options.compare else []))
     _require_writable(options.save)
     faults = islice(schedule(options.seed, kinds, options.np, seconds_of(options.every, "--every")), options.count)
     seconds = math.inf if options.duration is None else seconds_of(options.duration, "--for")
     with exiting_at(ENDING, "the job was ended"):
         drill = run_drill(job, faults, seconds, _say)
-        calm = _undisturbed(options.np, command, job.folder) if options.compare and drill.survived else None
+        calm = run_drill(other, iter(()), 0.0, _say) if other is not None and drill.survived else None
     same = calm is None or (calm.survived and calm.weights == drill.weights)
     print_table("", ["chaos", f"seed {options.seed}"], drill.rows(), numbers=False)
     if calm is not None:
@@ -92,9 +92,9 @@ def _kinds(text: str) -> list[Kind]:
     return [cast(Kind, kind) for kind in kinds]
 
 
-def _require_new(*folders: Path | None) -> None:
+def _require_new(*folders: Path) -> None:
     for folder in folders:
-        if folder is not None and folder.exists() and any(folder.iterdir()):
+        if folder.exists() and any(folder.iterdir()):
             raise UsageError(
                 f"{folder} is already there.",
                 "What an earlier run has left there would be taken for this one's.",
@@ -107,17 +107,6 @@ def _require_writable(file: str | None) -> None:
         raise UsageError(
             f"--save {file} cannot be written.", "What has come of the training would be lost.", "name another file."
         )
-
-
-def _beside(folder: Path) -> Path:
-    """Where the same training runs undisturbed."""
-    return folder.with_name(f"{folder.name}-undisturbed")
-
-
-def _undisturbed(size: int, command: Sequence[str], folder: Path) -> Drill:
-    """The same training without faults."""
-    other = _beside(folder)
-    return run_drill(Job(size, 0, [*command, "--output-dir", str(other)]), iter(()), 0.0, _say)
 
 
 def _record(argv: Sequence[str], drill: Drill, calm: Drill | None) -> dict[str, object]:

@@ -41,29 +41,29 @@ def run_subcommand(
     return command(argv[1:])
 
 
-def number(name: str, least: int) -> Callable[[str], int]:
-    """The `type` of an option for whole numbers, which raises `UsageError` for one below `least`."""
+def checked(
+    name: str, kind: Callable[[str], Number], is_right: Callable[[Number], bool], conflict: str, hint: str
+) -> Callable[[str], Number]:
+    """The `type` of an option for a number of some kind, which raises `UsageError` for one that is not right."""
 
-    def integer(text: str) -> int:
-        if (value := int(text)) < least:
-            raise UsageError(f"{name} is {value}.", f"It must be {least} or more.", f"give {least} or a larger number.")
+    def value_of(text: str) -> Number:
+        if not is_right(value := kind(text)):
+            raise UsageError(f"{name} is {text}.", conflict.format(text), hint)
         return value
 
-    integer.__name__ = "int"  # argparse says "invalid int value"
-    return integer
+    value_of.__name__ = kind.__name__  # argparse says "invalid int value"
+    return value_of
+
+
+def number(name: str, least: int) -> Callable[[str], int]:
+    """For whole numbers of `least` or more."""
+    hint = f"give {least} or a larger number."
+    return checked(name, int, lambda value: value >= least, f"It must be {least} or more.", hint)
 
 
 def positive(name: str) -> Callable[[str], float]:
-    """The `type` of an option for a time in seconds, which raises `UsageError` where the text is not a time."""
-
-    def seconds(text: str) -> float:
-        value = float(text)
-        if not 0 < value < math.inf:
-            raise UsageError(f"{name} is {text}.", f"{text} is not a time.", "give a positive number.")
-        return value
-
-    seconds.__name__ = "float"  # argparse says "invalid float value"
-    return seconds
+    """For a time in seconds."""
+    return checked(name, float, lambda value: 0 < value < math.inf, "{} is not a time.", "give a positive number.")
 
 
 def number_list(option: str, kind: Callable[[str], Number], example: str) -> Callable[[str], tuple[Number, ...]]:

@@ -77,7 +77,8 @@ def _print_outcomes(comparison: Comparison, letters: Sequence[str]) -> None:
     screen = console()
     screen.print(f"weights: {_verdict(comparison.same_weights, comparison.weights)}", highlight=False)
     screen.print(f"data: {_verdict(comparison.same_data, comparison.data)}", highlight=False)
-    screen.print(f"batches of each step: {_batches(comparison.same_batches)}", highlight=False)
+    batches = {None: "unknown", True: "the same records", False: "other records"}[comparison.same_batches]
+    screen.print(f"batches of each step: {batches}", highlight=False)
 
 
 def _verdict(equal: bool | None, hashes: Sequence[str]) -> str:
@@ -85,12 +86,6 @@ def _verdict(equal: bool | None, hashes: Sequence[str]) -> str:
     if equal:
         return f"equal ({short[0]})"
     return f"{'unknown' if equal is None else 'different'} ({', '.join(short)})"
-
-
-def _batches(same: bool | None) -> str:
-    if same is None:
-        return "unknown"
-    return "the same records" if same else "other records"
 
 
 def _change(row: Outcome, number: int) -> str:

@@ -73,17 +73,13 @@ def _add_command(commands: Any, name: str, module: str | Run, line: str) -> None
         for inner_name, (inner_module, inner_line) in inner.items():
             _add_command(below, inner_name, inner_module, inner_line)
     elif name == "launch":
-        _add_launchers(commands.add_parser(name, help=line).add_subparsers(metavar="LAUNCHER"), loaded.run)
+        launchers = commands.add_parser(name, help=line).add_subparsers(metavar="LAUNCHER")
+        for launcher in loaded.launcher_names():
+            with suppress(UsageError):  # another package's, which cannot be used
+                its_line = loaded.load_launcher(launcher).line
+                _add_parser(launchers, launcher, its_line, parser_of(loaded.run, [launcher]))
     else:
         _add_parser(commands, name, line, parser_of(loaded.run))
-
-
-def _add_launchers(launchers: Any, run_launch: Any) -> None:
-    from hvdtrain.cli.launch import launcher_names, load_launcher
-
-    for name in launcher_names():
-        with suppress(UsageError):  # another package's, which cannot be used
-            _add_parser(launchers, name, load_launcher(name).line, parser_of(run_launch, [name]))
 
 
 def _add_parser(commands: Any, name: str, line: str, parser: CommandParser | None) -> None:

@@ -26,11 +26,7 @@ _LOCAL_WORKERS = 2
 
 
 def run(argv: Sequence[str]) -> int:
-    """Examine what `argv` says; returns 0, or 1 if something failed.
-
-    Raises:
-        UsageError: options or hosts that cannot be, or this is itself a worker.
-    """
+    """Examine what `argv` says; returns 0, or 1 if something failed."""
     options = _parse(argv)
     hosts = _hosts(options)
     nics = tuple(nic for nic in options.nic.split(",") if nic)

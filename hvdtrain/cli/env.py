@@ -30,12 +30,7 @@ PROBE_SECONDS = 120.0
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print what `argv` asks for, on rank 0 unless `--all-ranks`; returns 0.
-
-    Raises:
-        UsageError: an unknown option, or variables that describe no place in a job; with `--explain` the evidence is
-            printed first.
-    """
+    """Print what `argv` asks for, on rank 0 unless `--all-ranks`; returns 0."""
     options = _parse(argv)
     evidence = explain(os.environ) if options.explain else []
     try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.signs import printable
@@ -37,7 +37,8 @@ def run(argv: Sequence[str]) -> int:
     there = [folder for folder in folders if folder.is_dir()]
     runs = overviews(there)
     if options.json:
-        print(json.dumps([_as_json(run) for run in runs], indent=2))
+        said = [{**asdict(run), "path": str(run.path), "state": run.state.word, "note": run.state.note} for run in runs]
+        print(json.dumps(said, indent=2))
     elif runs:
         print_fitting(_columns(runs, _names(runs)))
         _print_problems(runs)
@@ -95,8 +96,3 @@ def _print_problems(runs: Sequence[Overview]) -> None:
         notes = run.problems if run.state.word in ("finished", "stopped") else [run.state.note, *run.problems]
         for note in filter(None, notes):
             sys.stdout.write(f"{printable(name)}: {printable(note)}\n")
-
-
-def _as_json(run: Overview) -> dict[str, Any]:
-    values = asdict(run)
-    return {**values, "path": str(run.path), "state": run.state.word, "note": run.state.note}

@@ -72,8 +72,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     name = arguments[0] if arguments and not arguments[0].startswith("-") else None
-    if arguments in (["--version"], ["help"], ["--help"], ["-h"]):
-        return _print_about(arguments[0])
+    if arguments == ["--version"]:
+        from hvdtrain.version import __version__
+
+        print(f"hvdtrain {__version__}")
+        return 0
+    if arguments in (["help"], ["--help"], ["-h"]):
+        from hvdtrain.config.option_help import main_page
+
+        print(main_page({name: line for name, (_, line) in COMMANDS.items()}), end="")
+        return 0
     if name in (None, "train") and arguments and arguments[-1] in ("--help", "--help-all"):
         from hvdtrain.config.option_help import PAGES
 
@@ -87,15 +95,3 @@ def _dispatch(arguments: list[str]) -> int:
     module = importlib.import_module(COMMANDS[name or "train"][0])
     code: int = module.run(arguments[1:] if name else arguments)
     return code
-
-
-def _print_about(what: str) -> int:
-    if what == "--version":
-        from hvdtrain.version import __version__
-
-        print(f"hvdtrain {__version__}")
-    else:
-        from hvdtrain.config.option_help import main_page
-
-        print(main_page({name: line for name, (_, line) in COMMANDS.items()}), end="")
-    return 0

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.end_signals import ENDING, exiting_at
-from hvdtrain.history.lines import size_of
+from hvdtrain.history.reading import size_of
 
 _DESCRIPTION = """\
 Write one HTML page, which needs no other file, no script and no network: curves, where the time went on each worker,
@@ -27,21 +27,19 @@ def run(argv: Sequence[str]) -> int:
         help="the file to write (default: report.html, in the folder of a single run, else here)",
     )
     options = parser.parse(argv)
-    with exiting_at(ENDING, "no report was written"):
-        return _write(options.runs, options.out)
-
-
-def _write(folders: Sequence[Path], out: Path | None) -> int:
-    from hvdtrain.report.page import NAME, read_runs, require_ours, write_page
-
-    file = out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
-    require_ours(file)
+    folders = options.runs
     size = sum(size_of(folder / "metrics.jsonl") for folder in folders)
-    with tqdm(total=size, unit="B", unit_scale=True, desc="reading metrics", delay=2, leave=False, disable=None) as bar:
-        runs = read_runs(folders, progress=bar.update)
-    write_page(file, runs)
+    with exiting_at(ENDING, "no report was written"):
+        from hvdtrain.report.page import NAME, read_runs, require_ours, write_page
+
+        file = options.out or (folders[0] / NAME if len(folders) == 1 else Path(NAME))
+        require_ours(file)
+        bar = tqdm(total=size, unit="B", unit_scale=True, desc="reading metrics", delay=2, leave=False, disable=None)
+        with bar:
+            runs = read_runs(folders, progress=bar.update)
+        write_page(file, runs)
     for record in runs:
         for problem in record.problems:
-            print(f"hvdtrain report: {record.path}: {problem}", file=sys.stderr)
+            print(f"hvdtrain report: {record.facts.path}: {problem}", file=sys.stderr)
     print(file)
     return 0

@@ -5,16 +5,17 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
-from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts
-from hvdtrain.doctor.job_environment import environment_findings, process_findings
-from hvdtrain.doctor.machine import gpu_findings, machine_findings
+from hvdtrain.doctor.findings import Choice, DoctorRequest, DoctorResult, Finding, HostFacts, on_each_host
+from hvdtrain.doctor.job_environment import processes_on_host, variables_on_host
+from hvdtrain.doctor.machine import gpu_findings, machine_on_host
 from hvdtrain.doctor.measured_allreduce import allreduce_findings, run_allreduce
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces, link_findings, measure_links
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
-from hvdtrain.doctor.software import FRAMEWORKS, horovod_findings, mpi_findings, version_findings
+from hvdtrain.doctor.software import FRAMEWORKS, frameworks_on_host, mpi_findings, version_findings
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts
@@ -119,14 +120,15 @@ def _compare(request: DoctorRequest, result: DoctorResult) -> None:
     hosts: HostFacts = result.facts
     if not hosts:
         return
+    slots = {host: request.slots[host] for host in hosts}
     result.findings += [
         *version_findings(hosts),
-        *horovod_findings(hosts, request.frameworks, request.workers),
+        *on_each_host(hosts, partial(frameworks_on_host, frameworks=request.frameworks, workers=request.workers)),
         *mpi_findings(hosts),
         *gpu_findings(hosts),
-        *machine_findings(hosts, {host: request.slots[host] for host in hosts}),
-        *environment_findings(hosts, request.slots),
-        *process_findings(hosts),
+        *on_each_host(hosts, partial(machine_on_host, workers=sum(slots.values())), slots=slots),
+        *on_each_host(hosts, variables_on_host, slots=slots),
+        *on_each_host(hosts, processes_on_host),
         *data_findings(hosts),
     ]
     if len(hosts) > 1:

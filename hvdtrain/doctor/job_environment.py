@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.doctor.findings import Facts, Finding, HostFacts, Status, on_each_host
+from hvdtrain.doctor.findings import Facts, Finding, Status
 from hvdtrain.launch.supervisor.restarts import after_program
 
 _PREFIXES = ("HOROVOD_", "NCCL_", "OMP_", "MKL_", "GLOO_", "HVDTRAIN_", "UCX_", "OMPI_MCA_", "PRTE_MCA_")
@@ -83,18 +83,14 @@ _INTERFACES = ("HOROVOD_GLOO_IFACE", "NCCL_SOCKET_IFNAME")
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
-def environment_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
-    """One finding a variable that matters, where it has one value on all hosts; "ok" where none does."""
-
-    def check(facts: Facts, own: int) -> Iterator[Finding]:
-        judged = {name: _judge(name, value, facts, own) for name, value in facts["environment"].items()}
-        for name, verdict in judged.items():
-            if verdict is not None:
-                yield Finding("variables", verdict[0], f"{name}={facts['environment'][name]}", verdict[1])
-        if not any(judged.values()):
-            yield Finding("variables", "ok", "none that changes how Horovod or NCCL run")
-
-    return on_each_host(hosts, check, own=slots)
+def variables_on_host(facts: Facts, slots: int) -> Iterator[Finding]:
+    """One finding a variable that matters; "ok" where none does. `slots` are the host's workers."""
+    judged = {name: _judge(name, value, facts, slots) for name, value in facts["environment"].items()}
+    for name, verdict in judged.items():
+        if verdict is not None:
+            yield Finding("variables", verdict[0], f"{name}={facts['environment'][name]}", verdict[1])
+    if not any(judged.values()):
+        yield Finding("variables", "ok", "none that changes how Horovod or NCCL run")
 
 
 def _judge(name: str, value: str, facts: Facts, slots: int) -> tuple[Status, str] | None:
@@ -132,17 +128,13 @@ def _too_many_threads(value: str, facts: Facts, slots: int) -> tuple[Status, str
     return None
 
 
-def process_findings(hosts: HostFacts) -> list[Finding]:
-    """Jobs of hvdtrain that still run on the hosts."""
-
-    def check(facts: Facts) -> Iterator[Finding]:
-        processes = facts["processes"]
-        if not processes:
-            yield Finding("processes", "ok", "no other job of hvdtrain")
-            return
-        shown = ", ".join(str(process["pid"]) for process in processes[:6]) + (" ..." if len(processes) > 6 else "")
-        hint = "end what was left behind, or wait: they take cores, GPU memory and network."
-        fact = f"{len(processes)} process{'es' * (len(processes) > 1)} of other jobs: {shown}"
-        yield Finding("processes", "warn", fact, hint)
-
-    return on_each_host(hosts, check)
+def processes_on_host(facts: Facts) -> Iterator[Finding]:
+    """Jobs of hvdtrain that still run on the host."""
+    processes = facts["processes"]
+    if not processes:
+        yield Finding("processes", "ok", "no other job of hvdtrain")
+        return
+    shown = ", ".join(str(process["pid"]) for process in processes[:6]) + (" ..." if len(processes) > 6 else "")
+    hint = "end what was left behind, or wait: they take cores, GPU memory and network."
+    fact = f"{len(processes)} process{'es' * (len(processes) > 1)} of other jobs: {shown}"
+    yield Finding("processes", "warn", fact, hint)

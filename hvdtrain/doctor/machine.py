@@ -5,7 +5,7 @@ import platform
 import resource
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,18 +95,14 @@ _MEMORY_A_WORKER = 2**30  # a framework alone takes 0.3 to 0.6 GiB
 _DISK_LEAST, _DISK_LITTLE = 100 * 2**20, 5 * 2**30
 
 
-def machine_findings(hosts: HostFacts, slots: Mapping[str, int]) -> list[Finding]:
-    """Cores, memory, shared memory, disk and limits of every host; `slots` are its workers."""
-
-    def check(facts: Facts, workers: int) -> Iterator[Finding]:
-        machine = facts["machine"]
-        yield _cores(machine["cores"], workers, bool(facts["gpu"]["devices"]))
-        yield _memory(machine["memory"], workers)
-        yield _shared_memory(machine["shm"])
-        yield from _limits(machine, sum(slots.values()), workers)
-        yield from _disk(machine["output"])
-
-    return on_each_host(hosts, check, workers=slots)
+def machine_on_host(facts: Facts, slots: int, workers: int) -> Iterator[Finding]:
+    """Cores, memory, shared memory, disk and limits; `slots` are the host's workers, `workers` those of the job."""
+    machine = facts["machine"]
+    yield _cores(machine["cores"], slots, bool(facts["gpu"]["devices"]))
+    yield _memory(machine["memory"], slots)
+    yield _shared_memory(machine["shm"])
+    yield from _limits(machine, workers, slots)
+    yield from _disk(machine["output"])
 
 
 def _cores(cores: Facts, slots: int, on_gpus: bool) -> Finding:

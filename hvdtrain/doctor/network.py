@@ -87,19 +87,16 @@ def twin_findings(hosts: HostFacts) -> list[Finding]:
 
 def name_findings(hosts: HostFacts) -> list[Finding]:
     """Whether each host's name means the same everywhere, and its own name not loopback. For several hosts."""
-    unknown = [
-        _unknown_name(name, facts["names"][name], host)
-        for host, facts in hosts.items()
-        for name in hosts
-        if not isinstance(facts["names"].get(name, []), list)
-    ]
-    findings = [*unknown, *on_each_host(hosts, _loopback_name), *_different_answers(hosts)]
+    findings = [*_unknown_names(hosts), *on_each_host(hosts, _loopback_name), *_different_answers(hosts)]
     return findings or [Finding("host names", "ok", "mean the same on all hosts")]
 
 
-def _unknown_name(name: str, answer: str, host: str) -> Finding:
-    hint = f"add {name} to DNS, or to /etc/hosts on {host}."
-    return Finding("host names", "fail", f"{name} does not resolve: {answer}", hint, host)
+def _unknown_names(hosts: HostFacts) -> Iterator[Finding]:
+    for host, facts in hosts.items():
+        for name in hosts:
+            if not isinstance(answer := facts["names"].get(name, []), list):
+                hint = f"add {name} to DNS, or to /etc/hosts on {host}."
+                yield Finding("host names", "fail", f"{name} does not resolve: {answer}", hint, host)
 
 
 def _loopback_name(facts: Facts) -> Iterator[Finding]:

@@ -102,7 +102,7 @@ def _architectures(hosts: HostFacts) -> Iterator[Finding]:
         yield Finding("versions", "warn", parts, "use hosts of one kind: results differ in the last bits otherwise.")
 
 
-def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) -> list[Finding]:
+def frameworks_on_host(facts: Facts, frameworks: Sequence[str], workers: int) -> Iterator[Finding]:
     """Whether frameworks and Horovod's bindings for them can be imported, and what Horovod was built for.
 
     Args:
@@ -110,10 +110,6 @@ def horovod_findings(hosts: HostFacts, frameworks: Sequence[str], workers: int) 
             takes, the first, must have its Horovod.
         workers: of the job; one alone needs no Horovod.
     """
-    return on_each_host(hosts, lambda facts: _frameworks(facts, frameworks, workers))
-
-
-def _frameworks(facts: Facts, frameworks: Sequence[str], workers: int) -> Iterator[Finding]:
     probes, installed = facts["frameworks"], facts["software"]["versions"]
     if not probes:
         hint = "install one of them: pip install 'hvdtrain[torch]'."

@@ -42,8 +42,7 @@ from typing import Final
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.measured import BuiltInMetrics, Seconds
-from hvdtrain.slowness.causes import Pressure
-from hvdtrain.slowness.straggler import Straggler
+from hvdtrain.slowness.causes import Pressure, Straggler
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.slowness.straggler import Straggler
+from hvdtrain.slowness.causes import Straggler
 
 
 @dataclass(frozen=True)

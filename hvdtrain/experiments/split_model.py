@@ -1,7 +1,7 @@
 """A model on one device, split into stages of which one works at a time, and pipelined with micro batches."""
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,23 +106,19 @@ def arm_rows(arms: Sequence[Arm]) -> list[list[str]]:
 
 def write_arms(arms: Sequence[Arm], config: TrainConfig, folder: Path) -> str:
     """See `write_results`."""
-    content = {"arms": [asdict(arm) for arm in arms], "config": asdict(config), "versions": versions()}
-    title = f"{config.model or config.task} in {config.parallel.stages} stages: records a second"
-    return write_results(folder, "pipeline", content, _drawn_bars(title, {arm.name: arm.rates for arm in arms}))
-
-
-def _drawn_bars(title: str, rates: Mapping[str, Sequence[float]]) -> bytes:
-    """An SVG with a bar for the median of each name, whose error bar is 1.96 standard deviations."""
 
     def draw(_: Any, axes: Any) -> None:
-        names = list(rates)[::-1]
-        medians = [statistics.median(rates[name]) for name in names]
-        spreads = [1.96 * statistics.stdev(rates[name]) if len(rates[name]) > 1 else 0.0 for name in names]
+        """A bar for the median of each arm, whose error bar is 1.96 standard deviations."""
+        names, rates = [arm.name for arm in arms[::-1]], [arm.rates for arm in arms[::-1]]
+        medians = [statistics.median(values) for values in rates]
+        spreads = [1.96 * statistics.stdev(values) if len(values) > 1 else 0.0 for values in rates]
         axes.barh(names, medians, xerr=spreads, color="#34495e", height=0.6, error_kw={"capsize": 3, "ecolor": "0.4"})
         for place, median in enumerate(medians):
             axes.text(0, place, f" {median:,.3g}", va="center", color="white", fontsize=8)
+        title = f"{config.model or config.task} in {config.parallel.stages} stages: records a second"
         axes.set_title(title, loc="left", fontsize=10)
         axes.tick_params(labelsize=8)
         axes.grid(visible=False, axis="y")
 
-    return drawn_svg(7, 1.2 + 0.3 * len(rates), draw)
+    content = {"arms": [asdict(arm) for arm in arms], "config": asdict(config), "versions": versions()}
+    return write_results(folder, "pipeline", content, drawn_svg(7, 1.2 + 0.3 * len(arms), draw))

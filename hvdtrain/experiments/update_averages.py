@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.parallel_options import ParallelOptions
@@ -28,9 +30,6 @@ from hvdtrain.version import versions
 NAME: Final = "parameter-server"  # Of the files
 
 _STALL_SECONDS: Final = 60.0
-
-Curves = Mapping[str, Mapping[int, tuple[Sequence[float], float]]]
-"""Name → bytes → (seconds of each run, seconds by the formula)."""
 
 _COLOURS: Final = ("#a02c1e", "#34495e", "#2a7f62", "#8e6c1f", "#6c4a8c")
 _MARKS: Final = ("o", "s", "^", "D", "v")
@@ -81,7 +80,6 @@ def measured_averages(request: AveragesRequest, topology: Topology) -> list[Aver
     from hvdtrain.comm.open import form_stages, open_communicator
     from hvdtrain.comm.process_sets import mpi_world
     from hvdtrain.comm.torch_binding import TorchAllreduce
-    from hvdtrain.experiments.server_average import ServerAverage
 
     bind_device_and_threads("torch", topology)
     comm, size = open_communicator("torch", topology, _STALL_SECONDS), topology.size
@@ -97,6 +95,59 @@ def measured_averages(request: AveragesRequest, topology: Topology) -> list[Aver
             averages.append(Average(servers, n, times, server_seconds(n, size - servers, servers, link)))
     comm.close()
     return averages
+
+
+class ServerAverage:
+    """One rank's part of an average by central servers, over mpi4py. All ranks call `run` equally often.
+
+    The first K ranks serve a part of the numbers each: they receive it from all workers, add it up, and send the mean
+    back (Li et al. 2014). Nothing is compressed or asynchronous.
+
+    Args:
+        world: MPI's communicator of all ranks.
+        servers: how many of its ranks serve; the others work.
+        numbers: float32 values of each worker.
+
+    Raises:
+        ValueError: there is no server, or no worker.
+    """
+
+    def __init__(self, world: Any, servers: int, numbers: int) -> None:
+        self._world, self._servers, self._rank = world, servers, world.Get_rank()
+        self._workers = world.Get_size() - servers
+        if servers < 1 or self._workers < 1:
+            raise ValueError(f"{servers} servers of {world.Get_size()} ranks")
+        self._parts = np.array_split(np.arange(numbers), servers)
+        self.values: NDArray[np.float32] = np.zeros(numbers, np.float32)
+        """A worker's numbers, which `run` replaces by their mean over workers."""
+        length = len(self._parts[self._rank]) if self.serves else 0
+        self._received = np.zeros((self._workers, length), np.float32)
+
+    @property
+    def serves(self) -> bool:
+        """Whether this rank is a server."""
+        return bool(self._rank < self._servers)
+
+    def run(self) -> None:
+        """One average; returns when this rank's part is done."""
+        self._serve() if self.serves else self._work()
+
+    def _serve(self) -> None:
+        from mpi4py import MPI
+
+        sources = range(self._servers, self._servers + self._workers)
+        MPI.Request.Waitall(
+            [self._world.Irecv(row, source=source) for row, source in zip(self._received, sources, strict=True)]
+        )
+        mean = self._received.mean(axis=0, dtype=np.float32)
+        MPI.Request.Waitall([self._world.Isend(mean, dest=source) for source in sources])
+
+    def _work(self) -> None:
+        from mpi4py import MPI
+
+        views = [self.values[part[0] : part[-1] + 1] if len(part) else self.values[:0] for part in self._parts]
+        MPI.Request.Waitall([self._world.Isend(view, dest=server) for server, view in enumerate(views)])
+        MPI.Request.Waitall([self._world.Irecv(view, source=server) for server, view in enumerate(views)])
 
 
 def _timed(average: Callable[[], None], comm: Communicator, repeats: int) -> list[float]:
@@ -117,7 +168,8 @@ def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Av
         UsageError: this machine cannot emulate links.
         HvdtrainError: the measurement failed.
     """
-    options = ["--servers", _words(request.servers), "--sizes", _words(request.sizes)]
+    servers, sizes = (",".join(map(str, numbers)) for numbers in (request.servers, request.sizes))
+    options = ["--servers", servers, "--sizes", sizes]
     bench = [sys.executable, "-m", "hvdtrain", "bench", "parameter-server", *options, "--repeats", str(request.repeats)]
     with (
         TemporaryDirectory(prefix="hvdtrain-averages-") as folder,
@@ -127,10 +179,6 @@ def averages_over(mbit: int, machines: int, request: AveragesRequest) -> list[Av
         printed_by([*start, *bench, "--out", folder])
         content = json.loads((Path(folder) / f"{NAME}.json").read_text())
     return [Average(**average) for average in content["links"][""]]
-
-
-def _words(numbers: Sequence[int]) -> str:
-    return ",".join(map(str, numbers))
 
 
 def average_rows(averages: Sequence[Average], machines: int) -> list[list[str]]:
@@ -156,36 +204,26 @@ def write_averages(links: Mapping[str, Sequence[Average]], machines: int, folder
         "links": {name: [asdict(average) for average in averages] for name, averages in links.items()},
         "versions": versions(),
     }
-    return write_results(folder, NAME, content, _drawn_curves(_panels(links, machines)))
+    panels = [
+        partial(_draw_panel, name or f"An average on {machines} machines", averages, machines, number == 0)
+        for number, (name, averages) in enumerate(links.items())
+    ]
+    width = 7 if len(panels) == 1 else 4 * len(panels)
+    return write_results(folder, NAME, content, drawn_svg(width, 4, *panels))
 
 
-def _panels(links: Mapping[str, Sequence[Average]], machines: int) -> dict[str, Curves]:
-    panels: dict[str, Curves] = {}
-    for name, averages in links.items():
-        curves: dict[str, dict[int, tuple[Sequence[float], float]]] = {}
-        for average in averages:
-            curves.setdefault(average.way(machines), {})[average.nbytes] = average.seconds, average.predicted
-        panels[f"An average on {machines} machines" if name == "" else name] = curves
-    return panels
-
-
-def _drawn_curves(panels: Mapping[str, Curves]) -> bytes:
-    """An SVG of panels side by side, whose curves have the same names. Args: `panels`: by their titles."""
-    draws = [partial(_draw_panel, title, curves, number == 0) for number, (title, curves) in enumerate(panels.items())]
-    return drawn_svg(7 if len(panels) == 1 else 4 * len(panels), 4, *draws)
-
-
-def _draw_panel(title: str, curves: Curves, is_first: bool, _: Any, axes: Any) -> None:
-    for number, (name, points) in enumerate(curves.items()):
-        colour, mark = _COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)]
-        medians = [1e3 * statistics.median(seconds) for seconds, _ in points.values()]
+def _draw_panel(title: str, averages: Sequence[Average], machines: int, is_first: bool, _: Any, axes: Any) -> None:
+    ways = dict.fromkeys(average.way(machines) for average in averages)
+    for way, colour, mark in zip(ways, cycle(_COLOURS), cycle(_MARKS), strict=False):
+        points = [average for average in averages if average.way(machines) == way]
+        sizes, medians = [point.nbytes for point in points], [1e3 * point.median for point in points]
         spans = [
-            [m - 1e3 * min(seconds) for m, (seconds, _) in zip(medians, points.values(), strict=True)],
-            [1e3 * max(seconds) - m for m, (seconds, _) in zip(medians, points.values(), strict=True)],
+            [1e3 * (point.median - min(point.seconds)) for point in points],
+            [1e3 * (max(point.seconds) - point.median) for point in points],
         ]
-        axes.errorbar(list(points), medians, spans, fmt=f"{mark}-", color=colour, capsize=3, ms=4, lw=1, label=name)
-        predicted = [1e3 * seconds for _, seconds in points.values()]
-        axes.plot(list(points), predicted, "--", color=colour, lw=1, label=f"{name}, formula")
+        axes.errorbar(sizes, medians, spans, fmt=f"{mark}-", color=colour, capsize=3, ms=4, lw=1, label=way)
+        predicted = [1e3 * point.predicted for point in points]
+        axes.plot(sizes, predicted, "--", color=colour, lw=1, label=f"{way}, formula")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_title(title, loc="left", fontsize=10)

@@ -52,20 +52,17 @@ def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> lis
     reports: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for repeat in range(request.repeats):
         for size in request.sizes:
-            for mode, batch in _batches(request, size).items():
-                report = _step(request, size, batch)
+            for mode in (FIXED_GLOBAL, FIXED_OWN) if size > 1 else (FIXED_GLOBAL,):  # with one worker both are the same
+                report = _step(request, size, request.batch * (size if mode == FIXED_OWN else 1))
                 reports.setdefault((mode, size), []).append(report)
                 tell(f"run {repeat + 1}, {mode}, {size} workers: {report['total']['mean']:,.1f} records/s")
             if size > 1:  # one worker's part of the global batch, without the others
                 reports.setdefault((_ALONE, size), []).append(_step(request, 1, max(1, request.batch // size)))
-    link = _link(request, max(request.sizes)) if max(request.sizes) > 1 else None
+    link, most = None, max(request.sizes)
+    if most > 1:
+        model = _json_of(_started(request, most, ["bench", "allreduce", "--json", "--seconds", "3"]))["model"]
+        link = LinkModel(model["latency"], model["bandwidth"] or float("inf"))
     return [_point(mode, size, reports, link) for mode in (FIXED_GLOBAL, FIXED_OWN) for size in request.sizes]
-
-
-def _batches(request: ScalingRequest, size: int) -> dict[str, int]:
-    """The global batch in each mode; with one worker both are the same."""
-    both = {FIXED_GLOBAL: request.batch, FIXED_OWN: request.batch * size}
-    return both if size > 1 else {FIXED_GLOBAL: request.batch}
 
 
 def _point(
@@ -93,11 +90,6 @@ def _step(request: ScalingRequest, size: int, batch: int) -> dict[str, Any]:
     counts = ["--num-warmup-batches", "5", "--num-iters", str(request.iters), "--json"]
     words = ["bench", "step", *request.train, "--global-batch-size", str(batch), *counts]
     return _json_of(_started(request, size, words))
-
-
-def _link(request: ScalingRequest, size: int) -> LinkModel:
-    model = _json_of(_started(request, size, ["bench", "allreduce", "--json", "--seconds", "3"]))["model"]
-    return LinkModel(model["latency"], model["bandwidth"] or float("inf"))
 
 
 def _started(request: ScalingRequest, size: int, words: Sequence[str]) -> list[str]:
@@ -139,14 +131,9 @@ def scaling_rows(points: Sequence[Point]) -> list[list[str]]:
 
 def write_scaling(points: Sequence[Point], request: ScalingRequest, folder: Path) -> str:
     """See `write_results`."""
-    content = {"points": [asdict(point) for point in points], "request": asdict(request), "versions": versions()}
-    return write_results(folder, "scaling", content, _drawn(points))
-
-
-def _drawn(points: Sequence[Point]) -> bytes:
-    """Efficiency by workers: measured with all runs, predicted as dashes."""
 
     def draw(_: Any, axes: Any) -> None:
+        """Efficiency by workers: measured with all runs, predicted as dashes."""
         for mode, colour in ((FIXED_GLOBAL, "#a02c1e"), (FIXED_OWN, "#34495e")):
             curve = [point for point in points if point.mode == mode]
             sizes, values = [point.workers for point in curve], [point.efficiency for point in curve]
@@ -164,4 +151,5 @@ def _drawn(points: Sequence[Point]) -> bytes:
         axes.set_xticks(sorted({point.workers for point in points}))
         axes.legend(frameon=False, fontsize=8)
 
-    return drawn_svg(7, 3.6, draw)
+    content = {"points": [asdict(point) for point in points], "request": asdict(request), "versions": versions()}
+    return write_results(folder, "scaling", content, drawn_svg(7, 3.6, draw))

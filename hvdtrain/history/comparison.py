@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.lines import last_lines
 from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
-from hvdtrain.history.reading import UNREADABLE, flattened, json_object, mapping, number, text
+from hvdtrain.history.reading import UNREADABLE, flattened, json_object, last_lines, mapping, number, text
 from hvdtrain.history.run_facts import read_facts
 
 _OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
@@ -50,12 +49,15 @@ class Outcome:
     def changes(self) -> list[float | None]:
         """Against the first run: for each other one the difference, or the ratio for a speed."""
         first, *others = self.values
-        return [None if first is None or value is None else self._change(first, value) for value in others]
 
-    def _change(self, first: float, value: float) -> float | None:
-        if self.is_speed:
-            return value / first if first else None
-        return value - first
+        def change(value: float | None) -> float | None:
+            if first is None or value is None:
+                return None
+            if self.is_speed:
+                return value / first if first else None
+            return value - first
+
+        return [change(value) for value in others]
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,12 @@ def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     best = [mapping(result, "best") for result in results]
     seconds = [mapping(result, "seconds") for result in results]
     goodput = [mapping(result, "goodput") for result in results]
+    names = dict.fromkeys(name for values in metrics for name in values)
     named = {text(values, "metric") for values in best} - {""}
     outcomes = [
         Outcome("steps", tuple(number(result, "steps") for result in results)),
         Outcome("samples seen", tuple(number(result, "samples_seen") for result in results)),
-        *(Outcome(name, tuple(number(values, name) for values in metrics)) for name in _names(metrics)),
+        *(Outcome(name, tuple(number(values, name) for values in metrics)) for name in names),
         *(
             Outcome(
                 f"best {name}",
@@ -198,10 +201,6 @@ def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
         Outcome("parameters", tuple(number(result, "parameters") for result in results)),
     ]
     return [outcome for outcome in outcomes if any(value is not None for value in outcome.values)]
-
-
-def _names(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for values in metrics for name in values))
 
 
 def _restarts(goodput: Mapping[str, Any]) -> float | None:

@@ -66,9 +66,6 @@ class Curve:
     """Values by steps, in buckets of equally many steps: 1, 2, 4, ... as many as it takes to keep them all.
 
     A value that follows one of the same step replaces it. Other steps may come in any order.
-
-    Args:
-        buckets: how many are kept, at most.
     """
 
     def __init__(self, buckets: int = BUCKETS) -> None:

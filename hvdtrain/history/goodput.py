@@ -11,8 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.history.lines import JsonLines, Line
-from hvdtrain.history.reading import finite, number, seconds_in, step_of, text
+from hvdtrain.history.reading import JsonLines, Line, finite, number, seconds_in, step_of, text
 from hvdtrain.measured import STEP
 
 _step_parts = itemgetter(*STEP)
@@ -168,12 +167,7 @@ class Goodput:
 
 
 def goodput(lines: Iterable[Line], now: float) -> dict[str, Any]:
-    """What result.json says of a run's restarts and of its time.
-
-    Args:
-        lines: of metrics.jsonl, in the order of time; iterated twice.
-        now: `time.time()` at the end of the run.
-    """
+    """`Goodput.result` of the lines of a metrics.jsonl, in the order of time, which are iterated twice."""
     sums, kept = Goodput(), KeptLines(lines)
     for line in lines:
         sums.add(line, kept.counts(line))

@@ -5,7 +5,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,37 +111,26 @@ def heartbeat_of(value: Any) -> Heartbeat:
     known = {name: value[name] for name in _KINDS if name in value}
     if any(name not in known for name in _REQUIRED):
         raise ValueError("a key is missing")
-    if not all(_is_right(value, _KINDS[name]) for name, value in known.items()):
+    is_infinite = any(isinstance(value, float) and not math.isfinite(value) for value in known.values())
+    if is_infinite or not all(isinstance(value, _KINDS[name]) for name, value in known.items()):
         raise ValueError("a value of another type")
     return Heartbeat(**known)
 
 
-def _is_right(value: Any, kinds: tuple[type, ...]) -> bool:
-    return isinstance(value, kinds) and (not isinstance(value, float) or math.isfinite(value))
-
-
-def _kinds() -> Mapping[str, tuple[type, ...]]:
-    kinds = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Heartbeat).items()}
-    return {name: (*types, int) if float in types else types for name, types in kinds.items()}
-
-
-_KINDS: Final = _kinds()
+_HINTS: Final = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(Heartbeat).items()}
+_KINDS: Final = {name: (*types, int) if float in types else types for name, types in _HINTS.items()}
 _REQUIRED: Final = [field.name for field in dataclasses.fields(Heartbeat) if field.default is dataclasses.MISSING]
 
 
 class Listener:
     """Listens to the ranks of the run in the folder `run` over time. By then clocks of other hosts do not matter: what
-    changes has just been written.
-
-    Attributes:
-        unread: ranks whose files could not be read when they were looked at last.
-    """
+    changes has just been written."""
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock = run, clock
         self._last: dict[int, tuple[tuple[str, int, int], float]] = {}  # which heartbeat, and when it was written
         self._looked_at: float | None = None
-        self.unread: set[int] = set()
+        self.unread: set[int] = set()  # ranks whose files could not be read when they were looked at last
 
     def hear(self) -> dict[int, Heard]:
         """The heartbeats of the last start, by rank, with their ages by the clock of this process."""

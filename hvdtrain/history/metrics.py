@@ -5,13 +5,12 @@ What later starts have trained again is left out of curves, as it is not in the 
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from hvdtrain.history.curve import Curve
 from hvdtrain.history.goodput import Goodput, KeptLines, start_lines
-from hvdtrain.history.lines import JsonLines, Line, Progress
 from hvdtrain.history.ranks import RankTimes
-from hvdtrain.history.reading import UNREADABLE, finite, number, reason, step_of
+from hvdtrain.history.reading import UNREADABLE, JsonLines, Line, Progress, finite, number, reason, step_of
 from hvdtrain.history.run_events import CheckpointTotals, RunEvents
 from hvdtrain.measured import METRICS
 
@@ -86,11 +85,7 @@ class MetricsHistory:
 
 
 def read_metrics(folder: Path, progress: Progress | None = None) -> MetricsHistory:
-    """Read the metrics.jsonl of the run in `folder`: an empty history with a problem where that cannot be done.
-
-    Args:
-        progress: learns how much has been read.
-    """
+    """Read the metrics.jsonl of the run in `folder`: an empty history with a problem where that cannot be done."""
     path, history = folder / "metrics.jsonl", MetricsHistory()
     if not path.exists():
         history.problems = ("metrics.jsonl is missing: there are no curves and no times.",)
@@ -116,8 +111,8 @@ def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
             continue
         value = value.get("max") if isinstance(value, dict) and "max" in value else value  # of what each rank has
         measured = finite(value)
-        if measured is None and not _is_not_finite(value):
-            continue
+        if measured is None and value is not None and not isinstance(value, float):
+            continue  # else it is NaN or infinite, which JSON does not have
         curve = curves.get(name)
         if curve is None:
             if len(curves) == _MOST_CURVES:
@@ -127,11 +122,6 @@ def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
             curve.miss(step)
         else:
             curve.add(step, measured)
-
-
-def _is_not_finite(value: Any) -> bool:
-    """Whether a value stands for NaN or infinity, which JSON does not have."""
-    return value is None or isinstance(value, float)
 
 
 def _count(line: Line, key: str) -> int:

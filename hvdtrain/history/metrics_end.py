@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.history.lines import MOST, last_lines
-from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bounded, reason, text, whole
+from hvdtrain.history.reading import UNREADABLE, json_object, last_lines, number, open_bounded, reason, text, whole
 
 _FIRST_LINE: Final = 2**16
 _KINDS: Final[Mapping[str, str]] = {
@@ -40,13 +39,13 @@ class MetricsEnd:
         return max((step for step in steps if step is not None), default=None)
 
 
-def read_metrics_end(path: Path, most: int = MOST) -> MetricsEnd:
-    """Read at most `most` bytes from the end of a metrics.jsonl. A file that is not there has no lines."""
+def read_metrics_end(path: Path) -> MetricsEnd:
+    """Read the end of a metrics.jsonl. A file that is not there has no lines."""
     last: dict[str, dict[str, Any]] = {}
     at: float | None = None
     problem = ""
     try:
-        for raw in last_lines(path, most):
+        for raw in last_lines(path):
             problem = "metrics.jsonl has no line that can be read"
             if "train" in last and raw.startswith(b'{"split": "train"'):
                 continue  # which are most lines

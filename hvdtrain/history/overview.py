@@ -12,7 +12,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.history.heartbeats import Heard, read_heartbeat, read_heartbeats
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
 from hvdtrain.history.reading import mapping, number, text, whole
-from hvdtrain.history.run_facts import RunFacts, is_run, read_facts
+from hvdtrain.history.run_facts import is_run, read_facts
 from hvdtrain.history.run_state import RunState, is_locked, state_of
 
 _DEPTH: Final = 3  # folders below the one that was named, e.g. sweep/lr-0.1/RUN
@@ -60,7 +60,10 @@ def require_folders(folders: Sequence[Path]) -> None:
 def overviews(folders: Sequence[Path]) -> list[Overview]:
     """All runs in these folders or below them, the newest first."""
     runs = {run.resolve(): run for folder in folders for run in _runs_below(folder, _DEPTH)}
-    views = [view for run in runs.values() if (view := _overview_or_none(run)) is not None]
+    views = []
+    for run in runs.values():
+        with suppress(UsageError):  # it was removed meanwhile
+            views.append(overview(run))
     return sorted(views, key=lambda view: (-(view.begun or 0.0), view.name))
 
 
@@ -74,14 +77,16 @@ def overview(run: Path) -> Overview:
     result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
     beat = heartbeats[0].beat if 0 in heartbeats else None
     begin = begun(metrics) or _written(run)
+    heard, chosen = next((each.beat.framework for each in heartbeats.values()), ""), text(facts.config, "framework")
+    reached = [step for step in (end.step, beat.step if beat else None) if step is not None]
     return Overview(
         path=run,
         name=run.resolve().name,
         state=state,
-        framework=text(result, "framework") or _framework(facts, heartbeats),
+        framework=text(result, "framework") or heard or ("" if chosen == "auto" else chosen),
         task=text(result, "task") or text(facts.config, "task"),
         workers=whole(result, "world_size") or whole(mapping(facts.environment, "topology"), "size"),
-        steps=whole(result, "steps") if result else _latest(end.step, beat.step if beat else None),
+        steps=whole(result, "steps") if result else max(reached, default=None),
         total_steps=beat.total_steps if beat else None,
         measure=_measure(result, end),
         samples_per_second=number(result or end.train, "samples_per_second"),
@@ -102,29 +107,12 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _runs_below(Path(path), depth - 1)
 
 
-def _overview_or_none(run: Path) -> Overview | None:
-    try:
-        return overview(run)
-    except UsageError:
-        return None  # removed meanwhile
-
-
 def _heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mapping[int, Heard]:
     """Of a run that has ended well, those of rank 0 are enough: there may be many runs, of many ranks each."""
     if locked or text(end.end, "event") != "ended":
         return read_heartbeats(run)
     first = read_heartbeat(run, 0)
     return {} if first is None else {0: first}
-
-
-def _framework(facts: RunFacts, heartbeats: Mapping[int, Heard]) -> str:
-    framework = next((heard.beat.framework for heard in heartbeats.values()), "")
-    chosen = text(facts.config, "framework")
-    return framework or ("" if chosen == "auto" else chosen)
-
-
-def _latest(*steps: int | None) -> int | None:
-    return max((step for step in steps if step is not None), default=None)
 
 
 def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:

@@ -70,14 +70,10 @@ class LogLine:
 
 
 class LogFile:
-    """The log of a rank. No file stays open between two pieces: there may be thousands of ranks.
-
-    Args:
-        chunk: bytes that are read at once.
-    """
+    """The log of a rank. No file stays open between two pieces: there may be thousands of ranks."""
 
     def __init__(self, path: Path, rank: int, chunk: int = _CHUNK) -> None:
-        self.path, self.rank, self._chunk = path, rank, chunk
+        self.path, self.rank, self._chunk = path, rank, chunk  # bytes that are read at once
         self._inode = self._offset = 0
         self._rest = b""  # of a line that has not ended
         self._is_inside = False  # of a line whose first part was yielded already
@@ -146,12 +142,7 @@ def merged(logs: Iterable[Iterator[LogLine]]) -> Iterator[LogLine]:
 
 
 class RunLogs:
-    """The logs of a run, which may get more lines and more files.
-
-    Args:
-        run: the run folder.
-        ranks: only these; none: all.
-    """
+    """The logs of a run, which may get more lines and more files; of these ranks, or of all where none is named."""
 
     def __init__(self, run: Path, ranks: Collection[int] = ()) -> None:
         self._folder, self._ranks = run / FOLDER, frozenset(ranks)

@@ -7,8 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.history.lines import Line
-from hvdtrain.history.reading import UNREADABLE, number, read_bounded, reason, seconds_in, text
+from hvdtrain.history.reading import UNREADABLE, Line, number, read_bounded, reason, seconds_in, text
 
 _KINDS: Final = {
     "started": "start",

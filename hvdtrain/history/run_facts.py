@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,7 @@ def read_facts(folder: Path) -> RunFacts:
     """Read the facts of the run in `folder`; UsageError where there is no run."""
     require_run(folder)
     problems: list[str] = []
-    config = _read(folder / "config.yaml", _CONFIG_BYTES, _from_yaml, problems)
+    config = _read(folder / "config.yaml", _CONFIG_BYTES, partial(yaml.load, Loader=_Loader), problems)
     environment = _read(folder / "env.json", _ENVIRONMENT_BYTES, json.loads, problems)
     result = read_result(folder, problems)
     if result is not None and not (isinstance(result.get("status"), str) and isinstance(result.get("steps"), int)):
@@ -97,7 +98,3 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("an alias")
         return super().compose_node(parent, index)
-
-
-def _from_yaml(content: bytes) -> Any:
-    return yaml.load(content, Loader=_Loader)  # a subclass of SafeLoader

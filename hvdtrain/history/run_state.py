@@ -59,15 +59,12 @@ def state_of(
     locked: bool | None,
     host: str | None = None,
 ) -> RunState:
-    """The state that follows from these facts.
-
-    Args:
-        heartbeats: of the last start, by rank.
-        locked: as `is_locked` says.
-        host: of this process; a lock of that host can always be seen.
-    """
+    """The state that follows from these facts. `host` is that of this process, whose locks can always be seen."""
     host = socket.gethostname() if host is None else host
-    if locked or (_is_heard(heartbeats) and not _would_be_locked(locked, heartbeats, host)):
+    is_heard = any(not heard.is_silent and not heard.beat.end for heard in heartbeats.values())
+    # With its rank 0 on this host, a running run would be seen to hold its lock.
+    is_unlocked = locked is False and 0 in heartbeats and heartbeats[0].beat.host == host
+    if locked or (is_heard and not is_unlocked):
         return RunState("running", _silence(heartbeats))
     failure = _failure(end, heartbeats)
     if failure:
@@ -98,15 +95,6 @@ def _changes_workers(end: MetricsEnd) -> bool:
     """Whether an elastic job has just stopped, to go on with other workers."""
     is_recent = end.time is not None and time.time() - end.time < RESTART_SECONDS
     return is_recent and is_change(text(end.end, "stopped_by"))
-
-
-def _is_heard(heartbeats: Mapping[int, Heard]) -> bool:
-    return any(not heard.is_silent and not heard.beat.end for heard in heartbeats.values())
-
-
-def _would_be_locked(locked: bool | None, heartbeats: Mapping[int, Heard], host: str) -> bool:
-    """Whether a running run would be seen to hold its lock: its rank 0 is on this host."""
-    return locked is False and 0 in heartbeats and heartbeats[0].beat.host == host
 
 
 def _silence(heartbeats: Mapping[int, Heard]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.horovod_wheel.pip_packages import BUILD_TOOLS, MPI_PACKAGE, installed_version, pip_install
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
-from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi, why_no_gpu
+from hvdtrain.horovod_wheel.toolchain import Mpi, find_gpu, find_mpi
 from hvdtrain.horovod_wheel.wheel_build import BUILD_SECONDS, build_wheel
 from hvdtrain.horovod_wheel.wheel_cache import WheelCache, cache_folder
 
@@ -22,7 +22,7 @@ def install(constraints: Path | None, copy_to: Path | None = None) -> None:
     `constraints` pins versions; the folder `copy_to` gets a copy of the wheel, for an image without a compiler. Raises
     HvdtrainError, or UsageError where something has to be installed by the user first."""
     recipe = find_recipe(ensure_mpi(constraints))
-    print(recipe.describe(why_no_gpu()), flush=True)
+    print(recipe.describe(str(find_gpu())), flush=True)
     if copy_to is None and installed_version("horovod") == recipe.version():
         print(f"  installed already: {recipe.version()}")
         return

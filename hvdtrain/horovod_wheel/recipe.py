@@ -79,6 +79,7 @@ class Recipe:
 
 def find_recipe(mpi: Mpi) -> Recipe:
     """The recipe of this Python's environment; UsageError: there is neither framework, or no C++ compiler."""
+    gpu = find_gpu()
     return Recipe(
         revision=BUILD_REVISION,
         horovod=HOROVOD_VERSION,
@@ -91,7 +92,7 @@ def find_recipe(mpi: Mpi) -> Recipe:
         compiler=compiler_version(find_compiler()),
         architecture=architecture_flags(Path("/proc/cpuinfo").read_text(encoding="utf-8")),
         flags=tuple((name, os.environ[name]) for name in FLAG_VARIABLES if name in os.environ),
-        gpu=find_gpu(),
+        gpu=gpu if isinstance(gpu, Gpu) else None,
     )
 
 

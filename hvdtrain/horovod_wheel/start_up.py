@@ -25,29 +25,21 @@ class FirstLook:
     @staticmethod
     def find_spec(name: str, _path: object = None, _target: object = None) -> "ModuleSpec | None":
         if name == "torchvision" and _TORCHVISION not in sys.modules:
-            return _declaring(name)
-        if name in _HOROVOD and _CONNECTS not in sys.modules:
-            _tell_if_unconnected()
+            helper = _TORCHVISION
+        elif name in _HOROVOD and _CONNECTS not in sys.modules:
+            helper = _UNCONNECTED
+        else:
+            return None
+        from importlib import import_module
+        from importlib.util import find_spec
+
+        if find_spec("hvdtrain") is None:
+            return None  # it was uninstalled, and this file is left
+        module = import_module(helper)
+        if helper == _TORCHVISION:
+            return find_spec(name)  # by the finder that the module of hvdtrain puts before all others
+        module.tell_if_unconnected()
         return None
-
-
-def _declaring(name: str) -> "ModuleSpec | None":
-    """Found once more, by the finder that the module of hvdtrain puts before all others."""
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    if find_spec("hvdtrain") is None:
-        return None  # it was uninstalled, and this file is left
-    import_module(_TORCHVISION)
-    return find_spec(name)
-
-
-def _tell_if_unconnected() -> None:
-    from importlib import import_module
-    from importlib.util import find_spec
-
-    if find_spec("hvdtrain") is not None:
-        import_module(_UNCONNECTED).tell_if_unconnected()
 
 
 sys.meta_path.insert(0, FirstLook)

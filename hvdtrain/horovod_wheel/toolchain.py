@@ -107,7 +107,10 @@ class Mpi:
 
 def find_mpi() -> Mpi | None:
     """The MPI of this environment or, without one, of the system; None where the wheel has to be installed first."""
-    return choose_mpi(installed_version(MPI_PACKAGE), usable_mpicxx(_path_outside_environment()))
+    programs = os.path.realpath(os.path.join(sys.prefix, "bin"))
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    outside = os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != programs)
+    return choose_mpi(installed_version(MPI_PACKAGE), usable_mpicxx(outside))
 
 
 def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> Mpi | None:
@@ -117,7 +120,12 @@ def choose_mpi(wheel_version: str | None, system_mpicxx: str | None) -> Mpi | No
     """
     if wheel_version is not None:
         return Mpi("wheel", f"Open MPI {wheel_version}", "")
-    return None if system_mpicxx is None else _describe_system(system_mpicxx)
+    if system_mpicxx is None:
+        return None
+    mpirun = shutil.which("mpirun", path=os.path.dirname(system_mpicxx)) or shutil.which("mpirun")
+    version = _output_of([mpirun, "--version"]).splitlines() if mpirun else []
+    location = f"{system_mpicxx} {_output_of([system_mpicxx, '-show'])}"
+    return Mpi("system", version[0].strip() if version else "MPI without mpirun", location)
 
 
 def usable_mpicxx(path: str) -> str | None:
@@ -128,19 +136,6 @@ def usable_mpicxx(path: str) -> str | None:
     command = [mpicxx, "-fsyntax-only", "-x", "c++", "-"]
     tried = subprocess.run(command, input="#include <mpi.h>", capture_output=True, text=True, check=False, timeout=60)
     return mpicxx if tried.returncode == 0 else None
-
-
-def _path_outside_environment() -> str:
-    programs = os.path.join(sys.prefix, "bin")
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != os.path.realpath(programs))
-
-
-def _describe_system(mpicxx: str) -> Mpi:
-    flags = _output_of([mpicxx, "-show"])
-    mpirun = shutil.which("mpirun", path=os.path.dirname(mpicxx)) or shutil.which("mpirun")
-    version = _output_of([mpirun, "--version"]).splitlines() if mpirun else []
-    return Mpi("system", version[0].strip() if version else "MPI without mpirun", f"{mpicxx} {flags}")
 
 
 def _output_of(command: list[str]) -> str:
@@ -159,24 +154,21 @@ class Gpu:
     nccl_folder: str
 
 
-def find_gpu() -> Gpu | None:
-    """The CUDA set-up of this environment; None where `why_no_gpu` gives a reason."""
+def find_gpu() -> Gpu | str:
+    """The CUDA set-up of this environment; or the first reason not to build with NCCL, in a few words for the user."""
     torch_cuda, nccl = installed_torch_cuda(), _find_nccl()
-    if torch_cuda is None or nccl is None or why_no_gpu():
-        return None
-    version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    return Gpu(torch_cuda, version.strip().splitlines()[-1], *nccl)
-
-
-def why_no_gpu() -> str:
-    """The first reason not to build with NCCL, in a few words for the user; "" where there is none."""
-    if installed_torch_cuda() is None:
+    if torch_cuda is None:
         return "no CUDA build of torch"
     if shutil.which("nvcc") is None:
         return "no nvcc on the path"
     if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1":
         return "HVDTRAIN_WITHOUT_NCCL=1"
-    return lacking_toolkit() if _find_nccl() else "no nvidia-nccl package"
+    if nccl is None:
+        return "no nvidia-nccl package"
+    if lack := lacking_toolkit():
+        return lack
+    version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
+    return Gpu(torch_cuda, version.strip().splitlines()[-1], *nccl)
 
 
 def lacking_toolkit() -> str:

@@ -80,7 +80,11 @@ def build_wheel(recipe: Recipe, base: Path, cache: WheelCache) -> Path:
     with cache.building(recipe.key()) as folder:
         tree = unpack(sdist, folder / "source")
         _compile(tree, folder, build_environment(recipe, jobs, folder), _log_file(base, recipe), usually)
-        _keep_only_results(folder, recipe, _log_file(base, recipe))
+        for entry in list(folder.iterdir()):  # only results are kept
+            if entry.is_dir():
+                shutil.rmtree(entry)
+        os.replace(_log_file(base, recipe), folder / "build.log")
+        (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")
     wheel = cache.find(recipe.key())
     if wheel is None:
         raise HvdtrainError(
@@ -202,14 +206,6 @@ def _running(command: list[str], environment: dict[str, str]) -> Iterator[subpro
             process.wait(timeout=60)
 
 
-def _keep_only_results(folder: Path, recipe: Recipe, log: Path) -> None:
-    for entry in list(folder.iterdir()):
-        if entry.is_dir():
-            shutil.rmtree(entry)
-    os.replace(log, folder / "build.log")
-    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n", encoding="utf-8")
-
-
 def first_error(log: str, context: int = 3) -> str | None:
     """The first line of `log` that is an error, and the `context` lines after it without empty ones; None if none is.
     Where CMake reports an error of the compiler, the compiler's own line is taken."""
@@ -255,13 +251,11 @@ class Progress:
         shown = percent if self._terminal else percent // 10 * 10
         if shown > self._shown:
             self._shown = shown
-            self._show(shown)
+            minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
+            text = f"  compiling Horovod: {shown:3d} %, {minutes}:{seconds:02d} so far, {self._usually}"
+            begin, end = ("\r", "") if self._terminal else ("", "\n")
+            print(f"{begin}{text}", end=end, file=self._out, flush=True)
 
     def close(self) -> None:
         if self._terminal and self._shown >= 0:
             print(file=self._out, flush=True)
-
-    def _show(self, percent: int) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
-        text = f"  compiling Horovod: {percent:3d} %, {minutes}:{seconds:02d} so far, {self._usually}"
-        print(f"\r{text}" if self._terminal else text, end="" if self._terminal else "\n", file=self._out, flush=True)

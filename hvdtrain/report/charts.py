@@ -27,17 +27,12 @@ _LEAST_SPAN: Final = 0.02  # of an axis, as a share of its values
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart.
-
-    Args:
-        series: decides colour and dashes, from 0.
-        breaks: steps before which nothing was measured for a while, so that no line leads there.
-    """
+    """One line of a chart."""
 
     name: str
     curve: Curve
-    series: int
-    breaks: Sequence[int] = ()
+    series: int  # decides colour and dashes, from 0
+    breaks: Sequence[int] = ()  # steps before which nothing was measured for a while, so that no line leads there
 
 
 @dataclass(frozen=True)
@@ -56,11 +51,11 @@ def time_axis(milliseconds: int) -> Axis:
     """Time since the start, in the unit that suits its length."""
     units = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
     unit, name = next((pair for pair in units if milliseconds >= 2 * pair[0]), units[-1])
-    return Axis(f"{name} since the start", unit, _time)
 
+    def text(at: int) -> str:
+        return f"{at / 1000:.1f} s" if at < 60_000 else wording.seconds(at / 1000)
 
-def _time(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:.1f} s" if milliseconds < 60_000 else wording.seconds(milliseconds / 1000)
+    return Axis(f"{name} since the start", unit, text)
 
 
 Marks = Mapping[str, Sequence[int]]
@@ -104,17 +99,13 @@ def _sentence(line: Line, axis: Axis) -> str:
 def _notes(lines: Sequence[Line], axis: Axis) -> list[str]:
     """What a reader of the picture has to know."""
     notes = []
-    if any(_is_reduced(line.curve) for line in lines):
+    if any(bucket.count > 1 for line in lines for bucket in line.curve.buckets()):
         notes.append("Bold lines are means of neighbouring values; thin ones keep every lowest and highest value.")
     for line in lines:
         if (missed := line.curve.missed) is not None:
             where = axis.text(missed.first) + (f" to {axis.text(missed.last)}" if missed.count > 1 else "")
             notes.append(f"{line.name}: {wording.plural(missed.count, 'value')} not finite, at {axis.label} {where}.")
     return notes
-
-
-def _is_reduced(curve: Curve) -> bool:
-    return any(bucket.count > 1 for bucket in curve.buckets())
 
 
 def _draw(figure: "Figure", lines: Sequence[Line], axis: Axis, marks: Marks) -> None:
@@ -136,16 +127,12 @@ def _draw_curve(axes: "Axes", line: Line, axis: Axis, buckets: int) -> None:
     dashes = drawing.dashes(line.series)
     if any(bucket.count > 1 for bucket in kept):
         axes.plot(*_xy(points, line, axis), linewidth=0.8, alpha=0.35, zorder=2, **style)
-        points = [_middle(bucket) for bucket in kept]
+        points = [((bucket.first[0] + bucket.last[0]) // 2, bucket.mean) for bucket in kept]
     if dashes:
         style["dashes"] = [length / 2 for length in dashes]  # matplotlib takes them in widths of the line
     if len(points) <= _FEW_POINTS:
         style |= {"marker": "o", "markersize": 3.5 if len(points) > 1 else 6}
     axes.plot(*_xy(points, line, axis), linewidth=2, zorder=3, **style)
-
-
-def _middle(bucket: Bucket) -> Point:
-    return (bucket.first[0] + bucket.last[0]) // 2, bucket.mean
 
 
 def _xy(points: Sequence[Point], line: Line, axis: Axis) -> tuple[list[float], list[float]]:
@@ -218,25 +205,23 @@ def bar_chart(
         note: what follows the picture.
     """
     height = round(30 + 26 * len(bars) + drawing.BOTTOM)
-    picture = drawn(height, label, lambda figure: _draw_bars(figure, height, bars, parts))
+
+    def draw(figure: "Figure") -> None:
+        axes = empty_axes(figure, height)
+        axes.grid(visible=False)
+        axes.grid(axis="x", color=drawing.GRID, linewidth=1)
+        places = [-place for place in range(len(bars))]
+        begin = [0.0] * len(bars)
+        for part, series in parts.items():
+            lengths = [seconds.get(part, 0.0) for seconds in bars.values()]
+            colour = drawing.colour(series)
+            axes.barh(places, lengths, left=begin, height=0.62, color=colour, edgecolor=drawing.PAGE)
+            begin = [a + b for a, b in zip(begin, lengths, strict=True)]
+        axes.set_yticks(places, list(bars))
+        axes.spines["left"].set_visible(False)
+        axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
+        axes.set_xlabel("seconds", color=drawing.MUTED)
+
     entries = [tag("li", box(drawing.colour(series)), part) for part, series in parts.items()]
-    return tag("figure", tag("figcaption", title), tag("ul", entries, class_="legend"), picture, note)
-
-
-def _draw_bars(
-    figure: "Figure", height: float, bars: Mapping[str, Mapping[str, float]], parts: Mapping[str, int]
-) -> None:
-    axes = empty_axes(figure, height)
-    axes.grid(visible=False)
-    axes.grid(axis="x", color=drawing.GRID, linewidth=1)
-    places = [-place for place in range(len(bars))]
-    begin = [0.0] * len(bars)
-    for part, series in parts.items():
-        lengths = [seconds.get(part, 0.0) for seconds in bars.values()]
-        colour = drawing.colour(series)
-        axes.barh(places, lengths, left=begin, height=0.62, color=colour, edgecolor=drawing.PAGE)
-        begin = [a + b for a, b in zip(begin, lengths, strict=True)]
-    axes.set_yticks(places, list(bars))
-    axes.spines["left"].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _: in_count(value))
-    axes.set_xlabel("seconds", color=drawing.MUTED)
+    legend = tag("ul", entries, class_="legend")
+    return tag("figure", tag("figcaption", title), legend, drawn(height, label, draw), note)

@@ -8,12 +8,12 @@ from typing import Final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
-from hvdtrain.history.lines import Progress
+from hvdtrain.history.reading import Progress
 from hvdtrain.history.run_state import RunState
 from hvdtrain.report.drawing import MOST, with_own_ids
 from hvdtrain.report.markup import Markup, Part, bullets, details, join, tag
 from hvdtrain.report.record import RunRecord, read_record
-from hvdtrain.report.sections import checkpoints, compared_runs, curves, data, event_list, outcome, setup
+from hvdtrain.report.sections import curves, data, event_list, outcome, setup
 from hvdtrain.report.sections import time as time_section
 from hvdtrain.version import __version__
 
@@ -34,11 +34,7 @@ _Section = tuple[str, str, Callable[[], Part]]
 def read_runs(
     folders: Sequence[Path], state: RunState | None = None, progress: Progress | None = None
 ) -> list[RunRecord]:
-    """Read all runs of a page.
-
-    Args:
-        state: of a single run, where the caller knows it better than its folder tells.
-        progress: as in `read_record`.
+    """Read all runs of a page, as `read_record` does.
 
     Raises:
         UsageError: a folder holds no run, is given twice, or there are more than a chart can show.
@@ -104,10 +100,12 @@ def page(runs: Sequence[RunRecord]) -> str:
         tag("title", title),
         tag("style", Markup(_STYLE.read_text())),
     )
+    links = [tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections]
+    made = [tag("section", tag("h2", heading), _made(make), id=name) for name, heading, make in sections]
     body = tag(
         "body",
-        tag("header", _heading(runs), _navigation(sections)),
-        with_own_ids(tag("main", _notice(runs), (_section(*each) for each in sections))),
+        tag("header", _heading(runs), tag("nav", tag("ul", links), aria_label="Sections")),
+        with_own_ids(tag("main", _notice(runs), made)),
         tag("footer", f"Made by hvdtrain {__version__} on {time.strftime('%Y-%m-%d %H:%M:%S %Z')}."),
     )
     return f"{MARKER}{tag('html', head, body, lang='en')}\n"
@@ -116,7 +114,7 @@ def page(runs: Sequence[RunRecord]) -> str:
 def _heading(runs: Sequence[RunRecord]) -> Markup:
     if len(runs) > 1:
         kicker = tag("p", "Report by hvdtrain", class_="kicker")
-        return join(kicker, tag("h1", f"{len(runs)} runs compared"), compared_runs.runs_list(runs))
+        return join(kicker, tag("h1", f"{len(runs)} runs compared"), outcome.runs_list(runs))
     run = runs[0]
     return join(
         tag("p", f"Report by hvdtrain: {run.name}", class_="kicker"),
@@ -124,15 +122,6 @@ def _heading(runs: Sequence[RunRecord]) -> Markup:
         tag("p", outcome.sentence(run), class_=f"lead {run.state.word}"),
         _made(lambda: outcome.tiles(run)),
     )
-
-
-def _navigation(sections: Sequence[_Section]) -> Markup:
-    links = tag("ul", (tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections))
-    return tag("nav", links, aria_label="Sections")
-
-
-def _section(name: str, heading: str, make: Callable[[], Part]) -> Markup:
-    return tag("section", tag("h2", heading), _made(make), id=name)
 
 
 def _made(make: Callable[[], Part]) -> Markup:
@@ -155,22 +144,18 @@ def _of_one(run: RunRecord) -> Iterator[_Section]:
     yield "curves", "Curves", lambda: curves.section([run])
     yield "time", "Where the time went", lambda: time_section.section(run)
     yield "events", "Restarts, stops, failures", lambda: event_list.section(run)
-    yield "data", "Data and proof", lambda: [data.section(run), _paragraph(outcome.equal_weights(run))]
-    yield "checkpoints", "Checkpoints", lambda: checkpoints.section(run)
+    yield "data", "Data and proof", lambda: [data.section(run), outcome.equal_weights(run)]
+    yield "checkpoints", "Checkpoints", lambda: event_list.checkpoints(run)
     yield "setup", "Options and versions", lambda: setup.section(run)
 
 
 def _of_several(runs: Sequence[RunRecord]) -> Iterator[_Section]:
-    yield "outcome", "Outcome", lambda: compared_runs.outcomes(runs)
+    yield "outcome", "Outcome", lambda: outcome.outcomes(runs)
     yield "curves", "Curves", lambda: curves.section(runs)
-    yield "differences", "What differs", lambda: compared_runs.differences(runs)
+    yield "differences", "What differs", lambda: outcome.differences(runs)
     yield "runs", "Each run", lambda: [details(run.short, _inside(run), class_="run") for run in runs]
 
 
 def _inside(run: RunRecord) -> Markup:
     parts = [*_of_one(run)][1:]  # its curves are drawn above
     return join((tag("h3", heading), _made(make)) for _, heading, make in parts)
-
-
-def _paragraph(text: str | None) -> Markup | None:
-    return None if text is None else tag("p", text)

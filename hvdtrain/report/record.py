@@ -11,10 +11,9 @@ from hvdtrain.audit.ledger import CATALOG, LEDGER
 from hvdtrain.checkpoints.inspection import Entry, entries
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.history.heartbeats import read_heartbeats
-from hvdtrain.history.lines import JsonLines, Progress, size_of
 from hvdtrain.history.metrics import MetricsHistory, read_metrics
 from hvdtrain.history.metrics_end import read_metrics_end
-from hvdtrain.history.reading import mapping, number, text, whole
+from hvdtrain.history.reading import JsonLines, Progress, mapping, number, size_of, text, whole
 from hvdtrain.history.run_events import read_stalls
 from hvdtrain.history.run_facts import RunFacts, read_facts
 from hvdtrain.history.run_state import RunState, is_locked, state_of
@@ -38,14 +37,9 @@ class RunRecord:
     problems: tuple[str, ...]  # what could not be read, in sentences
 
     @property
-    def path(self) -> Path:
-        """Of its folder."""
-        return self.facts.path
-
-    @property
     def name(self) -> str:
         """Of its folder, without the way there."""
-        return self.path.resolve().name or str(self.path)
+        return self.facts.path.resolve().name or str(self.facts.path)
 
     @property
     def short(self) -> str:
@@ -87,14 +81,8 @@ class RunRecord:
 def read_record(
     run: Path, sign: str = "", state: RunState | None = None, progress: Progress | None = None
 ) -> RunRecord:
-    """Read the run in the folder `run`.
-
-    Args:
-        state: where the caller knows it better than the folder.
-        progress: learns how much of metrics.jsonl has been read.
-
-    Raises UsageError where there is no run.
-    """
+    """Read the run in the folder `run`; `state` is given where the caller knows it better than the folder. Raises
+    UsageError where there is no run."""
     facts = read_facts(run)
     if state is None:
         state = state_of(

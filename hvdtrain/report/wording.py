@@ -2,12 +2,12 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from hvdtrain.history.reading import finite
 from hvdtrain.measured import METRICS
-from hvdtrain.units import in_decimal_bytes, in_duration
+from hvdtrain.units import in_duration
 
 NOTHING: Final = "–"
 _TITLES: Final = {metric.name: metric.title for metric in METRICS}
@@ -34,11 +34,6 @@ def seconds(value: float | None) -> str:
     return NOTHING if value is None else in_duration(value)
 
 
-def size(value: float | None) -> str:
-    """Bytes: 512 B, 1.2 MB, 3.4 GB; a dash for None."""
-    return NOTHING if value is None else in_decimal_bytes(value)
-
-
 def share(value: float | None) -> str:
     """Of a whole: 97 %, 0.4 %."""
     if value is None:
@@ -63,13 +58,6 @@ def listed(words: Iterable[str]) -> str:
     """ "a, b and c"."""
     *others, last = list(words) or [""]
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def ranks(numbers: Sequence[int], most: int = 6) -> str:
-    """ "Rank 3", "Ranks 1, 2 and 5", "Ranks 0, 1, 2, 3, 4, 5 and 10 more"."""
-    shown = [str(number) for number in numbers[:most]]
-    shown += [f"{len(numbers) - most} more"] if len(numbers) > most else []
-    return f"Rank{'' if len(numbers) == 1 else 's'} {listed(shown)}"
 
 
 def plain(value: Any) -> str:

@@ -14,8 +14,8 @@ from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import write_json
 from hvdtrain.history.goodput import goodput
-from hvdtrain.history.lines import JsonLines, size_of
 from hvdtrain.history.metrics_end import read_metrics_end
+from hvdtrain.history.reading import JsonLines, size_of
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_state import state_at_end
 from hvdtrain.measured import STEP

@@ -15,7 +15,7 @@ from hvdtrain.config.training_options import describe_optimizer, non_default_opt
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
-from hvdtrain.history.lines import JsonLines
+from hvdtrain.history.reading import JsonLines
 from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology

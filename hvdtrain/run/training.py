@@ -202,7 +202,8 @@ class _Training:
         return CoverageLedger(
             self.comm,
             folder.audit,
-            train,
+            train.catalog,
+            train.raw,
             steps_per_epoch=train.plan(0).steps,
             quarantine=folder.quarantine if config.data.on_corrupt == "quarantine" else None,
             origin=audit_of(config.resume),

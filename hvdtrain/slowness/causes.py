@@ -1,13 +1,15 @@
-"""What kind of thing keeps a rank from its work: the one that explains most of the time that it needs more than others.
+"""A rank or a link that keeps the others waiting, in words for people and as JSON for programs, and its kind of cause.
 
-Each kind has counters of its own, as seconds for which it can have stopped the process. A kind that explains
-less than a third is not a cause; then the rank is slow in reading its input, or for a reason that Linux does not count.
+That is the kind of thing which explains most of the time that the rank needs more than others. Each kind has counters
+of its own, as seconds for which it can have stopped the process. A kind that explains less than a third is not a cause;
+then the rank is slow in reading its input, or for a reason that Linux does not count.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from operator import add
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 Cause = Literal[
     "cpu throttled",
@@ -33,6 +35,23 @@ _FACTS: Final[Mapping[str, tuple[str, ...]]] = {
     "slow input": ("io_stall", "cpu", "read_bytes"),
     "slow link": ("send_busy", "sent_bytes", "round_trip"),
     "unknown": ("cpu", "queued", "io_stall"),
+}
+
+_NUMBERS: Final = ("share_of_time_others_waited", "slower_by", "since_step", "until_step")
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "cpu": ("CPU seconds a second:", ".2f"),
+    "queued": ("share of time ready without a processor:", ".0%"),
+    "stolen": ("share of processor time stolen:", ".0%"),
+    "throttled": ("share of time throttled:", ".0%"),
+    "major_faults": ("pages a second waited for:", ".0f"),
+    "swapped": ("pages a second from swap:", ".0f"),
+    "memory_stall": ("share of time stalled for memory:", ".0%"),
+    "io_stall": ("share of time the host stalled for disks:", ".0%"),
+    "disk_wait": ("share of time waiting for disks:", ".0%"),
+    "read_bytes": ("bytes a second from disks:", ".3g"),
+    "send_busy": ("share of time its connection was busy:", ".0%"),
+    "sent_bytes": ("bytes a second sent:", ".3g"),
+    "round_trip": ("round trip in seconds:", ".2g"),
 }
 
 
@@ -125,3 +144,51 @@ def _explained(excess: Excess, here: Pressure, others: Pressure) -> dict[Cause, 
 
 def _is_input(excess: Excess) -> bool:
     return excess.data >= _OF_INPUT * excess.own
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank, or a link between hosts, for which the others wait."""
+
+    rank: int | None  # which one; None: a link, and it cannot be told whose
+    host: str  # where it runs, "" where that is not known
+    share_of_time_others_waited: float  # of the others' time, in the windows in which it was slow
+    slower_by: float  # by which share its own time is longer than the median of the others'; 0 for a link
+    cause: Cause  # what kind of thing makes it slow
+    facts: Mapping[str, float]  # what Linux counted of that: shares of the time, and numbers a second
+    since_step: int  # the first and the last update of the time in which it was slow
+    until_step: int  # the first and the last update of the time in which it was slow
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> "Straggler | None":
+        """What `dataclasses.asdict` made of one, read from a file; None where that is not what it holds."""
+        values: dict[str, Any] = {field.name: line.get(field.name) for field in fields(cls)}
+        rank, facts = values["rank"], values["facts"]
+        if not isinstance(values["host"], str) or values["cause"] not in get_args(Cause) or not isinstance(facts, dict):
+            return None
+        numbers = [*(values[name] for name in _NUMBERS), *facts.values(), *([] if rank is None else [rank])]
+        if not all(map(_is_number, numbers)):
+            return None
+        return cls(**{**values, "facts": {name: value for name, value in facts.items() if name in _WORDS}})
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        waited = f"{self.share_of_time_others_waited:.0%} of their time"
+        known = [(*_WORDS[name], value) for name, value in self.facts.items() if value]
+        facts = ", ".join(f"{text} {value:{form}}" for text, form, value in known)
+        counted = f" ({facts})" if facts else ""
+        if self.cause == "slow link":
+            whose = "the network" if self.rank is None else f"the network of {self._who}"
+            return f"All ranks wait {waited} for {whose}: slow link{counted}."
+        cause = "the cause is not known" if self.cause == "unknown" else f"the cause is: {self.cause}"
+        who = self._who[0].upper() + self._who[1:]
+        return f"{who} is slow by {self.slower_by:.0%}, and the others wait {waited} for it; {cause}{counted}."
+
+    @property
+    def _who(self) -> str:
+        return f"rank {self.rank}" + (f" on {self.host}" if self.host else "")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

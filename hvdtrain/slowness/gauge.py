@@ -2,10 +2,13 @@
 
 What a kernel or a container does not show is 0. proc(5), proc_pid_stat(5), and of the kernel's documentation:
 scheduler/sched-stats, accounting/psi, admin-guide/cgroup-v1/cpuacct, admin-guide/cgroup-v2 (cpu.stat, io.pressure).
+Of connections to other hosts: tcp(7), `struct tcp_info` of linux/tcp.h.
 """
 
 import os
 import re
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +18,6 @@ from typing import Final, NamedTuple
 
 from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.slowness.causes import NOTHING, Pressure
-from hvdtrain.slowness.tcp_info import Connection, connections
 
 INTERVAL: Final = 2.0
 """Seconds from one look to the next, at least: a look takes up to a millisecond."""
@@ -25,6 +27,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _MAJOR_FAULTS, _DISK_TICKS = 9, 39  # places in /proc/PID/stat after the command's name
 _STOLEN: Final = 7  # place in the first line of /proc/stat, after "cpu": user nice system idle iowait irq softirq steal
 _IDLE: Final = (3, 4)
+_ROUND_TRIP, _RETRANSMITTED, _ACKNOWLEDGED, _SEGMENTS, _BUSY = 68, 100, 120, 156, 168  # bytes into the structure
+_SIZE: Final = 176
 _SOME = re.compile(r"some .*total=(\d+)")
 
 
@@ -50,10 +54,12 @@ class Linux:
         stat = self._proc("self/stat").rpartition(")")[2].split()
         busy, stolen = self._processors()
         groups = group_folders(self.root, "cpu")
+        cpu = [_text(group / "cpu.stat") for group in groups]
         totals = {
             "busy": busy,
             "stolen": stolen,
-            "throttled": sum(_throttled(_text(group / "cpu.stat")) for group in groups),
+            # Version 2 counts microseconds, version 1 nanoseconds.
+            "throttled": sum(_named(of, "throttled_usec") / 1e6 + _named(of, "throttled_time") / 1e9 for of in cpu),
             "major_faults": _number(stat, _MAJOR_FAULTS),
             "swapped": _named(self._proc("vmstat"), "pswpin"),
             "memory_stall": self._stall("memory", groups),
@@ -108,9 +114,51 @@ def _named(text: str, name: str) -> float:
     return float(match[1]) if match else 0.0
 
 
-def _throttled(text: str) -> float:
-    """Version 2 counts microseconds, version 1 nanoseconds."""
-    return _named(text, "throttled_usec") / 1e6 + _named(text, "throttled_time") / 1e9
+class Connection(NamedTuple):
+    """Counts since it was opened."""
+
+    sent_bytes: float  # that the other side has confirmed
+    busy: float  # seconds in which something was to be sent or to be confirmed
+    retransmitted: float  # packets with data that were sent again, and all of them
+    segments: float  # packets with data that were sent again, and all of them
+    round_trip: float  # seconds, smoothed
+
+
+def connections(files: Iterable[int]) -> dict[object, Connection]:
+    """Those of `files` that are connections to other hosts, each by a key that no later one has."""
+    counts: dict[object, Connection] = {}
+    for file in files:
+        with suppress(OSError, ValueError, struct.error):
+            ends, info = _look(file)
+            if ends is not None:
+                counts[file, *ends] = _counted(info)
+    return counts
+
+
+def _look(file: int) -> tuple[tuple[object, object] | None, bytes]:
+    """The two ends' addresses, None where both are on this host or it is not a connection; and the structure."""
+    blocks = os.get_blocking(file)
+    connection = socket.socket(fileno=file)  # which makes it non-blocking after socket.setdefaulttimeout()
+    try:
+        if connection.type != socket.SOCK_STREAM or connection.family not in (socket.AF_INET, socket.AF_INET6):
+            return None, b""
+        here, there = connection.getsockname(), connection.getpeername()
+        if here[0] == there[0]:
+            return None, b""
+        return (here, there), connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    finally:
+        connection.detach()  # or it would be closed
+        os.set_blocking(file, blocks)
+
+
+def _counted(info: bytes) -> Connection:
+    if len(info) < _SIZE:  # before Linux 4.10
+        return Connection(0, 0, 0, 0, 0)
+    sent, busy = (struct.unpack_from("=Q", info, place)[0] for place in (_ACKNOWLEDGED, _BUSY))
+    trip, again, segments = (
+        struct.unpack_from("=I", info, place)[0] for place in (_ROUND_TRIP, _RETRANSMITTED, _SEGMENTS)
+    )
+    return Connection(sent, busy / 1e6, again, segments, trip / 1e6)
 
 
 class Gauge:

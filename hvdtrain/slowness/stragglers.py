@@ -13,8 +13,7 @@ from functools import reduce
 from statistics import mean, median
 from typing import Final, NamedTuple
 
-from hvdtrain.slowness.causes import COLUMNS, NOTHING, Cause, Excess, Pressure, cause_of, facts_of
-from hvdtrain.slowness.straggler import Straggler
+from hvdtrain.slowness.causes import COLUMNS, NOTHING, Cause, Excess, Pressure, Straggler, cause_of, facts_of
 
 WINDOW_SECONDS: Final = 0.5
 """Of the slowest rank, at least, before a window is looked at."""
@@ -65,13 +64,13 @@ class RankTimes(NamedTuple):
 
 
 class _Window(NamedTuple):
-    """"""
+    """Some updates, one after the other."""
 
     first: int
     last: int
     ranks: Sequence[RankTimes]
-    slower: Sequence[Sequence[bool]]
-    waits: float
+    slower: Sequence[Sequence[bool]]  # for each rule, whether each rank needs longer than it allows
+    waits: float  # the share of its time in which every rank waits, at least
 
     @classmethod
     def of(cls, first: int, last: int, ranks: Sequence[RankTimes]) -> "_Window":
@@ -126,13 +125,10 @@ class Stragglers:
             windows = list(self._windows)[-rule.windows :]
             for rank, totals in _slow(windows, number):
                 is_slow = True
-                if rank not in seen and self._may_explain(totals[rank]):
+                # Linux's counters come every two seconds; where there are none, there will be none later either.
+                if rank not in seen and (totals[rank].pressure.wall > 0 or len(self._windows) == _WINDOWS):
                     seen[rank] = self._rank(rank, totals, windows)
         return self._note([seen[rank] for rank in sorted(seen)] if is_slow else self._links(list(self._windows)))
-
-    def _may_explain(self, times: RankTimes) -> bool:
-        """Linux's counters come every two seconds; where there are none, there will be none later either."""
-        return times.pressure.wall > 0 or len(self._windows) == _WINDOWS
 
     def _rank(self, rank: int, totals: Sequence[RankTimes], windows: Sequence[_Window]) -> Straggler:
         slow, rest = totals[rank], [times for number, times in enumerate(totals) if number != rank]
@@ -155,13 +151,11 @@ class Stragglers:
             return []
         rank = busy.index(max(busy))
         is_alone = busy[rank] >= _CLEARLY * median(share for number, share in enumerate(busy) if number != rank)
-        if not is_alone and (len(windows) < _WINDOWS or self._has_slow_link()):
+        is_known = any(cause == "slow link" and rank is not None for rank, cause in self._found)
+        if not is_alone and (len(windows) < _WINDOWS or is_known):
             return []  # whose it is may still be told: acknowledgements wait in the queue of a slow link, too
         whose = rank if is_alone else None
         return [self._straggler(whose, totals[rank], (mean(waits), 0.0), "slow link", windows)]
-
-    def _has_slow_link(self) -> bool:
-        return any(cause == "slow link" and rank is not None for rank, cause in self._found)
 
     def _straggler(
         self, rank: int | None, times: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]

@@ -10,7 +10,7 @@ from support.runs import read_json
 WORKER = """
 import numpy as np
 from mpi4py import MPI
-from hvdtrain.experiments.server_average import ServerAverage
+from hvdtrain.experiments.update_averages import ServerAverage
 
 world = MPI.COMM_WORLD
 for servers in (1, 2):

@@ -248,9 +248,7 @@ def train(
         schedule=Schedule(peak=0.1, total_steps=setting.total_steps, warmup_steps=2, shape="cosine"),
         limits=limits,
         checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}, writers=setting.writers),
-        ledger=CoverageLedger(
-            comm, setting.folder / "audit", source, source.plan(0).steps, setting.quarantine, setting.origin
-        ),
+        ledger=_ledger(setting, comm, source),
         callbacks=[recorder, *setting.callbacks],
         asked=asked,
         early_stopping=setting.early_stopping,
@@ -261,7 +259,8 @@ def train(
 
 def _ledger(setting: Setting, comm: Communicator, source: CatalogSource) -> CoverageLedger:
     steps = source.plan(0).steps
-    return CoverageLedger(comm, setting.folder / "audit", source, steps, setting.quarantine, setting.origin)
+    folder, quarantine, origin = setting.folder / "audit", setting.quarantine, setting.origin
+    return CoverageLedger(comm, folder, source.catalog, source.raw, steps, quarantine, origin)
 
 
 def _source(setting: Setting, catalog: Catalog, comm: Communicator, *, training: bool) -> CatalogSource:

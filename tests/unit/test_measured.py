@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.adapters.adapter_protocol import Sums
-from hvdtrain.cli.top.rows import COLUMNS
+from hvdtrain.cli.top.screen import COLUMNS
 from hvdtrain.engine import events
 from hvdtrain.files import open_lines
 from hvdtrain.history.heartbeats import Heartbeat

@@ -27,12 +27,7 @@ _SIZES = (2**14, 2**18, 2**20, 2**22, 2**24)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Measure; returns the exit code.
-
-    Raises:
-        UsageError: too few workers, no MPI, links that cannot be emulated, or an option that cannot be.
-        HvdtrainError: the measurement on emulated links failed.
-    """
+    """Measure; returns the exit code."""
     options = _parse(argv)
     topology = detect_topology(os.environ)
     request = AveragesRequest(options.servers, options.sizes, options.repeats)

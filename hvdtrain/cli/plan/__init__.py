@@ -4,14 +4,15 @@ horovodrun -np 2 python -m hvdtrain plan --task cifar10 --model resnet18 [--veri
 """
 
 import argparse
+import math
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.cli.command_parser import CommandParser, number, number_list, positive
+from hvdtrain.cli.command_parser import CommandParser, checked, number, number_list, positive
 from hvdtrain.cli.plan.plan_text import print_plan
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.parser import parse_train_config
@@ -33,11 +34,7 @@ _RATIOS: Final = (8.0, 2.0, 1.0)
 
 
 def run(argv: Sequence[str]) -> int:
-    """Plan; returns the exit code: 2 where no way fits into the memory.
-
-    Raises:
-        UsageError: an option that neither this nor train has.
-    """
+    """Plan; returns the exit code: 2 where no way fits into the memory."""
     options, train_argv = parse(argv)
     config = parse_train_config(train_argv)
     topology = detect_topology(os.environ)
@@ -76,7 +73,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     text = "workers for each parameter server, of which several are compared (default: 1,2,8)"
     parser.add_argument("--ratios", type=ratios, default=_RATIOS, metavar="W,...", help=text)
     jitter = "how much step times vary in the simulation: the standard deviation of their logarithm"
-    parser.option("--jitter", 0.05, jitter, type=_not_negative("--jitter"))
+    not_negative = checked(
+        "--jitter", float, lambda n: 0 <= n < math.inf, "It must be 0 or more.", "try --jitter 0.05."
+    )
+    parser.option("--jitter", 0.05, jitter, type=not_negative)
     parser.option("--mtbf", 50_000.0, "mean hours between two failures of a worker", type=positive("--mtbf"))
     parser.option("--restart", 60.0, "seconds until training goes on after a failure", type=positive("--restart"))
     parser.option("--save", 1.0, "seconds that training waits for a checkpoint", type=positive("--save"))
@@ -101,17 +101,6 @@ def request_of(options: argparse.Namespace) -> PlanRequest:
         ratios=options.ratios,
         disturbances=Disturbances(options.jitter, options.mtbf, options.restart, options.save),
     )
-
-
-def _not_negative(option: str) -> Callable[[str], float]:
-    def value(text: str) -> float:
-        number = float(text)
-        if not 0 <= number < float("inf"):
-            raise UsageError(f"{option} is {text}.", "It must be 0 or more.", f"try {option} 0.05.")
-        return number
-
-    value.__name__ = "float"
-    return value
 
 
 def _size(text: str) -> int:

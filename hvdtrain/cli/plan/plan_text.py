@@ -1,13 +1,13 @@
 """A plan on the terminal."""
 
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
 
 from hvdtrain.cli.tables import Column, print_fitting
 from hvdtrain.plan.candidates import NEEDS_LESS, Candidate, needs_least
 from hvdtrain.plan.check_predictions import RUNS, Verified
-from hvdtrain.plan.cluster_simulation import Simulated
 from hvdtrain.plan.cost_model import LinkModel
 from hvdtrain.plan.predicted_plan import Plan
 from hvdtrain.units import in_bytes, in_rate, in_seconds
@@ -80,10 +80,7 @@ def _print_ways(workers: int, ways: list[Candidate], best: Candidate | None, wid
 
 def _way_columns(ways: Sequence[Candidate], best: Candidate | None) -> list[Column]:
     """What a narrow terminal shows last are the names and times."""
-
-    def numbers(head: str, priority: int | None, cell: Callable[[Candidate], str]) -> Column:
-        return Column(head, [cell(way) for way in ways], is_number=True, priority=priority)
-
+    numbers = partial(_numbers, ways)
     return [
         Column("  way", [f"{_mark(way, best)} {way.name}" for way in ways], is_whole=True),
         numbers("step", None, lambda way: in_seconds(way.prediction.seconds)),
@@ -93,6 +90,10 @@ def _way_columns(ways: Sequence[Candidate], best: Candidate | None) -> list[Colu
         numbers("memory", 3, lambda way: in_bytes(way.prediction.memory)),
         numbers("worker-s per 1,000", 0, lambda way: _rounded(1e3 * way.cost)),
     ]
+
+
+def _numbers(rows: Iterable[Any], head: str, priority: int | None, cell: Callable[[Any], str]) -> Column:
+    return Column(head, [cell(row) for row in rows], is_number=True, priority=priority)
 
 
 def _mark(way: Candidate, best: Candidate | None) -> str:
@@ -107,11 +108,7 @@ def _rounded(value: float) -> str:
 
 
 def _job_columns(plan: Plan) -> list[Column]:
-    jobs = plan.simulated.values()
-
-    def numbers(head: str, priority: int | None, cell: Callable[[Simulated], str]) -> Column:
-        return Column(head, [cell(job) for job in jobs], is_number=True, priority=priority)
-
+    numbers = partial(_numbers, plan.simulated.values())
     return [
         Column("workers", [f"{workers:,}" for workers in plan.simulated], is_number=True),
         numbers("hours", 4, lambda job: f"{job.seconds / 3600:,.3g}"),
@@ -125,9 +122,7 @@ def _job_columns(plan: Plan) -> list[Column]:
 
 
 def _verified_columns(verified: Sequence[Verified]) -> list[Column]:
-    def numbers(head: str, priority: int | None, cell: Callable[[Verified], str]) -> Column:
-        return Column(head, [cell(way) for way in verified], is_number=True, priority=priority)
-
+    numbers = partial(_numbers, verified)
     return [
         Column("  way", [f"  {way.name}" for way in verified], is_whole=True),
         numbers("predicted", 2, lambda way: in_seconds(way.predicted)),

@@ -24,13 +24,7 @@ _STEPS: Final = {"write": "writing", "check": "checking"}
 
 
 def run(argv: Sequence[str]) -> int:
-    """Convert as `argv` says; returns 0.
-
-    Raises:
-        UsageError: the request cannot be carried out.
-        HvdtrainError: the destination cannot be written.
-        data_sharding.ShardingError: the sources are missing, damaged, or do not fit the new format.
-    """
+    """Convert as `argv` says; returns 0."""
     options = _parse(argv)
     with contextlib.closing(_Progress()) as progress:
         try:

@@ -22,12 +22,7 @@ Writes pipes/plan.json, which `hvdtrain --data.pipe-plan` takes, and pipes/CHANN
 
 
 def run(argv: Sequence[str]) -> int:
-    """Write the plan that `argv` asks for, and print it; returns 0.
-
-    Raises:
-        UsageError: a wrong option, or a folder that cannot be written.
-        data_sharding.ShardingError: the files cannot be found, counted or dealt.
-    """
+    """Write the plan that `argv` asks for, and print it; returns 0."""
     options = _parse(argv)
     prefix, files = describe_files(options.sources, options.framing, not options.no_count)
     plan = make_plan(

@@ -30,12 +30,7 @@ _LOOK_S = 0.1  # Between two looks at whether all is fed: the time that the comm
 
 
 def run(argv: Sequence[str]) -> int:
-    """Feed what `argv` says until all epochs were taken or a signal comes; returns the exit code.
-
-    Raises:
-        UsageError: a wrong option.
-        data_sharding.ShardingError: a plan or file cannot be read, or a FIFO exists already.
-    """
+    """Feed what `argv` says until all epochs were taken or a signal comes; returns the exit code."""
     options = _parse(argv)
     received: list[int] = []
     stop = threading.Event()

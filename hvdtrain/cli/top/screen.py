@@ -1,8 +1,8 @@
-"""The picture of a run that `hvdtrain top` draws: how far it is, and a row for each rank."""
+"""The picture of a run that `hvdtrain top` draws: how far it is, and rows of ranks, first those that need a look."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -10,18 +10,59 @@ from rich.table import Table
 from rich.text import Text
 
 from hvdtrain.cli.tables import STATE_STYLES
-from hvdtrain.cli.top.rows import COLUMNS, GIVE_WAY, Mood, Row, first_of, rows, size_of
-from hvdtrain.history.heartbeats import Heard
+from hvdtrain.history.heartbeats import Heard, Heartbeat
 from hvdtrain.history.metrics_end import MetricsEnd, measures
 from hvdtrain.history.reading import number, whole
 from hvdtrain.history.run_state import RunState
-from hvdtrain.units import in_time
+from hvdtrain.measured import METRICS
+from hvdtrain.units import in_bytes, in_time
+
+Mood = Literal["good", "waits", "bad", "over"]
+
+_WORTH_TELLING: Final = 5.0  # seconds: shorter ones come and go with each step
+
+_DOING: Final[Mapping[str, str]] = {
+    "start": "starting",
+    "data": "data",
+    "step": "step",
+    "validation data": "validation: data",
+    "validation step": "validation",
+    "checkpoint": "checkpoint",
+    "end": "ending",
+}
+
+_LIVE: Final = {metric.live[1]: (metric.live[0], metric.kind) for metric in METRICS if metric.live is not None}
+"""Head of a column → the key of a heartbeat, and what it counts."""
+
+_SHOWN: Final[Mapping[str, Callable[[float], str]]] = {
+    "number": "{:.4g}".format,
+    "count": "{:,}".format,
+    "bytes": in_bytes,
+    "share": "{:.0%}".format,
+}
+
+COLUMNS: Final = ("step", "steps/s", *_LIVE, "last sign")
+"""Of numbers, by their heads."""
+
+GIVE_WAY: Final = (*reversed(_LIVE), "steps/s", "last sign", "step")
+"""Columns that a narrow terminal does not show, the first one first."""
 
 _HEADING_LINES: Final = 8  # above the ranks and below them, on a narrow terminal
 _LEAST_ROWS: Final = 3
 _BAR: Final = 20
 _LEAST_STATE, _LEAST_HOST, _MOST_HOST, _GAP = 16, 6, 24, 2
 _STYLES: Final[Mapping[Mood, str]] = {"good": "", "waits": "yellow", "bad": "bold red", "over": "dim"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rank."""
+
+    rank: int
+    host: str
+    state: str  # what it does, for people
+    mood: Mood  # how that is shown
+    cells: Mapping[str, str] = field(default_factory=dict)  # what it says in `COLUMNS`, as far as it says something
 
 
 @dataclass(frozen=True)
@@ -38,7 +79,8 @@ class Look:
 
 def picture(look: Look, lines: int | None) -> RenderableType:
     """The picture. Args: `lines`: of the terminal, which it fits into; None: it shows all ranks."""
-    size = max(size_of(look.heard, look.workers), max(look.unread, default=-1) + 1)
+    told = next((heard.beat.size for heard in look.heard.values()), look.workers or 0)
+    size = max(told, max(look.unread, default=-1) + 1)
     most = size if lines is None else max(_LEAST_ROWS, lines - _HEADING_LINES)
     shown, left = rows(look.heard, size, most, look.unread)
     parts: list[RenderableType] = [_heading(look, size), _progress(look), Text("")]
@@ -49,7 +91,7 @@ def picture(look: Look, lines: int | None) -> RenderableType:
 
 
 def _heading(look: Look, size: int) -> Text:
-    beat = first_of(look.heard)
+    beat = _first_of(look.heard)
     hosts = {heard.beat.host for heard in look.heard.values()}
     where = f" on {next(iter(hosts))}" if len(hosts) == 1 else f" on {len(hosts)} hosts" if hosts else ""
     who = f"{size:,} rank{'s' * (size != 1)}{where}" if size else ""
@@ -63,7 +105,7 @@ def _heading(look: Look, size: int) -> Text:
 
 
 def _progress(look: Look) -> RenderableType:
-    beat = first_of(look.heard)
+    beat = _first_of(look.heard)
     step = max((heard.beat.step for heard in look.heard.values()), default=look.end.step or 0)
     total = beat.total_steps if beat is not None else None
     words = [_epoch(look), f"step {step:,}" + (f"/{total:,}" if total else ""), *_values(look)]
@@ -77,7 +119,9 @@ def _progress(look: Look) -> RenderableType:
     table.add_column(width=_BAR)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    table.add_row(_bar(min(step / total, 1.0)), f"{step / total:.0%}", line)
+    done = round(min(step / total, 1.0) * _BAR)
+    bar = Text.assemble(("━" * done, "green"), ("┄" * (_BAR - done), "dim"))  # told apart without colours, too
+    table.add_row(bar, f"{step / total:.0%}", line)
     return table
 
 
@@ -101,14 +145,8 @@ class _Words:
         return Measurement(max(map(len, self.phrases), default=0), max(0, widest)).with_maximum(options.max_width)
 
 
-def _bar(share: float) -> Text:
-    """Its ends can be told apart without colours, too."""
-    done = round(share * _BAR)
-    return Text.assemble(("━" * done, "green"), ("┄" * (_BAR - done), "dim"))
-
-
 def _epoch(look: Look) -> str:
-    beat = first_of(look.heard)
+    beat = _first_of(look.heard)
     epoch = whole(look.end.train, "epoch")
     if epoch is None:
         return ""
@@ -134,36 +172,24 @@ class _Table:
     rows: Sequence[Row]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = _columns(self.rows)
+        several = len({row.host for row in self.rows} - {""}) > 1  # then the host has a column
+        room = options.max_width - len("rank") - _LEAST_STATE - 2 * _GAP - (_GAP + _LEAST_HOST) * several
+        columns = {name: cells for name in COLUMNS if any(cells := [row.cells.get(name, "") for row in self.rows])}
         for name in GIVE_WAY:
-            if _width(self.rows, columns) > options.max_width:
+            if _width(columns) > room:
                 columns.pop(name, None)
-        spare = max(0, options.max_width - _width(self.rows, columns))
-        yield _table(self.rows, columns, min(_MOST_HOST, _LEAST_HOST + spare // 2))
+        host_width = min(_MOST_HOST, _LEAST_HOST + max(0, room - _width(columns)) // 2)
+        yield _table(self.rows, columns, host_width if several else None)
 
 
-def _columns(shown: Sequence[Row]) -> dict[str, list[str]]:
-    """Numbers by their heads; columns that would be empty are left out."""
-    columns = {name: [row.cells.get(name, "") for row in shown] for name in COLUMNS}
-    return {name: cells for name, cells in columns.items() if any(cells)}
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(len(name), *map(len, cells)) + _GAP for name, cells in columns.items())
 
 
-def _width(shown: Sequence[Row], columns: Mapping[str, Sequence[str]]) -> int:
-    """The least that these columns need beside rank, host and state."""
-    fixed = len("rank") + _LEAST_STATE + (_GAP + _LEAST_HOST if _has_several_hosts(shown) else 0)
-    return fixed + 2 * _GAP + sum(max(len(name), *map(len, cells)) + _GAP for name, cells in columns.items())
-
-
-def _has_several_hosts(shown: Sequence[Row]) -> bool:
-    return len({row.host for row in shown} - {""}) > 1
-
-
-def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_width: int) -> Table:
-    """The host has a column where there are several."""
+def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_width: int | None) -> Table:
     table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, _GAP, 0, 0), header_style="bold")
     table.add_column("rank", justify="right", no_wrap=True)
-    several = _has_several_hosts(shown)
-    if several:
+    if host_width is not None:
         table.add_column("host", no_wrap=True, overflow="ellipsis", min_width=_LEAST_HOST, max_width=host_width)
     table.add_column("state", min_width=_LEAST_STATE)
     for name in columns:
@@ -171,5 +197,75 @@ def _table(shown: Sequence[Row], columns: Mapping[str, Sequence[str]], host_widt
     for place, row in enumerate(shown):
         state = Text(row.state, style=_STYLES[row.mood], no_wrap=True, overflow="ellipsis")  # the column that gives way
         cells = [Text(column[place]) for column in columns.values()]
-        table.add_row(str(row.rank), *([Text(row.host)] if several else []), state, *cells)
+        table.add_row(str(row.rank), *([Text(row.host)] if host_width is not None else []), state, *cells)
     return table
+
+
+def rows(heard: Mapping[int, Heard], size: int, most: int, unread: Collection[int] = ()) -> tuple[list[Row], int]:
+    """At most `most` rows, and how many ranks have none. Args: `unread`: ranks whose heartbeats cannot be read.
+
+    All ranks are in their order. Where there are too many, those that need a look come first: ranks that have failed,
+    are silent, or are behind.
+    """
+    ranks: Sequence[int] = range(size)
+    if size > most:
+        ranks = sorted(ranks, key=lambda rank: _urgency(heard.get(rank)))[:most]
+    return [_row(rank, heard.get(rank), rank in unread) for rank in ranks], max(0, size - most)
+
+
+def _urgency(heard: Heard | None) -> tuple[float, ...]:
+    """Smaller is more urgent."""
+    if heard is None:
+        return (1.0,)
+    beat = heard.beat
+    kind = 0.0 if beat.end == "failed" else 2.0 if heard.is_silent else 3.0
+    behind = beat.step if beat.waits_in is None else beat.step + 0.5  # who waits in a step is further than who works
+    slow = beat.steps_per_second if beat.steps_per_second is not None else 0.0
+    return (kind, -heard.age if heard.is_silent else 0.0, behind, slow, beat.rank)
+
+
+def _row(rank: int, heard: Heard | None, is_unread: bool) -> Row:
+    if heard is None:
+        return Row(rank, "", "its heartbeat cannot be read" if is_unread else "not heard of", "bad")
+    state, mood = _state(heard)
+    return Row(rank, heard.beat.host, state, mood, _cells(heard))
+
+
+def _cells(heard: Heard) -> dict[str, str]:
+    beat = heard.beat
+    rate = {} if beat.steps_per_second is None or beat.end else {"steps/s": f"{beat.steps_per_second:,.1f}"}
+    live = {head: (kind, getattr(beat, key)) for head, (key, kind) in _LIVE.items()}
+    return {
+        "step": f"{beat.step:,}",
+        **rate,
+        **{head: _SHOWN[kind](value) for head, (kind, value) in live.items() if value is not None},
+        "last sign": f"{in_time(heard.age)} ago",
+    }
+
+
+def _state(heard: Heard) -> tuple[str, Mood]:
+    beat = heard.beat
+    if beat.end == "failed":
+        return f"failed: {beat.error}" if beat.error else "failed", "bad"
+    if beat.end:
+        return "ended", "over"
+    doing = _doing(beat)
+    if heard.is_silent:
+        return f"silent for {in_time(heard.age)} (was: {doing})", "bad"
+    if beat.seconds >= _WORTH_TELLING:
+        doing += f" for {in_time(beat.seconds)}"
+    if beat.reads and beat.seconds >= _WORTH_TELLING:
+        doing += f", {beat.reads}"
+    return doing, "waits" if beat.waits_in is not None else "good"
+
+
+def _doing(beat: Heartbeat) -> str:
+    if beat.waits_in is not None:
+        return f"waiting in {beat.waits_in}"
+    last = f", last collective {beat.collective}" if beat.collective else ""
+    return f"{_DOING.get(beat.phase, beat.phase)}{last}"
+
+
+def _first_of(heard: Mapping[int, Heard]) -> Heartbeat | None:
+    """The heartbeat of the lowest rank, for what all ranks say alike."""
+    return next((heard[rank].beat for rank in sorted(heard)), None)

@@ -43,7 +43,8 @@ def section(runs: Sequence[RunRecord]) -> Markup:
 def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
     """Samples a second over the time since the start; over updates where lines have no times."""
     names = [run.short if len(runs) > 1 else "training" for run in runs]
-    lines = [Line(names[n], run.metrics.speed, n, _breaks(run.metrics)) for n, run in enumerate(runs)]
+    breaks = [[at for places in _restart_times(run.metrics).values() for at in places] for run in runs]
+    lines = [Line(names[n], run.metrics.speed, n, breaks[n]) for n, run in enumerate(runs)]
     spans = [whole.last[0] for line in lines if (whole := line.curve.whole()) is not None]
     if spans:
         marks = _restart_times(runs[0].metrics) if len(runs) == 1 else None
@@ -54,7 +55,8 @@ def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
 
 
 def _charts_of_one(run: RunRecord) -> Iterator[Markup]:
-    metrics, marks = run.metrics, _restart_steps(run.metrics)
+    metrics = run.metrics
+    marks = {name: [event.step for event in _resumes(metrics, after_end)] for name, after_end in _KINDS.items()}
     for name in _measures([metrics]):
         both = {"training": metrics.training.get(name), "validation": metrics.validation.get(name)}
         yield line_chart(wording.title_of(name), _lines(both), marks=marks)
@@ -88,14 +90,6 @@ def _measures(every: Sequence[MetricsHistory]) -> list[str]:
     """The names of all measures, the loss first."""
     names = [name for metrics in every for curves in (metrics.training, metrics.validation) for name in curves]
     return sorted(dict.fromkeys(name for name in names if name not in _BUILT_IN), key=lambda name: name != "loss")
-
-
-def _restart_steps(metrics: MetricsHistory) -> Marks:
-    return {name: [event.step for event in _resumes(metrics, after_end)] for name, after_end in _KINDS.items()}
-
-
-def _breaks(metrics: MetricsHistory) -> list[int]:
-    return [at for places in _restart_times(metrics).values() for at in places]
 
 
 def _restart_times(metrics: MetricsHistory) -> Marks:

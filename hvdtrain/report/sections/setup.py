@@ -59,11 +59,8 @@ def _versions(run: RunRecord) -> Markup | None:
     rows += [("platform", cell(platform))] if platform else []
     topology = mapping(run.facts.environment, "topology")
     rows += [(name, cell(topology[key])) for key, name in _TOPOLOGY.items() if key in topology]
-    return (
-        details("Versions and machine", table("Versions and machine", ("what", "value"), rows, numbers=False))
-        if rows
-        else None
-    )
+    title = "Versions and machine"
+    return details(title, table(title, ("what", "value"), rows, numbers=False)) if rows else None
 
 
 def _command(run: RunRecord) -> Markup | None:

@@ -13,7 +13,7 @@ from hvdtrain.report.drawing import side_by_side
 from hvdtrain.report.markup import Markup, bullets, details, join, table, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections.curves import speed_chart
-from hvdtrain.slowness.straggler import Straggler
+from hvdtrain.slowness.causes import Straggler
 
 _MOST_BARS: Final = 16
 _MOST_ROWS: Final = 256
@@ -54,10 +54,8 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
     bars = {f"rank {rank}": {name_of(part): value for part, value in every[rank].items()} for rank in shown}
     label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
-    few = (
-        f"The {len(shown)} of {len(every)} ranks with the most work of their own." if len(every) > len(shown) else None
-    )
-    beside = [part for part in ranks.parts if part not in parts and part != "compute" and _is_any(ranks, part)]
+    spent = {part for total in ranks.sums for part, seconds in total.items() if seconds}
+    beside = [part for part in ranks.parts if part in spent and part not in (*parts, "compute")]
     is_turned = len(every) <= _FEW
     names = [
         "part" if is_turned else "rank",
@@ -67,7 +65,8 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
     ]
     numbers = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
     columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
-    note = tag("p", few, class_="note") if few else None
+    few = f"The {len(shown)} of {len(every)} ranks with the most work of their own."
+    note = tag("p", few, class_="note") if len(every) > len(shown) else None
     shown_numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
     series = {name_of(part): _SERIES[part] for part in parts}
     return bar_chart("Time of each rank", label, bars, series, join(note, shown_numbers))
@@ -82,10 +81,6 @@ def _order(every: Sequence[Mapping[str, float]]) -> list[str]:
     """Own work first, then what waits for others: as `disjoint` has it."""
     longest = max(every, key=len, default={})
     return list(dict.fromkeys([*longest, *(part for total in every for part in total)]))
-
-
-def _is_any(ranks: RankTimes, part: str) -> bool:
-    return any(total.get(part) for total in ranks.sums)
 
 
 def _sentence(rank: int, total: Mapping[str, float], parts: Sequence[str]) -> str:
@@ -133,33 +128,19 @@ def _whole(run: RunRecord) -> Markup | None:
 
 def sentences(run: RunRecord) -> Iterator[str]:
     """One for each rank or link that was slow; or that none was, where the run has looked."""
-    slow = _stragglers(run)
-    for each in slow[:_MOST_STRAGGLERS]:
-        yield f"{_updates(run, each)}: {each.sentence}"
-    if len(slow) > _MOST_STRAGGLERS:
-        yield f"{wording.plural(len(slow) - _MOST_STRAGGLERS, 'more straggler')} were found."
-    if not slow and isinstance(run.result.get("stragglers"), list) and len(run.metrics.ranks.sums) > 1:
-        yield "No rank and no link has kept the others waiting for longer than chance explains."
-
-
-def _updates(run: RunRecord, each: Straggler) -> str:
-    since = wording.count(each.since_step)
-    if each not in _at_the_end(run):  # told when it was found, so that nothing says for how long it was slow
-        return f"From update {since} on"
-    return f"Updates {since} to {wording.count(each.until_step)}"
-
-
-def _stragglers(run: RunRecord) -> Sequence[Straggler]:
-    """Those that the run found while it was running, and those of its last start from its result."""
-    at_the_end = _at_the_end(run)
+    lines = run.result.get("stragglers")
+    at_the_end = _readable(lines if isinstance(lines, list) else [])
     known = {(each.rank, each.since_step) for each in at_the_end}
     earlier = [each for each in _readable(run.metrics.stragglers) if (each.rank, each.since_step) not in known]
-    return [*earlier, *at_the_end]
-
-
-def _at_the_end(run: RunRecord) -> list[Straggler]:
-    lines = run.result.get("stragglers")
-    return _readable(lines if isinstance(lines, list) else [])
+    # An earlier one was told when it was found, so that nothing says for how long it was slow.
+    slow = [f"From update {wording.count(each.since_step)} on: {each.sentence}" for each in earlier]
+    for each in at_the_end:
+        slow.append(f"Updates {wording.count(each.since_step)} to {wording.count(each.until_step)}: {each.sentence}")
+    yield from slow[:_MOST_STRAGGLERS]
+    if len(slow) > _MOST_STRAGGLERS:
+        yield f"{wording.plural(len(slow) - _MOST_STRAGGLERS, 'more straggler')} were found."
+    if not slow and isinstance(lines, list) and len(run.metrics.ranks.sums) > 1:
+        yield "No rank and no link has kept the others waiting for longer than chance explains."
 
 
 def _readable(lines: Iterable[object]) -> list[Straggler]:

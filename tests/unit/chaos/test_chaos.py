@@ -8,9 +8,8 @@ from statistics import mean
 
 import pytest
 
-from hvdtrain.chaos.disturbed_job import Job
 from hvdtrain.chaos.drill import Drill
-from hvdtrain.chaos.faults import KINDS, Fault, inject, schedule
+from hvdtrain.chaos.faults import KINDS, Fault, Job, inject, schedule
 from hvdtrain.cli.main import main
 
 

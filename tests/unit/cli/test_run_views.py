@@ -13,7 +13,7 @@ from support.run_folders import FakeRun, logged
 
 from hvdtrain.cli import tables
 from hvdtrain.cli.main import main
-from hvdtrain.cli.top.rows import rows
+from hvdtrain.cli.top.screen import rows
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.history.heartbeats import Heard, Heartbeat
 from hvdtrain.run.run_folder import RunFolder

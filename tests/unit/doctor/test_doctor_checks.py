@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.doctor.findings import Finding, merge_hosts, worst_status
-from hvdtrain.doctor.job_environment import environment_findings, process_findings
-from hvdtrain.doctor.machine import gpu_findings, machine_findings
+from hvdtrain.doctor.findings import Finding, merge_hosts, on_each_host, worst_status
+from hvdtrain.doctor.job_environment import processes_on_host, variables_on_host
+from hvdtrain.doctor.machine import gpu_findings, machine_on_host
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
-from hvdtrain.doctor.software import horovod_findings, mpi_findings, version_findings
+from hvdtrain.doctor.software import frameworks_on_host, mpi_findings, version_findings
 
 Hosts = dict[str, dict[str, Any]]
 Healthy = Callable[..., Hosts]
@@ -26,12 +27,12 @@ def all_findings(hosts: Hosts, slots: int = 4) -> list[Finding]:
     many = dict.fromkeys(hosts, slots)
     return [
         *version_findings(hosts),
-        *horovod_findings(hosts, ["torch"], slots * len(hosts)),
+        *on_each_host(hosts, partial(frameworks_on_host, frameworks=["torch"], workers=slots * len(hosts))),
         *mpi_findings(hosts),
         *gpu_findings(hosts),
-        *machine_findings(hosts, many),
-        *environment_findings(hosts, many),
-        *process_findings(hosts),
+        *on_each_host(hosts, partial(machine_on_host, workers=slots * len(hosts)), slots=many),
+        *on_each_host(hosts, variables_on_host, slots=many),
+        *on_each_host(hosts, processes_on_host),
         *data_findings(hosts),
         *twin_findings(hosts),
         *name_findings(hosts),
@@ -203,7 +204,7 @@ def test_what_is_installed_must_work_where_no_framework_is_named(case: str, heal
         name: change if "error" in change else whole | change
         for name, change in (("torch", torch), ("tensorflow", tensorflow))
     }
-    findings = horovod_findings(hosts, [], workers)
+    findings = list(frameworks_on_host(hosts["host1"], [], workers))
     assert {finding.status for finding in findings} == wanted, findings
     assert all(finding.hint for finding in findings if finding.status != "ok")
 
@@ -256,7 +257,7 @@ def test_the_output_folder_is_named_as_the_user_did(
 def test_where_no_disk_is_none_is_called_full(healthy: Healthy) -> None:
     hosts = healthy(1)
     hosts["host1"]["machine"]["output"] |= {"total": 0, "free": 0}  # /proc
-    assert "disk" not in {finding.name for finding in machine_findings(hosts, {"host1": 2})}
+    assert "disk" not in {finding.name for finding in machine_on_host(hosts["host1"], slots=2, workers=2)}
 
 
 _FINDINGS = st.lists(

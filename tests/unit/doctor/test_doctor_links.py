@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.doctor.agent_streams import StreamServer, reach, send
 from hvdtrain.doctor.findings import Link, Links
+from hvdtrain.doctor.host_agent import StreamServer, reach, send
 from hvdtrain.doctor.network_links import link_findings, rounds
 
 TOKEN = "0123456789abcdef"

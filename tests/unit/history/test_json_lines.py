@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.history.lines import LONGEST, JsonLines
-from hvdtrain.history.reading import UnusableFileError
+from hvdtrain.history.reading import LONGEST, JsonLines, UnusableFileError
 
 OBJECTS = st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3)
 NOISE = st.binary(max_size=12).filter(lambda raw: b"\n" not in raw and not raw.strip().startswith(b"{"))

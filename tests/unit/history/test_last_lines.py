@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.history.lines import last_lines
-from hvdtrain.history.reading import UnusableFileError, read_bounded
+from hvdtrain.history.reading import UnusableFileError, last_lines, read_bounded
 
 
 @given(content=st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n", b"\xff"])).map(b"".join), chunk=st.integers(1, 9))

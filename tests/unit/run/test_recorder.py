@@ -28,7 +28,7 @@ from hvdtrain.run.sinks.progress import Lines
 from hvdtrain.run.sinks.rank_log import RankLog
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.sink_registry import SINKS, Guarded, open_sinks
-from hvdtrain.slowness.straggler import Straggler
+from hvdtrain.slowness.causes import Straggler
 from hvdtrain.topology import Topology
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from hvdtrain.slowness import gauge as gauge_module
 from hvdtrain.slowness.causes import NOTHING, Pressure
-from hvdtrain.slowness.gauge import INTERVAL, Counts, Gauge, Linux
-from hvdtrain.slowness.tcp_info import Connection, connections
+from hvdtrain.slowness.gauge import INTERVAL, Connection, Counts, Gauge, Linux, connections
 
 TOTALS = {"busy": 100.0, "stolen": 10.0, "throttled": 3.0, "major_faults": 40.0, "swapped": 7.0}
 TOTALS |= {"memory_stall": 2.0, "io_stall": 6.0, "disk_wait": 1.0, "read_bytes": 1e6}

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvdtrain.slowness.causes import NOTHING, Cause, Pressure
-from hvdtrain.slowness.straggler import Straggler
+from hvdtrain.slowness.causes import NOTHING, Cause, Pressure, Straggler
 from hvdtrain.slowness.stragglers import (
     RULES,
     WINDOW_SECONDS,
