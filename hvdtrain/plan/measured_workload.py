@@ -179,14 +179,7 @@ def _measured_steps(
     seconds: float,
     beside: Beside | None,
 ) -> WorkerSteps:
-    """Real steps of the whole model on each worker. Collective.
-
-    Args:
-        setup: of training in which each worker has all of the model.
-        half: a part of `batch`.
-        seconds: about how long each of the measurements may take.
-        beside: starts sums over all workers; None: there is one worker, or its cores do not send.
-    """
+    """Real steps of the whole model on each worker; each of the measurements takes about `seconds`. Collective."""
     alone, peak = Topology.single(), setup.schedule.peak
     adapter = agree(
         comm,
@@ -214,11 +207,7 @@ def _messages(elements: list[int]) -> list[int]:
 def _timed(
     adapter: Any, batch: LoadedBatch, comm: Communicator, seconds: float, beside: Sums = lambda: lambda: None
 ) -> StepTimes:
-    """The median step of the slowest worker. All compute at the same time, as they do in training.
-
-    Args:
-        beside: starts something that runs beside each step; what it returns waits for that.
-    """
+    """The median step of the slowest worker. All compute at the same time, as they do in training."""
     seconds_of_step(adapter, batch, range(_WARM_UP))
     comm.barrier("hvdtrain.plan.ready")
     took = np.array([seconds_of_step(adapter, batch, [_WARM_UP])])
