@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,13 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
-from hvdtrain.data.random_draws import DrawWatch, L, WatchedLoader
+from hvdtrain.data.random_draws import DrawWatch, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+
+T = TypeVar("T")
 
 _log = logging.getLogger("hvdtrain.pipe")
 
@@ -61,7 +64,7 @@ class _Piped:
         self.fingerprint = self.channel_plan.fingerprint
         self._channels = PipeChannels(self.channel_plan, self.comm, self.config)
 
-    def _watched(self, open_loader: Callable[[], L]) -> L | WatchedLoader[L]:
+    def _watched(self, open_loader: Callable[[], T]) -> T | WatchedLoader:
         """What it opens, and the first one watched."""
         if self.refuses_draws is None:
             return open_loader()
@@ -107,7 +110,7 @@ class PipeSource(_Piped):
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self._steps.steps, self._steps.num_records, self._steps.global_batch)
 
-    def loader(self, epoch: int, start_step: int) -> PipeLoader | WatchedLoader[PipeLoader]:
+    def loader(self, epoch: int, start_step: int) -> PipeLoader | WatchedLoader:
         """Every rank calls it: all open their FIFOs, or none does."""
         return self._watched(partial(self._open, epoch, start_step))
 
@@ -155,7 +158,7 @@ class AgreedPipeSource(_Piped):
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self.steps, self.steps * self.global_batch, self.global_batch)
 
-    def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader | WatchedLoader[UnevenPipeLoader]:
+    def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader | WatchedLoader:
         """Every rank calls it."""
         return self._watched(partial(self._open, epoch, start_step))
 
