@@ -17,7 +17,7 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 _worlds: list[Any] = []  # MPI's communicator of all ranks for these messages, where MPI can carry them
 

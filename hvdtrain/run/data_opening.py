@@ -12,9 +12,9 @@ from hvdtrain.adapters.chosen_framework import import_adapter
 from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Splits, Task, require_catalog
+from hvdtrain.tasks.task_registry import build_task, task_arguments
 from hvdtrain.user_cache import user_cache
 
 _SETTLE_SECONDS: Final = 60.0

@@ -26,11 +26,11 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
 from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
-from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.task import Task, TaskDefaults
+from hvdtrain.tasks.task_registry import task_arguments
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
 from hvdtrain.topology.launcher_variables import asked_size
+from hvdtrain.topology.topology import Grid
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes

@@ -1,4 +1,13 @@
-"""Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error."""
+"""Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error.
+
+`READERS` is the order in which they are asked: the innermost launcher must win.
+
+An `mpirun` inside an `sbatch` is MPI, not Slurm. A torchrun agent started by `srun` or `mpirun`, one per node, is
+torchrun: the PMI or Open MPI variables that its workers inherit describe the agent. The other way round, an `mpirun`
+inside a torchrun worker, does not happen. So an agent's variables (TORCHELASTIC_RUN_ID is there) come before MPI's, and
+a bare RANK and WORLD_SIZE, which somebody exported, after them. Variables that tell of other processes and of no place
+among them are asked last: whoever tells a place decides.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +15,21 @@ from dataclasses import dataclass
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.facts import Env
 from hvdtrain.topology.reader import Reader
-from hvdtrain.topology.readers import readers_for
+from hvdtrain.topology.readers import horovod, mpi, slurm, torchrun, unjoined
 from hvdtrain.topology.readers.unjoined import Unjoined
 from hvdtrain.topology.topology import Topology
+
+READERS: tuple[Reader, ...] = (
+    horovod.READER,
+    mpi.OPEN_MPI,
+    mpi.MVAPICH,
+    mpi.PMI,
+    mpi.JSRUN,
+    mpi.PMIX,
+    torchrun.READER,
+    slurm.READER,
+)
+UNJOINED = (unjoined.PALS, unjoined.ALPS, torchrun.SETTINGS, unjoined.TF_CONFIG)
 
 HINTS = {
     "SageMaker": ("SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"),
@@ -41,7 +62,7 @@ def explain(env: Env) -> list[Evidence]:
     Raises nothing: where `detect_topology` would raise, the evidence that stops it says so.
     """
     deciding = _deciding(env)
-    evidence = [_judge(reader, deciding, env) for reader in readers_for(env) if reader.seen(env)]
+    evidence = [_judge(reader, deciding, env) for reader in _readers_for(env) if reader.seen(env)]
     for platform, names in HINTS.items():
         seen = {name: env[name] for name in names if name in env}
         if seen:
@@ -52,8 +73,16 @@ def explain(env: Env) -> list[Evidence]:
     return evidence
 
 
+def _readers_for(env: Env) -> tuple[Reader | Unjoined, ...]:
+    """All readers, innermost launcher first."""
+    if torchrun.AGENT not in env:
+        return (*READERS, *UNJOINED)
+    others = [reader for reader in READERS if reader not in (horovod.READER, torchrun.READER)]
+    return (horovod.READER, torchrun.READER, *others, *UNJOINED)
+
+
 def _deciding(env: Env) -> Reader | Unjoined | None:
-    return next((reader for reader in readers_for(env) if reader.applies(env)), None)
+    return next((reader for reader in _readers_for(env) if reader.applies(env)), None)
 
 
 def _judge(reader: Reader | Unjoined, deciding: Reader | Unjoined | None, env: Env) -> Evidence:

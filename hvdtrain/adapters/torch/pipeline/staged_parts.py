@@ -33,7 +33,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 BuildOptimizer = Callable[[torch.nn.Module], torch.optim.Optimizer]
 
