@@ -193,7 +193,8 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     validation = source(data.validation, False) if data.validation is not None else None
     if config.parallel.stages > 1:
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
-    elif config.may_accumulate:  # more micro batches, where a launcher that was asked for more workers has lost some
+    elif config.steps_per_call == 1 and config.sparse_gradients != "allgather":  # which go with micro batches
+        # More of them, where a launcher that was asked for more workers has lost some.
         count = count_for_fewer_workers(config.accumulate_steps, place.size, asked.workers, most_parts)
         config = replace(config, accumulate_steps=count)
     about = _about(config, task, fingerprint, data.validation, comm.topology)

@@ -25,6 +25,7 @@ from hvdtrain.run.tracing.trace_file import lines_of, most_of_each, write_trace
 from hvdtrain.version import versions
 
 _HOROVOD: Final = "Horovod, as rank 0 sees it"
+_HOROVOD_FILE: Final = "horovod.json"
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -73,7 +74,7 @@ class Tracer:
         if self.comm.topology.is_root:
             with suppress(OSError):  # writing the trace will tell
                 self.folder.mkdir(parents=True, exist_ok=True)
-        self.timeline.start(self._horovod_file)
+        self.timeline.start(self.folder / _HOROVOD_FILE)
         clock = clock_offsets(self.comm)[self.comm.topology.rank]
         _log.info("This rank's clock is ahead of rank 0's by %.6f s, ± %.6f s", *clock)
         trace = RankTrace(self.adapter, self.open_profiler(), clock.seconds)
@@ -82,10 +83,6 @@ class Tracer:
         self._start = float(self.comm.broadcast(np.array([time.perf_counter()]), "hvdtrain.trace.start")[0])
         trace.begin()
         self._trace = trace
-
-    @property
-    def _horovod_file(self) -> Path:
-        return self.folder / "horovod.json"
 
     def _end(self, trace: RankTrace, step: int) -> None:
         self._trace = None
@@ -116,7 +113,7 @@ class Tracer:
 
     def _horovod_part(self, process: int) -> list[bytes]:
         """Horovod's events, after the ranks' own; none where one process trains alone."""
-        file = self._horovod_file
+        file = self.folder / _HOROVOD_FILE
         if not file.exists():
             return []
         try:
