@@ -157,13 +157,7 @@ def _layers(parts: list[Layers], steps: WorkerSteps) -> list[Layers]:
     backward = max(0.0, (whole.backward - less.backward) / records)
     sums = np.maximum([sum(part.forward for part in parts), sum(part.backward for part in parts)], 1e-12).tolist()
     layers = [
-        Layers(
-            forward * part.forward / sums[0],
-            backward * part.backward / sums[1],
-            part.weights,
-            part.kept,
-            part.leaving,
-        )
+        replace(part, forward=forward * part.forward / sums[0], backward=backward * part.backward / sums[1])
         for part in parts
     ]
     if not any(layer.weights for layer in layers):  # a model that cannot be cut

@@ -86,15 +86,15 @@ def _deciding(env: Env) -> Reader | Unjoined | None:
 
 
 def _judge(reader: Reader | Unjoined, deciding: Reader | Unjoined | None, env: Env) -> Evidence:
-    seen = reader.seen(env)
+    used = False
     if deciding is reader:
         try:
             topology = reader.read(env)
+            used, why = True, f"innermost launcher: rank {topology.rank} of {topology.size}"
         except UsageError as error:
-            return Evidence(reader.platform, seen, False, f"stops here: {error.fact} {error.conflict}")
-        why = f"innermost launcher: rank {topology.rank} of {topology.size}"
-        return Evidence(reader.platform, seen, True, why)
-    if deciding is None or not reader.applies(env):
-        outside = reader.outside(env)
-        return Evidence(reader.platform, seen, False, outside or "neither rank nor size is among them")
-    return Evidence(reader.platform, seen, False, f"{deciding.platform} comes first: it is inside, or says the same")
+            why = f"stops here: {error.fact} {error.conflict}"
+    elif deciding is None or not reader.applies(env):
+        why = reader.outside(env) or "neither rank nor size is among them"
+    else:
+        why = f"{deciding.platform} comes first: it is inside, or says the same"
+    return Evidence(reader.platform, reader.seen(env), used, why)
