@@ -27,7 +27,7 @@ _PIECE_BYTES: Final = 4 * 2**20  # bounds what is copied; a multiple of every dt
 _Described = tuple[str, str, list[int], int]  # name, dtype, shape and checksum of an array
 
 
-def ranks_unlike_first(by_rank: Sequence[tuple[int, object]]) -> list[int]:
+def ranks_unlike_first(by_rank: Sequence[Sequence[Any]]) -> list[int]:
     """The ranks whose value is not the first one of their stage. `by_rank` has stage and value of each."""
     first = {stage: value for stage, value in reversed(by_rank)}
     return [rank for rank, (stage, value) in enumerate(by_rank) if value != first[stage]]
@@ -43,8 +43,7 @@ def divergence(comm: Communicator, state: State, stage: int, when: str, known: i
         when: they differed, perhaps some steps ago: local SGD makes them equal again.
         known: the last step after which they were known to be equal, if there was one.
     """
-    digests: list[list[Any]] = gather_json(comm, [stage, weights_digest(state)], "hvdtrain.weights.digests")
-    by_rank = [(of, digest) for of, digest in digests]
+    by_rank: list[list[Any]] = gather_json(comm, [stage, weights_digest(state)], "hvdtrain.weights.digests")
     ranks = ranks_unlike_first(by_rank)
     stages = [of for of, _ in by_rank]
     compared = "rank 0's" if len(set(stages)) == 1 else "those of the first rank with the same stage"
