@@ -137,19 +137,15 @@ def _data_access(config: DataConfig) -> DataAccess:
     if folder is not None and not is_remote(folder):
         path = Path(folder).expanduser().absolute()
         if config.download:
-            _make_folder(path)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"The folder {path} cannot be made: {error.strerror}.",
+                    "--data.download is to put data there.",
+                    "give a folder that you can write as --data.dir.",
+                ) from error
         if not path.exists():
             raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
         folder = str(path)
     return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"The folder {path} cannot be made: {error.strerror}.",
-            "--data.download is to put data there.",
-            "give a folder that you can write as --data.dir.",
-        ) from error
