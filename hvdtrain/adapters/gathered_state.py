@@ -14,7 +14,7 @@ from hvdtrain.adapters.sync_state import in_buckets
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.named_arrays import NO_STATE, State, bytes_of, dtype_of, dtype_text
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 MESSAGE_BYTES: Final = 16 * 2**20
 _Slice = tuple[int, str, str | None]

@@ -46,10 +46,10 @@ def store_at(path: Path) -> CheckpointStore:
 
 def entries(path: Path) -> list[Entry]:
     """All checkpoints of the run, the oldest first; the one that `path` names where it names one, in a run or alone."""
-    alone = followed(path)
-    if (alone / "manifest.json").is_file() and not CHECKPOINT_NAME.fullmatch(alone.name):
-        return [_entry(alone, ())]
-    store, path = store_at(path), followed(path)
+    path = followed(path)
+    if (path / "manifest.json").is_file() and not CHECKPOINT_NAME.fullmatch(path.name):
+        return [_entry(path, ())]
+    store = store_at(path)
     pointed = {pointer: store.named(pointer) for pointer in POINTERS}
     all_entries = [_entry(folder, tuple(n for n in POINTERS if pointed[n] == folder)) for folder in store.paths()]
     return [entry for entry in all_entries if entry.path == path] or all_entries

@@ -7,7 +7,6 @@ completely or not at all, and a pointer is replaced only if nobody else has repl
 import logging
 import posixpath
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,32 +54,22 @@ class RemoteFolder:
 
     def names(self, folder: str = "") -> list[str]:
         """What is directly in `folder`, in order; nothing where it is not there."""
-        try:
-            return sorted(posixpath.basename(path.rstrip("/")) for path in self._ask(folder, "ls", detail=False))
-        except FileNotFoundError:
-            return []
+        paths = self._ask_if_there(folder, "ls", [], detail=False)
+        return sorted(posixpath.basename(path.rstrip("/")) for path in paths)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """File → bytes, of the files directly in `folder`."""
-        try:
-            entries = self._ask(folder, "ls", detail=True)
-        except FileNotFoundError:
-            return {}
+        entries = self._ask_if_there(folder, "ls", [], detail=True)
         return {posixpath.basename(entry["name"]): int(entry["size"]) for entry in entries if entry["type"] == "file"}
 
     def read(self, name: str) -> bytes | None:
         """A small file's content; None where it is not there."""
-        try:
-            return bytes(self._ask(name, "cat_file"))
-        except FileNotFoundError:
-            return None
+        content = self._ask_if_there(name, "cat_file", None)
+        return None if content is None else bytes(content)
 
     def version(self, name: str) -> Version:
         """What is there now; on stores other than S3 nothing is known of it."""
-        try:
-            return Version(self._ask(name, "info").get("ETag"))
-        except FileNotFoundError:
-            return Version(None)
+        return Version(self._ask_if_there(name, "info", {}).get("ETag"))
 
     def replace(self, name: str, content: bytes, expected: Version | None = None) -> Version:
         """Write a small file. `expected`: what must be there before; on S3 only, where the store compares and replaces
@@ -115,8 +104,7 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder and all that is in it, if it is there. Raises RemoteError."""
-        with suppress(FileNotFoundError):
-            self._ask(name, "rm", recursive=True)
+        self._ask_if_there(name, "rm", None, recursive=True)
         self._made.clear()
 
     def _make_folder_of(self, name: str, limit_s: float) -> None:
@@ -128,6 +116,12 @@ class RemoteFolder:
 
     def _inside(self, name: str) -> str:
         return posixpath.join(self._path, name) if name else self._path
+
+    def _ask_if_there(self, name: str, method: str, missing: Any, **options: bool) -> Any:
+        try:
+            return self._ask(name, method, **options)
+        except FileNotFoundError:
+            return missing
 
     def _ask(self, name: str, method: str, *arguments: str, size: int = 0, **options: bool) -> Any:
         """Call a method of the file system, which may have remembered an older answer."""

@@ -145,8 +145,7 @@ def _attempt(work: Callable[[], T]) -> tuple[T | None, list[Any] | None]:
     except PeerError:
         raise
     except (HvdtrainError, ShardingError) as error:
-        parts = [getattr(error, part) for part in ("fact", "conflict", "hint")]
-        return None, [*parts, getattr(error, "exit_code", UsageError.exit_code)]
+        return None, [error.fact, error.conflict, error.hint, getattr(error, "exit_code", UsageError.exit_code)]
 
 
 def _joint_error(comm: Communicator, refused: list[tuple[int, list[Any]]]) -> HvdtrainError:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,26 +55,20 @@ def open_communicator(
         allow_process_sets(os.environ)
     binding = load_binding(framework)
     meanwhile()
-    if not horovod_world.starts_processes_only(topology, os.environ):
-        return _connected(binding, topology, stall_timeout, process_sets, parallel)
-    from hvdtrain.comm.rendezvous.connect import connected_ranks
+    with ExitStack() as rendezvous:
+        if are_apart := horovod_world.starts_processes_only(topology, os.environ):
+            from hvdtrain.comm.rendezvous.connect import connected_ranks
 
-    with connected_ranks(topology, os.environ):
-        comm = _connected(binding, topology, stall_timeout, process_sets, parallel)
-        comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
-    return comm
-
-
-def _connected(
-    binding: Binding, topology: Topology, stall_timeout: float, process_sets: str | None, parallel: ParallelOptions
-) -> Communicator:
-    with bounded_start(topology, os.environ), remembering_connections():
-        binding.hvd.init()
-    comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
-    limit_waits(topology.rank, stall_timeout)
-    if process_sets is not None:
-        form_process_sets(comm, binding.hvd, process_sets)
-    form_stage_sets(comm, binding.hvd, parallel)
+            rendezvous.enter_context(connected_ranks(topology, os.environ))
+        with bounded_start(topology, os.environ), remembering_connections():
+            binding.hvd.init()
+        comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
+        limit_waits(topology.rank, stall_timeout)
+        if process_sets is not None:
+            form_process_sets(comm, binding.hvd, process_sets)
+        form_stage_sets(comm, binding.hvd, parallel)
+        if are_apart:
+            comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm
 
 

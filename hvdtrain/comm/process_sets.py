@@ -17,7 +17,6 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.grid import Grid
 
 _worlds: list[Any] = []  # MPI's communicator of all ranks for these messages, where MPI can carry them
 
@@ -77,11 +76,7 @@ def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> N
             "Horovod must use MPI with support for threads, and mpi4py the same MPI, on all hosts.",
             "start the job with mpirun or horovodrun --mpi, and install mpi4py, or leave --parallel.transport out.",
         ).on_all_ranks()
-    sets = (
-        [list(range(stage, size, stages)) for stage in range(stages)]
-        if Grid(comm.topology, stages).replicas > 1
-        else []
-    )
+    sets = [list(range(stage, size, stages)) for stage in range(stages)] if size > stages else []
     if not mpi_world(options):
         sets += [[rank, rank + 1] for rank in range(size - 1) if (rank + 1) % stages]
     form_sets(hvd, sets)

@@ -6,13 +6,15 @@ of a Horovod operation, and then two ranks that send differently named tensors a
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from hvdtrain.comm.communicator import Array, Reduction, transport
 from hvdtrain.comm.messages import in_background
+
+_OPERATIONS: Final = {"sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}
 
 
 class TensorFlowBinding:
@@ -22,17 +24,17 @@ class TensorFlowBinding:
         self.hvd: Any = hvd
 
     def allreduce(self, flat: Array, name: str, op: Reduction) -> Array:
-        return _run(_allreduce(name, flat.dtype.name, op), flat)
+        return _run(_graph("allreduce", name, flat.dtype.name, op=_OPERATIONS[op]), flat)
 
     def start_allreduce(self, flat: Array, name: str, op: Reduction) -> Callable[[], Array]:
-        function = _allreduce(name, flat.dtype.name, op)  # traced here: by one thread only
+        function = _graph("allreduce", name, flat.dtype.name, op=_OPERATIONS[op])  # traced here: by one thread only
         return in_background(lambda: _run(function, flat)).result  # TensorFlow has no handles
 
     def allgather(self, flat: Array, name: str) -> Array:
-        return _run(_allgather(name, flat.dtype.name), flat)
+        return _run(_graph("allgather", name, flat.dtype.name), flat)
 
     def broadcast(self, flat: Array, name: str, root: int) -> Array:
-        return _run(_broadcast(name, flat.dtype.name, root), flat)
+        return _run(_graph("broadcast", name, flat.dtype.name, root_rank=root), flat)
 
 
 def _run(function: Callable[[Any], Any], flat: Array) -> Array:
@@ -42,23 +44,12 @@ def _run(function: Callable[[Any], Any], flat: Array) -> Array:
 
 
 @functools.cache
-def _allreduce(name: str, dtype: str, op: Reduction) -> Any:
-    operation = {"sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}[op]
-    return _graph(lambda flat: hvd.allreduce(flat, op=operation, name=name, ignore_name_scope=True), dtype)
-
-
-@functools.cache
-def _allgather(name: str, dtype: str) -> Any:
-    return _graph(lambda flat: hvd.allgather(flat, name=name, ignore_name_scope=True), dtype)
-
-
-@functools.cache
-def _broadcast(name: str, dtype: str, root: int) -> Any:
-    return _graph(lambda flat: hvd.broadcast(flat, root, name=name, ignore_name_scope=True), dtype)
-
-
-def _graph(operation: Callable[[Any], Any], dtype: str) -> Any:
-    function = tf.function(operation, autograph=False, input_signature=[tf.TensorSpec([None], dtype)])
+def _graph(collective: str, name: str, dtype: str, **options: int) -> Any:
+    function = tf.function(
+        lambda flat: getattr(hvd, collective)(flat, name=name, ignore_name_scope=True, **options),
+        autograph=False,
+        input_signature=[tf.TensorSpec([None], dtype)],
+    )
     return function.get_concrete_function()  # else TensorFlow takes the many traces of one lambda for a mistake
 
 

@@ -8,7 +8,7 @@ import sys
 
 from hvdtrain.comm.horovod_world import starts_processes_only
 from hvdtrain.errors import UsageError
-from hvdtrain.topology import Topology, detect_topology
+from hvdtrain.topology import detect_topology
 
 _LAUNCHERS = {"slurm": "Slurm", "torchrun": "torchrun, or whatever sets RANK and WORLD_SIZE,"}
 
@@ -20,15 +20,12 @@ def tell_if_unconnected() -> None:
     except UsageError:
         return  # variables of another meaning, perhaps: the script is not hvdtrain's
     if topology.is_root and topology.is_distributed and starts_processes_only(topology, os.environ):
-        sys.stderr.write(f"hvdtrain: {_warning(topology)}\n")
+        warning = UsageError(
+            f"{_LAUNCHERS[topology.launcher]} has started {topology.size} processes ({topology.source['size']}), and "
+            "nothing connects them for Horovod.",
+            "Each of them will be rank 0 of 1, and train alone on all of the data.",
+            "let the launcher start `python -P -m hvdtrain.comm.script_start python SCRIPT`, which connects them; or "
+            "use horovodrun. Where each process is to be alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1.",
+        )
+        sys.stderr.write(f"hvdtrain: {warning}\n")
         sys.stderr.flush()
-
-
-def _warning(topology: Topology) -> UsageError:
-    return UsageError(
-        f"{_LAUNCHERS[topology.launcher]} has started {topology.size} processes ({topology.source['size']}), and "
-        "nothing connects them for Horovod.",
-        "Each of them will be rank 0 of 1, and train alone on all of the data.",
-        "let the launcher start `python -P -m hvdtrain.comm.script_start python SCRIPT`, which connects them; or use "
-        "horovodrun. Where each process is to be alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1.",
-    )

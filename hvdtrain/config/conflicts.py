@@ -162,12 +162,8 @@ class Row:
 
 
 def refuse_conflicts(values: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for the first row of the table that applies.
-
-    Args:
-        values: the options by name; rows on others are passed over.
-        usual: their defaults.
-    """
+    """Raise `UsageError` for the first row of the table that applies to these options, whose defaults are `usual`. Rows
+    on others are passed over."""
     for row in _rows_with(values.get("optimizer")):
         if (error := row.refusal(values, usual)) is not None:
             raise error

@@ -40,14 +40,7 @@ class ScheduleOptions(Options):
 
 
 def schedule_of(options: ScheduleOptions, peak: float, epochs: int, warmup_epochs: float, epoch_steps: int) -> Schedule:
-    """The schedule of a training.
-
-    Args:
-        options: what was asked for.
-        peak: the highest learning rate.
-        epochs: in the whole training.
-        warmup_epochs: epochs until the peak is reached.
-        epoch_steps: updates in one epoch.
+    """The schedule of a training, of `epochs` with `epoch_steps` updates each.
 
     Raises:
         UsageError: the warm-up, a milestone or the least learning rate does not fit the training.

@@ -126,11 +126,6 @@ class TrainingOptions(Options):
         if self.process_sets is not None:
             require_readable(self.process_sets)
 
-    @property
-    def may_accumulate(self) -> bool:
-        """Whether more micro batches would go with the other options, in both frameworks."""
-        return self.steps_per_call == 1 and self.sparse_gradients != "allgather"
-
 
 if _without_option := sorted(SETTINGS_OF_OPTIMIZERS - default_values(TrainingOptions).keys()):
     raise TypeError(f"OPTIMIZERS has {_without_option}, which TrainingOptions does not have")

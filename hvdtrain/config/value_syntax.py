@@ -85,11 +85,7 @@ def require_readable(text: str) -> None:
 
 
 def resolve(text: str, nodes: Sequence[Hashable]) -> Sets:
-    """The sets that `text` means.
-
-    Args:
-        text: as --process-sets.
-        nodes: for each rank its node, by number or name.
+    """The sets that `text` means, where `nodes` has each rank's node, by number or name.
 
     Raises:
         UsageError: a rank is in no set, in two, or does not exist.

@@ -75,7 +75,7 @@ class CatalogSource:
             balance=self.config.balance,
         )
 
-    def loader(self, epoch: int, start_step: int) -> ShardLoader | WatchedLoader[ShardLoader]:
+    def loader(self, epoch: int, start_step: int) -> ShardLoader | WatchedLoader:
         if self.refuses_draws is not None:
             again = partial(self.decoded_again, epoch)
             watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again)

@@ -8,7 +8,7 @@ come.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
-from hvdtrain.data.random_draws import DrawWatch, L, WatchedLoader
+from hvdtrain.data.random_draws import DrawWatch, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
@@ -61,12 +61,15 @@ class _Piped:
         self.fingerprint = self.channel_plan.fingerprint
         self._channels = PipeChannels(self.channel_plan, self.comm, self.config)
 
-    def _watched(self, open_loader: Callable[[], L]) -> L | WatchedLoader[L]:
-        """What it opens, and the first one watched."""
+    def loader(self, epoch: int, start_step: int) -> PipeLoader | UnevenPipeLoader | WatchedLoader:
+        """Every rank calls it: all open their FIFOs, or none does. The first one is watched."""
         if self.refuses_draws is None:
-            return open_loader()
+            return self._open(epoch, start_step)
         watch, self.refuses_draws = DrawWatch(self.task.decode, self.refuses_draws), None
-        return WatchedLoader(open_loader(), watch.look, partial(warn_of_float64, self.task))
+        return WatchedLoader(self._open(epoch, start_step), watch.look, partial(warn_of_float64, self.task))
+
+    def _open(self, epoch: int, start_step: int) -> PipeLoader | UnevenPipeLoader:
+        raise NotImplementedError
 
     def begin(self, epoch: int) -> None:
         """Nothing: ranks open their pipes together, and a pipe is read once."""
@@ -106,10 +109,6 @@ class PipeSource(_Piped):
 
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self._steps.steps, self._steps.num_records, self._steps.global_batch)
-
-    def loader(self, epoch: int, start_step: int) -> PipeLoader | WatchedLoader[PipeLoader]:
-        """Every rank calls it: all open their FIFOs, or none does."""
-        return self._watched(partial(self._open, epoch, start_step))
 
     def _open(self, epoch: int, start_step: int) -> PipeLoader:
         if epoch > self._channels.epoch or start_step:
@@ -154,10 +153,6 @@ class AgreedPipeSource(_Piped):
 
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs
         return PipeEpoch(self.steps, self.steps * self.global_batch, self.global_batch)
-
-    def loader(self, epoch: int, start_step: int) -> UnevenPipeLoader | WatchedLoader[UnevenPipeLoader]:
-        """Every rank calls it."""
-        return self._watched(partial(self._open, epoch, start_step))
 
     def _open(self, epoch: int, start_step: int) -> UnevenPipeLoader:
         if (target := epoch * self.steps + start_step) > self._stream.steps_taken:

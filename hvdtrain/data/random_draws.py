@@ -10,7 +10,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -101,15 +101,6 @@ def same_arrays(first: Mapping[str, NDArray[Any]], second: Mapping[str, NDArray[
     )
 
 
-class _Loader(AbstractContextManager[Any], Protocol):
-    def __iter__(self) -> Iterator[LoadedBatch]: ...
-
-    def abandon(self) -> None: ...
-
-
-L = TypeVar("L", bound=_Loader)
-
-
 class DrawWatch:
     """Looks at the first batch that a source delivers, and says once from what `decode` drew. Made before decoding.
 
@@ -151,13 +142,13 @@ class DrawWatch:
         _log.warning("%s %s HINT: %s", fact, conflict, hint)
 
 
-class WatchedLoader(AbstractContextManager["WatchedLoader[L]"], Generic[L]):
+class WatchedLoader(AbstractContextManager["WatchedLoader"]):
     """A loader whose first batch is shown to all `looks`; otherwise as it is."""
 
-    def __init__(self, loader: L, *looks: Callable[[LoadedBatch], None]) -> None:
+    def __init__(self, loader: Any, *looks: Callable[[LoadedBatch], None]) -> None:
         self._loader, self._looks = loader, looks
 
-    def __enter__(self) -> "WatchedLoader[L]":
+    def __enter__(self) -> "WatchedLoader":
         self._loader.__enter__()
         return self
 

@@ -7,7 +7,7 @@ has them, as PyTorch's DistributedDataParallel does.
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -51,12 +51,13 @@ def without_means_in_common(comm: Communicator, stage: int, arrays: State) -> St
         DivergenceError: on every rank: their arrays are not the same ones, or have other shapes or types.
     """
     without_mean = {name: array for name, array in arrays.items() if not has_mean(array)}
-    numbers = [stage, _hash(_layout(arrays)), _hash([array.tobytes() for array in without_mean.values()])]
-    all_numbers = comm.allgather(np.array([numbers], np.int64), "hvdtrain.buffers.hashes")
-    first = {of: (layout, values) for of, layout, values in reversed(all_numbers.tolist())}
-    if any(first[of][0] != layout for of, layout, _ in all_numbers.tolist()):
+    # What must be the same on all ranks of each array; texts may be of any length.
+    layout = [f"{name}: {_described(array)}\n".encode() for name, array in arrays.items()]
+    numbers = [stage, _hash(layout), _hash([array.tobytes() for array in without_mean.values()])]
+    rows = comm.allgather(np.array([numbers], np.int64), "hvdtrain.buffers.hashes").tolist()
+    if ranks_unlike_first([(of, layout_hash) for of, layout_hash, _ in rows]):
         raise _different_layout(comm, stage, arrays)
-    if all(first[of][1] == values for of, _, values in all_numbers.tolist()):
+    if not ranks_unlike_first([(of, values) for of, _, values in rows]):
         return {}
     return _from_first(comm, stage, without_mean)
 
@@ -70,11 +71,6 @@ def _from_first(comm: Communicator, stage: int, arrays: State) -> State:
         names = ", ".join(name.partition("/")[2] for name in other)
         _log.info("the values of rank %d replace these, which differed and have no mean: %s", stage, names)
     return other
-
-
-def _layout(arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
-    """Of each array what must be the same on all ranks; texts may be of any length."""
-    return [f"{name}: {_described(array)}\n".encode() for name, array in arrays.items()]
 
 
 def _described(array: NDArray[Any]) -> str:
@@ -220,7 +216,6 @@ def assert_equal_weights(comm: Communicator, state: State, when: str, stage: int
     """The hash that the weights of all ranks with this stage have in common. Collective. Raises DivergenceError: on
     every rank; see `divergence`."""
     by_rank: list[list[Any]] = gather_json(comm, [stage, weights_hash(state)], "hvdtrain.weights.hash")
-    hashes = [(of, value) for of, value in by_rank]
-    if ranks_unlike_first(hashes):
+    if ranks_unlike_first(by_rank):
         raise divergence(comm, state, stage, when, known)
     return str(by_rank[comm.topology.rank][1])

@@ -1,7 +1,7 @@
 """What differs between the weights of ranks that must have the same ones, for people who look for the cause."""
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,10 @@ from hvdtrain.named_arrays import (
 _NAMED: Final = 3  # arrays in a message
 _PIECE_BYTES: Final = 4 * 2**20  # bounds what is copied; a multiple of every dtype's size
 
-
-class _Reference(NamedTuple):
-    """The rank with which others are compared, and name, dtype, shape and checksum of each array of its stage, in
-    order."""
-
-    rank: int
-    arrays: list[tuple[str, str, list[int], int]]
+_Described = tuple[str, str, list[int], int]  # name, dtype, shape and checksum of an array
 
 
-def ranks_unlike_first(by_rank: Sequence[tuple[int, object]]) -> list[int]:
+def ranks_unlike_first(by_rank: Sequence[Sequence[Any]]) -> list[int]:
     """The ranks whose value is not the first one of their stage. `by_rank` has stage and value of each."""
     first = {stage: value for stage, value in reversed(by_rank)}
     return [rank for rank, (stage, value) in enumerate(by_rank) if value != first[stage]]
@@ -49,8 +43,7 @@ def divergence(comm: Communicator, state: State, stage: int, when: str, known: i
         when: they differed, perhaps some steps ago: local SGD makes them equal again.
         known: the last step after which they were known to be equal, if there was one.
     """
-    digests: list[list[Any]] = gather_json(comm, [stage, weights_digest(state)], "hvdtrain.weights.digests")
-    by_rank = [(of, digest) for of, digest in digests]
+    by_rank: list[list[Any]] = gather_json(comm, [stage, weights_digest(state)], "hvdtrain.weights.digests")
     ranks = ranks_unlike_first(by_rank)
     stages = [of for of, _ in by_rank]
     compared = "rank 0's" if len(set(stages)) == 1 else "those of the first rank with the same stage"
@@ -72,31 +65,32 @@ def _what_differs(comm: Communicator, weights: State, root: int, compares: bool)
         (name, dtype_text(array.dtype), list(array.shape), array_checksum(name, array))
         for name, array in weights.items()
     ]
-    reference = _Reference(root, broadcast_json(comm, described, "hvdtrain.weights.arrays", root))
+    arrays: list[_Described] = broadcast_json(comm, described, "hvdtrain.weights.arrays", root)
     here = [
         compares and (name not in weights or array_checksum(name, weights[name]) != checksum)
-        for name, _, _, checksum in reference.arrays
+        for name, _, _, checksum in arrays
     ]
     anywhere = comm.allreduce(np.array([*here, False], np.int32), "hvdtrain.weights.differing", "max")
     places = np.flatnonzero(anywhere).tolist()
-    descriptions = [_one_array(comm, weights, reference, place, compares) for place in places[:_NAMED]]
+    descriptions = [_one_array(comm, weights, root, arrays[place], compares) for place in places[:_NAMED]]
     more = "; …" if len(places) > _NAMED else ""
     if not places:
         return "Some ranks have more arrays than others."
-    return f"{len(places)} of {len(reference.arrays)} arrays differ: {'; '.join(descriptions)}{more}."
+    return f"{len(places)} of {len(arrays)} arrays differ: {'; '.join(descriptions)}{more}."
 
 
-def _one_array(comm: Communicator, weights: State, reference: _Reference, place: int, compares: bool) -> str:
-    """In how many numbers of an array a rank differs, and by how much: the most of all ranks. Collective."""
-    name, dtype, shape, _ = reference.arrays[place]
+def _one_array(comm: Communicator, weights: State, root: int, described: _Described, compares: bool) -> str:
+    """In how many numbers of an array a rank differs from rank `root`, and by how much: the most of all ranks.
+    Collective."""
+    name, dtype, shape, _ = described
     local = weights.get(name)
     if local is not None and (dtype_text(local.dtype), list(local.shape)) != (dtype, shape):
         local = None
     count, largest = 0, 0.0
     size = int(np.prod(shape)) * dtype_of(dtype).itemsize
-    sent = bytes_of(weights[name]) if comm.topology.rank == reference.rank else np.zeros(size, np.uint8)
+    sent = bytes_of(weights[name]) if comm.topology.rank == root else np.zeros(size, np.uint8)
     for start in range(0, size, _PIECE_BYTES):
-        piece = comm.broadcast(sent[start : start + _PIECE_BYTES], "hvdtrain.weights.values", reference.rank)
+        piece = comm.broadcast(sent[start : start + _PIECE_BYTES], "hvdtrain.weights.values", root)
         if compares and local is not None:
             differing, by = _difference(bytes_of(local)[start : start + _PIECE_BYTES], piece, dtype_of(dtype))
             count, largest = count + differing, float(np.maximum(largest, by))

@@ -11,7 +11,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.plan.check_predictions import TimedWay, in_turns, times_alone
-from hvdtrain.plan.svg_results import drawn_svg, write_results
+from hvdtrain.plan.plan_files import drawn_svg, write_results
 from hvdtrain.task.task import Task
 from hvdtrain.version import versions
 

@@ -22,7 +22,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.experiments.emulated_links import emulated_links, mpirun_words
 from hvdtrain.experiments.measured_run import printed_by
 from hvdtrain.plan.cost_model import LinkModel, ring_seconds, server_seconds
-from hvdtrain.plan.svg_results import drawn_svg, write_results
+from hvdtrain.plan.plan_files import drawn_svg, write_results
 from hvdtrain.topology import Topology
 from hvdtrain.units import in_bytes, in_seconds
 from hvdtrain.version import versions

@@ -12,7 +12,7 @@ from typing import Any, Final
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.experiments.measured_run import printed_by
 from hvdtrain.plan.cost_model import LinkModel, ring_seconds
-from hvdtrain.plan.svg_results import drawn_svg, write_results
+from hvdtrain.plan.plan_files import drawn_svg, write_results
 from hvdtrain.version import versions
 
 FIXED_GLOBAL: Final = "fixed global batch"

@@ -78,11 +78,8 @@ def measured_best(ways: Sequence[Candidate], measured: Sequence[Verified]) -> Ca
 
 
 def in_turns(ways: Sequence["TimedWay"], seconds: float) -> list[list[float]]:
-    """Seconds of a step of each way in each of `RUNS` runs, of the slowest worker. Collective.
-
-    Args:
-        seconds: about how long the runs of a way may take.
-    """
+    """Seconds of a step of each way in each of `RUNS` runs, of the slowest worker; the runs of a way may take about
+    `seconds`. Collective."""
     counts = [way.warm_up(seconds / RUNS) for way in ways]
     times: list[list[float]] = [[] for _ in ways]
     for _ in range(RUNS):

@@ -157,13 +157,7 @@ def _layers(parts: list[Layers], steps: WorkerSteps) -> list[Layers]:
     backward = max(0.0, (whole.backward - less.backward) / records)
     sums = np.maximum([sum(part.forward for part in parts), sum(part.backward for part in parts)], 1e-12).tolist()
     layers = [
-        Layers(
-            forward * part.forward / sums[0],
-            backward * part.backward / sums[1],
-            part.weights,
-            part.kept,
-            part.leaving,
-        )
+        replace(part, forward=forward * part.forward / sums[0], backward=backward * part.backward / sums[1])
         for part in parts
     ]
     if not any(layer.weights for layer in layers):  # a model that cannot be cut
@@ -179,14 +173,7 @@ def _measured_steps(
     seconds: float,
     beside: Beside | None,
 ) -> WorkerSteps:
-    """Real steps of the whole model on each worker. Collective.
-
-    Args:
-        setup: of training in which each worker has all of the model.
-        half: a part of `batch`.
-        seconds: about how long each of the measurements may take.
-        beside: starts sums over all workers; None: there is one worker, or its cores do not send.
-    """
+    """Real steps of the whole model on each worker; each of the measurements takes about `seconds`. Collective."""
     alone, peak = Topology.single(), setup.schedule.peak
     adapter = agree(
         comm,
@@ -214,11 +201,7 @@ def _messages(elements: list[int]) -> list[int]:
 def _timed(
     adapter: Any, batch: LoadedBatch, comm: Communicator, seconds: float, beside: Sums = lambda: lambda: None
 ) -> StepTimes:
-    """The median step of the slowest worker. All compute at the same time, as they do in training.
-
-    Args:
-        beside: starts something that runs beside each step; what it returns waits for that.
-    """
+    """The median step of the slowest worker. All compute at the same time, as they do in training."""
     seconds_of_step(adapter, batch, range(_WARM_UP))
     comm.barrier("hvdtrain.plan.ready")
     took = np.array([seconds_of_step(adapter, batch, [_WARM_UP])])

@@ -12,9 +12,9 @@ from hvdtrain.adapters.chosen_framework import import_adapter
 from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
-from hvdtrain.task.arguments import build_task, task_arguments
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Splits, Task, require_catalog
+from hvdtrain.tasks.task_registry import build_task, task_arguments
 from hvdtrain.user_cache import user_cache
 
 _SETTLE_SECONDS: Final = 60.0
@@ -137,19 +137,15 @@ def _data_access(config: DataConfig) -> DataAccess:
     if folder is not None and not is_remote(folder):
         path = Path(folder).expanduser().absolute()
         if config.download:
-            _make_folder(path)
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"The folder {path} cannot be made: {error.strerror}.",
+                    "--data.download is to put data there.",
+                    "give a folder that you can write as --data.dir.",
+                ) from error
         if not path.exists():
             raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
         folder = str(path)
     return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"The folder {path} cannot be made: {error.strerror}.",
-            "--data.download is to put data there.",
-            "give a folder that you can write as --data.dir.",
-        ) from error

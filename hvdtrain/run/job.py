@@ -81,10 +81,7 @@ def open_job(
     failure: HvdtrainError | None = None
     try:
         with _task_must_not_exit():
-            if choose is None:
-                yield prepare(config, task_class, comm, opening), comm
-            else:
-                yield prepare(choose(config, task_class, comm), task_class, comm), comm
+            yield prepare(choose(config, task_class, comm) if choose else config, task_class, comm, opening), comm
     except HvdtrainError as error:
         if not error.joint or config.debug or not comm.topology.is_distributed:
             raise

@@ -26,11 +26,11 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
 from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
-from hvdtrain.task.arguments import task_arguments
 from hvdtrain.task.task import Task, TaskDefaults
+from hvdtrain.tasks.task_registry import task_arguments
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
 from hvdtrain.topology.launcher_variables import asked_size
+from hvdtrain.topology.topology import Grid
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
@@ -193,7 +193,8 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     validation = source(data.validation, False) if data.validation is not None else None
     if config.parallel.stages > 1:
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
-    elif config.may_accumulate:  # more micro batches, where a launcher that was asked for more workers has lost some
+    elif config.steps_per_call == 1 and config.sparse_gradients != "allgather":  # which go with micro batches
+        # More of them, where a launcher that was asked for more workers has lost some.
         count = count_for_fewer_workers(config.accumulate_steps, place.size, asked.workers, most_parts)
         config = replace(config, accumulate_steps=count)
     about = _about(config, task, fingerprint, data.validation, comm.topology)

@@ -124,13 +124,9 @@ def result(
     Times are in seconds; "data", "compute", "allreduce" and the parts of "compute" are means over ranks. "memory_bytes"
     is the most of each rank at a line of metrics: of its process, and of its GPU.
 
-    Args:
-        about: what the run is: framework, task, world size, global batch size, what was tuned.
-        totals: sums over this process's part of the run.
-        seconds: of the whole run, and of these until training began.
-        parameters: trainable parameters of the model.
+    `about` is what checkpoints say of the run, and `totals` are of this process's part of it.
     """
-    total, start = seconds
+    total, start = seconds  # of the whole run, and of these until training began
     mean = {
         part: seconds
         for part in PARTS

@@ -20,16 +20,7 @@ _PROBE_BYTES = 2**16  # a full disk still makes empty files
 
 
 class RunFolder:
-    """Paths in a run folder.
-
-    config.yaml  env.json  metrics.jsonl  metrics.csv  result.json  logs/rank_N.log  checkpoints/step_NNNNNNNN/
-    checkpoints/latest  checkpoints/best (the names of two of these folders)
-    audit/ (which records were trained on)  quarantine/ (damaged records, if asked for)
-    stalls/START/ (what each rank did when training did not go on)
-    heartbeats/rank_N.json (what each rank does now)
-    traces/steps_A_B.json.gz (what all ranks did in these updates, if asked for)
-    tb/ (for TensorBoard)  wandb.json  mlflow.json (which run this is there)
-    """
+    """Paths in a run folder; heartbeats/rank_N.json say what each rank does now."""
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
         self.path = path
@@ -38,12 +29,14 @@ class RunFolder:
         self.metrics = path / "metrics.jsonl"
         self.metrics_table = path / "metrics.csv"
         self.result = path / "result.json"
-        self.logs = path / "logs"
-        self.audit = path / "audit"
-        self.quarantine = path / "quarantine"
-        self.stalls = path / "stalls"
-        self.traces = path / "traces"
-        self.tensorboard, self.wandb, self.mlflow = path / "tb", path / "wandb.json", path / "mlflow.json"
+        self.logs = path / "logs"  # rank_N.log
+        self.audit = path / "audit"  # which records were trained on
+        self.quarantine = path / "quarantine"  # damaged records, if asked for
+        self.stalls = path / "stalls"  # START/: what each rank did when training did not go on
+        self.traces = path / "traces"  # steps_A_B.json.gz: what all ranks did in these updates, if asked for
+        self.tensorboard = path / "tb"
+        self.wandb, self.mlflow = path / "wandb.json", path / "mlflow.json"  # which run this is there
+        # step_NNNNNNNN/, and latest and best, the names of two of these folders
         self.checkpoints = CheckpointStore(path / "checkpoints", keep_checkpoints)
         self._lock = FileLock(path / LOCK_NAME)
 

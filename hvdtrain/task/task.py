@@ -168,11 +168,8 @@ def require_catalog(records: Any, where: str) -> None:
 
 
 def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]) -> None:
-    """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples.
-
-    Args:
-        is_tensor: whether an object is a tensor of the task's framework.
-    """
+    """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples, in tensors of its
+    framework."""
     if not isinstance(measures, dict) or "loss" not in measures:
         raise UsageError(
             f"The task's measure() returned {type(measures).__name__} without a 'loss'.",

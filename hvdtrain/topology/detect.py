@@ -1,4 +1,13 @@
-"""Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error."""
+"""Ask the readers, innermost launcher first; the first one with evidence decides, and partial evidence is an error.
+
+`READERS` is the order in which they are asked: the innermost launcher must win.
+
+An `mpirun` inside an `sbatch` is MPI, not Slurm. A torchrun agent started by `srun` or `mpirun`, one per node, is
+torchrun: the PMI or Open MPI variables that its workers inherit describe the agent. The other way round, an `mpirun`
+inside a torchrun worker, does not happen. So an agent's variables (TORCHELASTIC_RUN_ID is there) come before MPI's, and
+a bare RANK and WORLD_SIZE, which somebody exported, after them. Variables that tell of other processes and of no place
+among them are asked last: whoever tells a place decides.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,9 +15,21 @@ from dataclasses import dataclass
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.facts import Env
 from hvdtrain.topology.reader import Reader
-from hvdtrain.topology.readers import readers_for
+from hvdtrain.topology.readers import horovod, mpi, slurm, torchrun, unjoined
 from hvdtrain.topology.readers.unjoined import Unjoined
 from hvdtrain.topology.topology import Topology
+
+READERS: tuple[Reader, ...] = (
+    horovod.READER,
+    mpi.OPEN_MPI,
+    mpi.MVAPICH,
+    mpi.PMI,
+    mpi.JSRUN,
+    mpi.PMIX,
+    torchrun.READER,
+    slurm.READER,
+)
+UNJOINED = (unjoined.PALS, unjoined.ALPS, torchrun.SETTINGS, unjoined.TF_CONFIG)
 
 HINTS = {
     "SageMaker": ("SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"),
@@ -41,7 +62,7 @@ def explain(env: Env) -> list[Evidence]:
     Raises nothing: where `detect_topology` would raise, the evidence that stops it says so.
     """
     deciding = _deciding(env)
-    evidence = [_judge(reader, deciding, env) for reader in readers_for(env) if reader.seen(env)]
+    evidence = [_judge(reader, deciding, env) for reader in _readers_for(env) if reader.seen(env)]
     for platform, names in HINTS.items():
         seen = {name: env[name] for name in names if name in env}
         if seen:
@@ -52,20 +73,28 @@ def explain(env: Env) -> list[Evidence]:
     return evidence
 
 
+def _readers_for(env: Env) -> tuple[Reader | Unjoined, ...]:
+    """All readers, innermost launcher first."""
+    if torchrun.AGENT not in env:
+        return (*READERS, *UNJOINED)
+    others = [reader for reader in READERS if reader not in (horovod.READER, torchrun.READER)]
+    return (horovod.READER, torchrun.READER, *others, *UNJOINED)
+
+
 def _deciding(env: Env) -> Reader | Unjoined | None:
-    return next((reader for reader in readers_for(env) if reader.applies(env)), None)
+    return next((reader for reader in _readers_for(env) if reader.applies(env)), None)
 
 
 def _judge(reader: Reader | Unjoined, deciding: Reader | Unjoined | None, env: Env) -> Evidence:
-    seen = reader.seen(env)
+    used = False
     if deciding is reader:
         try:
             topology = reader.read(env)
+            used, why = True, f"innermost launcher: rank {topology.rank} of {topology.size}"
         except UsageError as error:
-            return Evidence(reader.platform, seen, False, f"stops here: {error.fact} {error.conflict}")
-        why = f"innermost launcher: rank {topology.rank} of {topology.size}"
-        return Evidence(reader.platform, seen, True, why)
-    if deciding is None or not reader.applies(env):
-        outside = reader.outside(env)
-        return Evidence(reader.platform, seen, False, outside or "neither rank nor size is among them")
-    return Evidence(reader.platform, seen, False, f"{deciding.platform} comes first: it is inside, or says the same")
+            why = f"stops here: {error.fact} {error.conflict}"
+    elif deciding is None or not reader.applies(env):
+        why = reader.outside(env) or "neither rank nor size is among them"
+    else:
+        why = f"{deciding.platform} comes first: it is inside, or says the same"
+    return Evidence(reader.platform, reader.seen(env), used, why)

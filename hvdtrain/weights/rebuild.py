@@ -11,10 +11,9 @@ from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote
 from hvdtrain.data.tensor_decode import TensorDecode
 from hvdtrain.errors import UsageError
-from hvdtrain.task.arguments import build_task
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Features, Task
-from hvdtrain.tasks.task_registry import load_task
+from hvdtrain.tasks.task_registry import build_task, load_task
 from hvdtrain.user_cache import user_cache
 
 _SAMPLES: Final = 2  # exporters take an axis of length 1 for one that never grows

@@ -130,20 +130,13 @@ def require_loggers(names: Iterable[str]) -> None:
 
 def loggers_of(config: TrainConfig) -> dict[str, Logger]:
     """The loggers of a run: those that are named, and with auto TensorBoard, if it is installed and can be imported."""
-    names = named_loggers(config)
-    if config.loggers == "auto" and not names and _is_usable(load_logger(_AUTO)):
-        names = (_AUTO,)
-    return {name: load_logger(name) for name in names}
-
-
-def _is_usable(logger: Logger) -> bool:
-    if not is_installed(logger):
-        return False
+    loggers = {name: load_logger(name) for name in named_loggers(config)}
+    if loggers or config.loggers != "auto" or not is_installed(usual := load_logger(_AUTO)):
+        return loggers
     try:
-        logger.prepare()
+        usual.prepare()
     except Exception as error:
-        kind = type(error).__name__
-        what = f"{logger.package} cannot be imported, so that there are no metrics for {logger.title}"
-        _log.warning("%s: %s: %s", what, kind, error)
-        return False
-    return True
+        what = f"{usual.package} cannot be imported, so that there are no metrics for {usual.title}"
+        _log.warning("%s: %s: %s", what, type(error).__name__, error)
+        return {}
+    return {_AUTO: usual}

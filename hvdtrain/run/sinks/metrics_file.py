@@ -61,17 +61,16 @@ class MetricsFile:
                 self._write({"event": "failed", "step": step, "error": f"{type(error).__name__}: {error}"})
 
     def _about_start(self) -> dict[str, Any]:
-        cause = os.environ.get(RESTART_CAUSE_VARIABLE, "")
         causes = os.environ.get(RESTART_CAUSES_VARIABLE, "").splitlines()
         restarts = os.environ.get(RESTART_VARIABLE, "")
         reached, activity.now.reached = activity.now.reached, 0
-        return {
-            "begun": round(self._begun, 3),
-            **({"cause": cause} if cause else {}),
-            **({"restarts": int(restarts)} if restarts.isdecimal() and int(restarts) else {}),
-            **({"causes": causes} if len(causes) > 1 else {}),
-            **({"reached": reached} if reached else {}),
+        facts = {
+            "cause": os.environ.get(RESTART_CAUSE_VARIABLE),
+            "restarts": int(restarts) if restarts.isdecimal() else 0,
+            "causes": causes if len(causes) > 1 else None,
+            "reached": reached,
         }
+        return {"begun": round(self._begun, 3)} | {name: fact for name, fact in facts.items() if fact}
 
     def _write(self, line: dict[str, Any]) -> None:
         try:

@@ -43,8 +43,8 @@ class Messages(NamedTuple):
     """Classes of protobuf messages, and two functions that make such messages."""
 
     Event: Any  # see tensorflow/core/util/event.proto and framework/summary.proto
-    SessionLog: Any  # see tensorflow/core/util/event.proto and framework/summary.proto
-    Summary: Any  # see tensorflow/core/util/event.proto and framework/summary.proto
+    SessionLog: Any
+    Summary: Any
     text: Any  # (tag, text in Markdown) → Summary
     histogram: Any  # (numbers, bins) → HistogramProto
 
@@ -153,11 +153,8 @@ def _histograms(state: State) -> Iterator[tuple[str, Any]]:
 
 
 class Pictures:
-    """At the beginning of each epoch, pictures of the first records. Rank 0 reads and decodes them once more for that.
-
-    Args:
-        source: of the records 0, 1 … count − 1.
-    """
+    """At the beginning of each epoch, pictures of the records 0, 1 … count − 1. Rank 0 reads and decodes them once more
+    for that."""
 
     def __init__(self, source: Source, count: int) -> None:
         self._source, self._count = source, count

@@ -25,9 +25,7 @@ def table_columns(stream: TextIO, launcher: str, stated: int = 0) -> int:
     """How wide a table may be that is printed on `stream`, so that the terminal breaks none of its lines, also where
     the launcher writes a tag before each.
 
-    Args:
-        launcher: as `Topology.launcher`.
-        stated: how wide the terminal is where that cannot be asked, as `stated_columns` says; 0: as wide as may be.
+    `stated`: how wide the terminal is where that cannot be asked, as `stated_columns` says; 0: as wide as may be.
     """
     width = _width(stream.fileno()) if stream.isatty() else 0
     if not width and launcher != "single":  # mpirun's own terminal has no size
@@ -38,11 +36,7 @@ def table_columns(stream: TextIO, launcher: str, stated: int = 0) -> int:
 
 
 class Terminal:
-    """Where `stream` ends.
-
-    Args:
-        launcher: as `Topology.launcher`.
-    """
+    """Where `stream` ends, in a job that `launcher` has started."""
 
     def __init__(self, stream: TextIO, launcher: str) -> None:
         self.is_direct = stream.isatty()

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from hvdtrain import activity
 from hvdtrain.activity import WAIT
@@ -22,21 +22,13 @@ _MOST: Final = 200_000  # spans of one trace: those of 1,000 steps of many micro
 LANES: Final = (STEPS, PHASES, PARTS, WAITS)  # hvdtrain's own, above those of the framework's profiler
 
 
-class Span(NamedTuple):
-    """Attributes: `begin` and `end` are of `time.perf_counter`, which `time.monotonic` equals on Linux."""
-
-    lane: str
-    name: str
-    begin: float
-    end: float
-
-
 class RankTrace:
     """What this rank records, by several threads; its clock is `ahead` of rank 0's by so many seconds."""
 
     def __init__(self, adapter: Adapter, profiler: Profiler, ahead: float) -> None:
         self._adapter, self._profiler, self._ahead = adapter, profiler, ahead
-        self._spans: list[Span] = []
+        # Lane, name, begin and end, of `time.perf_counter`, which `time.monotonic` equals on Linux.
+        self._spans: list[tuple[str, str, float, float]] = []
         self._profile = Profile(0, [])
         self._step_begin = 0.0
         self._is_recording = False
@@ -79,8 +71,8 @@ class RankTrace:
     def events(self, start: float) -> Iterator[LaneEvent]:
         """All that was recorded. Args: `start`: of the trace, by rank 0's `time.perf_counter`."""
         start += self._ahead
-        for span in self._spans:
-            yield LaneEvent(span.lane, span.name, 1e6 * (span.begin - start), 1e6 * (span.end - span.begin))
+        for lane, name, begin, end in self._spans:
+            yield LaneEvent(lane, name, 1e6 * (begin - start), 1e6 * (end - begin))
         begin = (self._profile.base - _unix_of_clock()) / 1e3 - 1e6 * start  # microseconds
         for event in self._profile.events:
             yield LaneEvent(event.lane, event.name, begin + event.begin / 1e3, event.duration / 1e3)
@@ -90,11 +82,11 @@ class RankTrace:
 
     def _add(self, lane: str, name: str, begin: float, end: float) -> None:
         if len(self._spans) < _MOST:
-            self._spans.append(Span(lane, name, begin, end))
+            self._spans.append((lane, name, begin, end))
 
 
 def horovod_events(timeline: list[TimelineEvent], start: float) -> Iterator[LaneEvent]:
-    """Of Horovod's timeline, in which each tensor has a lane. Args: `start`: as of `RankTrace.events`; on rank 0."""
+    """Of Horovod's timeline, in which each tensor has a lane. `start`: as of `RankTrace.events`; on rank 0."""
     begin = _unix_of_clock() / 1e3 + 1e6 * start  # microseconds
     for event in timeline:
         yield LaneEvent(event.tensor, event.name, event.begin / 1e3 - begin, event.duration / 1e3)

@@ -1,12 +1,12 @@
-"""Begins and ends a trace at its updates, on all ranks together, and writes its file."""
+"""Begins and ends a trace at its updates, on all ranks together and on one clock, and writes its file."""
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,13 @@ from hvdtrain.comm.timeline import Timeline, read_timeline
 from hvdtrain.config.value_syntax import TraceSteps
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
-from hvdtrain.run.tracing.clock_offsets import clock_offsets
 from hvdtrain.run.tracing.rank_trace import LANES, RankTrace, horovod_events
 from hvdtrain.run.tracing.trace_file import lines_of, most_of_each, write_trace
 from hvdtrain.version import versions
 
 _HOROVOD: Final = "Horovod, as rank 0 sees it"
+_HOROVOD_FILE: Final = "horovod.json"
+_ROUNDS: Final = 32  # of looking at the clocks
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -73,7 +74,7 @@ class Tracer:
         if self.comm.topology.is_root:
             with suppress(OSError):  # writing the trace will tell
                 self.folder.mkdir(parents=True, exist_ok=True)
-        self.timeline.start(self._horovod_file)
+        self.timeline.start(self.folder / _HOROVOD_FILE)
         clock = clock_offsets(self.comm)[self.comm.topology.rank]
         _log.info("This rank's clock is ahead of rank 0's by %.6f s, ± %.6f s", *clock)
         trace = RankTrace(self.adapter, self.open_profiler(), clock.seconds)
@@ -82,10 +83,6 @@ class Tracer:
         self._start = float(self.comm.broadcast(np.array([time.perf_counter()]), "hvdtrain.trace.start")[0])
         trace.begin()
         self._trace = trace
-
-    @property
-    def _horovod_file(self) -> Path:
-        return self.folder / "horovod.json"
 
     def _end(self, trace: RankTrace, step: int) -> None:
         self._trace = None
@@ -116,7 +113,7 @@ class Tracer:
 
     def _horovod_part(self, process: int) -> list[bytes]:
         """Horovod's events, after the ranks' own; none where one process trains alone."""
-        file = self._horovod_file
+        file = self.folder / _HOROVOD_FILE
         if not file.exists():
             return []
         try:
@@ -127,3 +124,35 @@ class Tracer:
         finally:
             file.unlink()
         return [lines_of(process, _HOROVOD, (), horovod_events(timeline, self._start))]
+
+
+class Offset(NamedTuple):
+    """Seconds by which a clock is ahead of rank 0's, and by how much that may be wrong."""
+
+    seconds: float
+    error: float
+
+
+def clock_offsets(comm: Communicator) -> list[Offset]:
+    """Of `time.perf_counter` of each rank, found by collectives, which need no connection of their own. Collective; it
+    takes some milliseconds.
+
+    No rank leaves a collective before all have entered it. So a time at which rank 0 entered is before every time at
+    which rank r left the same collective, and the reverse: each pair of such times is a bound on the difference of the
+    two clocks (Marzullo and Owicki 1983; NTP intersects such intervals too). The collectives that happened to be the
+    fastest leave the least room between the bounds.
+    """
+    passages = []
+    for _ in range(_ROUNDS):
+        entered = time.perf_counter()
+        comm.barrier("hvdtrain.trace.clock")
+        passages.append((entered, time.perf_counter()))
+    rows = comm.allgather(np.array([passages], np.float64), "hvdtrain.trace.passages").tolist()
+    return [offset(rows[0], row) for row in rows]
+
+
+def offset(first: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> Offset:
+    """Of the clock of a rank that has entered and left each collective at the times `other`, and rank 0 at `first`."""
+    most = min(left - entered for (entered, _), (_, left) in zip(first, other, strict=True))
+    least = max(entered - left for (_, left), (entered, _) in zip(first, other, strict=True))
+    return Offset((least + most) / 2, abs(most - least) / 2)

@@ -16,7 +16,7 @@ from hvdtrain.comm.messages import gather_json
 from hvdtrain.config.option import changed_options
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.files import write_json
-from hvdtrain.named_arrays import State
+from hvdtrain.named_arrays import State, weights_of
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.user_cache import user_cache
 from hvdtrain.version import versions
@@ -86,12 +86,11 @@ def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) 
         threads: of the adapter.
     """
     machine = [_processor(), device_kind(setup.task.framework), os.cpu_count(), threads, comm.topology.local_size]
-    weights = {name: array for name, array in state.items() if name.startswith("model/")}
     return TuningCache(
         {
             "job": {key: setup.about[key] for key in _KEYS},
             "options": changed_options(setup.config, TrainingOptions),
-            "weights": [[name, array.dtype.str, array.shape] for name, array in sorted(weights.items())],
+            "weights": [[name, array.dtype.str, array.shape] for name, array in sorted(weights_of(state).items())],
             "machines": gather_json(comm, machine, "hvdtrain.tuning.machines"),
             "launcher": comm.topology.launcher,
             "variables": {name: os.environ.get(name) for name in _VARIABLES},

@@ -57,34 +57,28 @@ class Limits:
         return self.most if slowest is None else min(self.most, max(LEAST_SECONDS, _TIMES * slowest))
 
 
+@dataclass(eq=False)
 class Watchdog:
-    """Watches while its block runs.
+    """Watches while its block runs."""
 
-    Args:
-        step: updates that were done before.
-        ends: end this process after the explanation, unless some rank computes, or saves, which has a limit of its own.
-        leave: ends its collectives instead of the process, which then trains on without the ranks that do not.
-    """
+    rank: int
+    reports: StallReports
+    limits: Limits
+    step: int  # updates that were done before
+    # end this process after the explanation, unless some rank computes, or saves, which has a limit of its own
+    ends: bool = False
+    # ends its collectives instead of the process, which then trains on without the ranks that do not
+    leave: Callable[[], object] | None = None
+    now: Activity = activity.now
 
-    def __init__(
-        self,
-        rank: int,
-        reports: StallReports,
-        limits: Limits,
-        step: int,
-        ends: bool = False,
-        leave: Callable[[], object] | None = None,
-        now: Activity = activity.now,
-    ) -> None:
-        self._rank, self._reports, self._limits, self._ends = rank, reports, limits, ends
-        self._now, self._first_step, self._leave = now, step, leave
+    def __post_init__(self) -> None:
         self._measures = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hvdtrain-watchdog", daemon=True)
 
     def __enter__(self) -> Self:
-        self._now.begin("start", self._first_step)
-        self._now.longest.clear()  # of an earlier training in this process
+        self.now.begin("start", self.step)
+        self.now.longest.clear()  # of an earlier training in this process
         self._thread.start()
         return self
 
@@ -93,23 +87,23 @@ class Watchdog:
 
     def _limit(self) -> float:
         """Of what is done now: a validation may be slow, and a step that takes as long as that one hangs."""
-        if not self._measures and self._now.step > self._first_step:
+        if not self._measures and self.now.step > self.step:
             self._measures = True
-            self._now.longest.clear()
-        return self._limits.after(self._now.longest.get(self._now.phase) if self._measures else None)
+            self.now.longest.clear()
+        return self.limits.after(self.now.longest.get(self.now.phase) if self._measures else None)
 
     def _watch(self) -> None:
         looked_at = time.monotonic()
         while not self._stopping.wait(pause := self._limit() / _LOOKS):
             before, looked_at = looked_at, time.monotonic()
-            since, limit = self._now.changed_at, self._limit()
+            since, limit = self.now.changed_at, self._limit()
             if looked_at - before > pause + limit / 2:
                 continue  # this process itself was frozen: its main thread, too, has only just woken up
-            if looked_at - since > limit and self._now.phase != "end":  # what callbacks do then keeps no rank waiting
+            if looked_at - since > limit and self.now.phase != "end":  # what callbacks do then keeps no rank waiting
                 self._explain_or_log(since)
-                while self._now.changed_at == since and not self._stopping.wait(_LOOK_SECONDS):
+                while self.now.changed_at == since and not self._stopping.wait(_LOOK_SECONDS):
                     pass
-                self._reports.withdraw(self._rank)
+                self.reports.withdraw(self.rank)
                 looked_at = time.monotonic()
                 if not self._stopping.is_set():
                     _log.warning("training goes on after %.0f s", looked_at - since)
@@ -122,16 +116,16 @@ class Watchdog:
 
     def _explain(self, since: float) -> None:
         try:
-            self._reports.write(self._report(time.monotonic() - since))
+            self.reports.write(self._report(time.monotonic() - since))
         except OSError as error:
             _log.warning("what this rank does could not be written down for the others: %s", error)
             return
         reports = self._all_reports(time.monotonic() - since)
-        explanation, seconds = explain(reports, self._reports.size), time.monotonic() - since
-        ends = self._ends and not any(_is_busy(report) for report in reports.values())
-        if self._now.changed_at != since or self._stopping.is_set():
+        explanation, seconds = explain(reports, self.reports.size), time.monotonic() - since
+        ends = self.ends and not any(_is_busy(report) for report in reports.values())
+        if self.now.changed_at != since or self._stopping.is_set():
             return
-        if min(reports, default=self._rank) >= self._rank:
+        if min(reports, default=self.rank) >= self.rank:
             self._tell(explanation, seconds)
         elif ends:
             time.sleep(_LOOK_SECONDS)  # the one that tells it comes first
@@ -139,12 +133,12 @@ class Watchdog:
             self._end(explanation, seconds)
 
     def _report(self, seconds: float) -> Report:
-        now = self._now
+        now = self.now
         waits_in = now.waits_in()
         before = time.process_time()  # of all threads: TensorFlow's step computes in others than the main one
         time.sleep(_CPU_SECONDS)
         return Report(
-            rank=self._rank,
+            rank=self.rank,
             host=socket.gethostname(),
             phase=now.phase,
             step=now.step,
@@ -159,26 +153,26 @@ class Watchdog:
     def _all_reports(self, seconds: float) -> dict[int, Report]:
         """Those that come in time."""
         end = time.monotonic() + max(_LEAST_GRACE, _GRACE * seconds)
-        while len(reports := self._reports.read()) < self._reports.size and time.monotonic() < end:
+        while len(reports := self.reports.read()) < self.reports.size and time.monotonic() < end:
             if self._stopping.wait(_CPU_SECONDS):
                 break
         return reports
 
     def _tell(self, explanation: str, seconds: float) -> None:
-        stacks = self._reports.write_explanation(explanation).parent
+        stacks = self.reports.write_explanation(explanation).parent
         text = f"{STALL} {seconds:.0f} s. {explanation} The stacks of all ranks are in {stacks}."
-        if self._rank == 0:
+        if self.rank == 0:
             _log.warning("%s", text)  # which the console shows
         else:
             sys.stderr.write(f"hvdtrain: WARNING: {text}\n")
             sys.stderr.flush()
 
     def _end(self, explanation: str, seconds: float) -> None:
-        if self._leave is not None:
-            self._leave()
+        if self.leave is not None:
+            self.leave()
             return
         cause = f"{STALL} {seconds:.0f} s. {explanation}"
-        write_failure("stall", self._rank, cause, HvdtrainError.exit_code)
+        write_failure("stall", self.rank, cause, HvdtrainError.exit_code)
         os._exit(HvdtrainError.exit_code)
 
 

@@ -21,7 +21,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.models.torch import zoo
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 CPU = torch.device("cpu")
 PICTURES = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.comm.communicator import SerialCommunicator
-from hvdtrain.run.tracing.clock_offsets import Offset, clock_offsets, offset
+from hvdtrain.run.tracing.tracer import Offset, clock_offsets, offset
 from hvdtrain.topology import Topology
 
 DELAY = st.floats(1e-6, 0.1)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from hvdtrain.cli.env import horovod_frameworks, horovod_transports
-from hvdtrain.topology.readers import READERS, UNJOINED
+from hvdtrain.topology.detect import READERS, UNJOINED
 
 MPIRUN = {
     "OMPI_COMM_WORLD_RANK": "0",

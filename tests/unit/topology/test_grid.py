@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 
 @given(stages=st.integers(1, 5), replicas=st.integers(1, 5))

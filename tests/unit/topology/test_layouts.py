@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology, detect_topology, explain
-from hvdtrain.topology.readers import READERS, UNJOINED
+from hvdtrain.topology.detect import READERS, UNJOINED
 
 NUMBERS = ("rank", "size", "local_rank", "local_size", "node_rank", "num_nodes")
 

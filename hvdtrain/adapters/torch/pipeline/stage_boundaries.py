@@ -19,7 +19,7 @@ from hvdtrain.comm.process_sets import mpi_world, process_set_of
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 
 class Link(Protocol):

@@ -33,7 +33,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.named_arrays import State
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
-from hvdtrain.topology.grid import Grid
+from hvdtrain.topology.topology import Grid
 
 
 class Stages:
