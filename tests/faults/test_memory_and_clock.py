@@ -93,7 +93,7 @@ FOR_PEOPLE = {
     "hvdtrain/audit/ledger.py": "when a line was written",
     "hvdtrain/run/sinks/metrics_file.py": "when a line was written",
     "hvdtrain/checkpoints/inspection.py": "how old a checkpoint is",
-    "hvdtrain/run/training.py": "when a start began",
+    "hvdtrain/run/assemble.py": "when a start began",
     "hvdtrain/run/watch/watchdog.py": "part of a folder's name",
     "hvdtrain/run/ending.py": "goodput over several starts",
     "hvdtrain/launch/sagemaker/request.py": "part of a job's name",
