@@ -25,7 +25,7 @@ _KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "e
 class EpochCoverage:
     """What the committed steps of one epoch were trained on."""
 
-    epoch: int
+    number: int  # of the epoch, from 1 as progress counts them
     audit: CoverageAudit  # which records, without damaged ones
     steps: int  # committed ones
     of_steps: int  # of an epoch
@@ -42,6 +42,17 @@ class EpochCoverage:
     def exact(self) -> bool:
         """No record twice; and, where the epoch was finished, none missing."""
         return not self.gaps and not len(self.audit.duplicates()) and (not self.finished or self.audit.complete)
+
+    @property
+    def used_once(self) -> int:
+        """How many records."""
+        used = self.audit.num_records - len(self.audit.missing()) - len(self.damaged)
+        return (self.audit.count if self.exact else used) - len(self.audit.duplicates())
+
+    @property
+    def verdict(self) -> str:
+        """For people."""
+        return ("exact" if self.finished else "not finished") if self.exact else "NOT EXACT"
 
 
 @dataclass(frozen=True)
@@ -89,7 +100,8 @@ def read_coverage(run: Path) -> CoverageReport:
         )
     per_epoch = started["steps_per_epoch"]
     last = max((segment["end"] for segment in segments), default=0)
-    epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in range(-(-last // per_epoch)))
+    numbers = range(1, 1 - (-last // per_epoch))
+    epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in numbers)
     first = segments[0]["first"] if segments else 0
     saved = CheckpointStore(run / "checkpoints", keep=1).paths()
     newest = int(saved[-1].name.removeprefix("step_")) if saved else 0  # how many updates it has
@@ -104,7 +116,7 @@ def _catalog(path: Path) -> Catalog:
 
 
 def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
-    first, end = number * per_epoch, (number + 1) * per_epoch
+    first, end = (number - 1) * per_epoch, number * per_epoch
     of_epoch = [segment for segment in segments if first <= segment["first"] < end]
     parts = [_segment(folder / segment["file"], records) for segment in of_epoch]
     audit = CoverageAudit.union([CoverageAudit(records), *parts])
@@ -112,7 +124,7 @@ def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: 
     audit.exclude(np.array(damaged, np.int64))
     is_last = not any(segment["first"] >= end for segment in segments)
     return EpochCoverage(
-        epoch=number,
+        number=number,
         audit=audit,
         steps=sum(segment["end"] - segment["first"] for segment in of_epoch),
         of_steps=per_epoch,

@@ -26,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--size", type=number("--size", 1), required=True, help="number of ranks")
     parser.option("--global-batch-size", 256, "records per step, over all ranks", type=int)
     parser.option("--seed", 42, "seed of the order", type=int)
-    parser.option("--epoch", 0, "epoch to plan", type=int)
+    parser.option("--epoch", 0, "epoch to plan; the first one is 0, as for `ShardPlan`", type=int)
     parser.option("--shuffle", "global", "order of the records", choices=("global", "block", "none"))
     parser.option("--tail", "mask", "what to do with an incomplete last step", choices=("mask", "drop"))
     text = "distribute records evenly over ranks, or also bytes"

@@ -53,33 +53,27 @@ def _verdict(report: CoverageReport) -> str:
 def _rows(report: CoverageReport) -> list[list[str]]:
     return [
         [
-            f"{epoch.epoch}",
+            f"{epoch.number}",
             f"{epoch.steps}/{epoch.of_steps}",
-            f"{_once(epoch):,}",
+            f"{epoch.used_once:,}",
             f"{len(epoch.damaged):,}",
             f"{len(epoch.audit.missing()):,}" if epoch.finished else "-",
             f"{len(epoch.audit.duplicates()):,}",
             " → ".join(map(str, epoch.world_sizes)),
-            ("exact" if epoch.finished else "not finished") if epoch.exact else "NOT EXACT",
+            epoch.verdict,
         ]
         for epoch in report.epochs
     ]
 
 
-def _once(epoch: EpochCoverage) -> int:
-    audit = epoch.audit
-    used = audit.count if epoch.exact else audit.num_records - len(audit.missing()) - len(epoch.damaged)
-    return used - len(audit.duplicates())
-
-
 def _name_faults(report: CoverageReport, epoch: EpochCoverage, limit: int) -> None:
     for first, end in epoch.gaps:
-        print(f"epoch {epoch.epoch}: nothing accounts for the steps from {first} up to {end}")
+        print(f"epoch {epoch.number}: nothing accounts for the steps from {first} up to {end}")
     kinds = [("twice", epoch.audit.duplicates().tolist()), ("left out as damaged", list(epoch.damaged))]
     if epoch.finished or epoch.gaps:
         kinds.append(("missing", epoch.audit.missing().tolist()))
     for kind, ids in kinds:
         for record_id in ids[:limit]:
-            print(f"epoch {epoch.epoch}: record {record_id} {kind}: {report.catalog.describe(record_id)}")
+            print(f"epoch {epoch.number}: record {record_id} {kind}: {report.catalog.describe(record_id)}")
         if len(ids) > limit:
-            print(f"epoch {epoch.epoch}: … and {len(ids) - limit:,} more {kind}; --limit shows more")
+            print(f"epoch {epoch.number}: … and {len(ids) - limit:,} more {kind}; --limit shows more")

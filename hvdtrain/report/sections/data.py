@@ -73,12 +73,8 @@ def _epochs(summary: CoverageReport) -> Markup:
 
 
 def _row(epoch: EpochCoverage) -> list[str]:
-    audit, missing = epoch.audit, len(epoch.audit.missing())
-    twice = len(audit.duplicates())
-    used = audit.count if epoch.exact else audit.num_records - missing - len(epoch.damaged)
-    state = ("exact" if epoch.finished else "not finished") if epoch.exact else "NOT EXACT"
-    counts = [wording.count(n) for n in (used - twice, len(epoch.damaged))]
-    workers = " → ".join(map(str, epoch.world_sizes))
     steps = f"{wording.count(epoch.steps)} of {wording.count(epoch.of_steps)}"
-    shown_missing = wording.count(missing) if epoch.finished else wording.NOTHING
-    return [str(epoch.epoch + 1), steps, *counts, shown_missing, wording.count(twice), workers, state]
+    counts = [wording.count(n) for n in (epoch.used_once, len(epoch.damaged))]
+    missing = wording.count(len(epoch.audit.missing())) if epoch.finished else wording.NOTHING
+    twice, workers = wording.count(len(epoch.audit.duplicates())), " → ".join(map(str, epoch.world_sizes))
+    return [str(epoch.number), steps, *counts, missing, twice, workers, epoch.verdict]

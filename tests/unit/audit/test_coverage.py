@@ -113,8 +113,8 @@ def test_missing_and_repeated_records_are_named(finished: Path, capsys: pytest.C
     segment.write_bytes(forged.to_bytes())
     assert shard(["verify", str(finished)]) == 1
     out = " ".join(capsys.readouterr().out.split())
-    assert f"epoch 0: record {twice} twice: {catalog.describe(twice)}" in out
-    assert f"epoch 0: record {never} missing: {catalog.describe(never)}" in out
+    assert f"epoch 1: record {twice} twice: {catalog.describe(twice)}" in out
+    assert f"epoch 1: record {never} missing: {catalog.describe(never)}" in out
     assert "NOT exact" in out
 
 
@@ -123,7 +123,7 @@ def test_steps_that_nothing_accounts_for(finished: Path, capsys: pytest.CaptureF
     lines = ledger.read_text().splitlines()
     ledger.write_text("\n".join(line for line in lines if json.loads(line).get("first") != 2) + "\n")
     assert shard(["verify", str(finished)]) == 1
-    assert "epoch 0: nothing accounts for the steps from 2 up to 3" in capsys.readouterr().out
+    assert "epoch 1: nothing accounts for the steps from 2 up to 3" in capsys.readouterr().out
 
 
 def test_a_run_that_went_back_and_then_forward_again(data: Data, tmp_path: Path) -> None:
