@@ -115,10 +115,10 @@ def join_hosts(mentions: Iterable[tuple[str, int | None]], where: str) -> tuple[
     return tuple(hosts.values())
 
 
-def parse_host_list(text: str, where: str = "-H") -> tuple[Host, ...]:
+def parse_host_list(text: str) -> tuple[Host, ...]:
     """Hosts of `a:4,b:4`; `a` alone is one slot, IPv6 addresses are in brackets: `[fe80::1]:4`. Raises UsageError: a
     name or an invalid number, a host with slots that is there twice."""
-    return join_hosts([parse_name_and_slots(item, f"{where}: ") for item in text.split(",")], where)
+    return join_hosts([parse_name_and_slots(item, "-H: ") for item in text.split(",")], "-H")
 
 
 def parse_name_and_slots(text: str, where: str) -> tuple[str, int | None]:
