@@ -68,6 +68,6 @@ def test_words() -> None:
 
 @given(st.floats(-1e100, 1e100))
 def test_every_number_can_be_told(value: float) -> None:
-    for told in (wording.amount(value), in_count(value), wording.seconds(abs(value)), wording.size(abs(value))):
+    for told in (wording.amount(value), in_count(value), wording.seconds(abs(value)), in_decimal_bytes(abs(value))):
         assert 0 < len(told) < 140
     assert float(wording.amount(value).replace(",", "")) == pytest.approx(value, rel=1e-3, abs=1e-9)
