@@ -35,11 +35,9 @@ _SOME = re.compile(r"some .*total=(\d+)")
 class Counts(NamedTuple):
     """What has been counted until now; only differences mean something. Times are in seconds."""
 
-    threads: Mapping[
-        int, tuple[float, float]
-    ]  # by number: how long it had a processor, and was ready and waited for one
-    # "busy" and "stolen" are of all processors of the host, and the first includes the second; others are as in
-    # `Pressure`
+    # By number: how long it had a processor, and was ready and waited for one
+    threads: Mapping[int, tuple[float, float]]
+    # "busy" and "stolen" are of all processors of the host, and the first includes the second; others: see `Pressure`
     totals: Mapping[str, float]
 
 
