@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -54,7 +53,12 @@ def decode_rows(
         features = _call(decode, records)
     except Exception as error:
         if name is not None and not isinstance(error, PlanError):  # those say what is wrong with the function
-            _name_failing(error, partial(_call, decode), records, name)
+            culprit = _failing(error, decode, records, name)
+            # Our own errors say so in their first sentence, which is all that is shown of them, and others in a note.
+            if isinstance(fact := getattr(error, "fact", None), str):
+                vars(error)["fact"] = f"{culprit} {fact}"
+            else:
+                error.add_note(culprit)
         raise
     _check_rows(decode, features, len(records))
     return features
@@ -68,28 +72,12 @@ def _call(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
         raise RuntimeError("the decode function raised StopIteration") from error
 
 
-def _name_failing(
-    error: Exception, decode: Callable[[RecordBatch], Any], records: RecordBatch, name: Callable[[int], str]
-) -> None:
-    """Say in an exception that `decode` raised for these records which of them it fails with.
-
-    Our own errors say so in their first sentence, which is all that is shown of them, and others in a note.
-    """
-    culprit = _failing(error, decode, records, name)
-    fact = getattr(error, "fact", None)
-    if isinstance(fact, str):
-        vars(error)["fact"] = f"{culprit} {fact}"
-    else:
-        error.add_note(culprit)
-
-
-def _failing(
-    error: Exception, decode: Callable[[RecordBatch], Any], records: RecordBatch, name: Callable[[int], str]
-) -> str:
+def _failing(error: Exception, decode: Decode, records: RecordBatch, name: Callable[[int], str]) -> str:
+    """Which of these records `decode` fails with, as it did with `error` for all of them."""
     first: dict[str, str] = {}
     for row in range(len(records)):
         try:
-            rows = _row_types(decode(records.only(row)) if len(records) > 1 else {})
+            rows = _row_types(_call(decode, records.only(row)) if len(records) > 1 else {})
         except Exception as alone:  # whatever the user's function raises: that is what is looked for
             same = (type(alone), str(alone)) == (type(error), str(error))
             others = "" if same else f", alone with {type(alone).__name__}: {alone}"
