@@ -15,12 +15,6 @@ from data_sharding.pipe.pipe_plan import PipeChannel, PipeFile, PipePlan
 from data_sharding.storage import describe_file, is_remote
 from data_sharding.storage.input_files import Paths, find_files
 
-_PATTERNS: Final[dict[str, tuple[str, ...]]] = {
-    "tfrecord": ("*.tfrecord", "*.tfrecords"),
-    "recordio": ("*.rec", "*.recordio"),
-    "recordio-sagemaker": ("*.rec", "*.recordio", "*.pbr"),
-}
-
 _FIELDS: Final = {"prefix": str, "framing": str, "hosts": int, "workers_per_host": int, "distribution": str}
 PLAN_FORMAT: Final = "data_sharding.pipe_plan/1"
 
@@ -80,10 +74,10 @@ def describe_files(sources: Paths, framing: Framing, count: bool = True) -> tupl
     Folders are searched for files with the framing's usual names. `count`: whether to count records, by their framing.
     Raises MissingDataError, CorruptRecordError or PlanError.
     """
-    paths = find_files(sources, _PATTERNS[framing])
+    record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
+    paths = find_files(sources, (*record_format.patterns, *(("*.pbr",) if framing == "recordio-sagemaker" else ())))
     common = os.path.commonprefix(paths)
     prefix = common[: common.rfind("/") + 1]
-    record_format = format_named(framing.partition("-")[0])  # how parts of a record are joined does not matter here
     counts = [len(scan_file(record_format, path).offsets) if count else None for path in paths]
     files = [
         PipeFile(path.removeprefix(prefix), describe_file(path).size, records)

@@ -127,12 +127,12 @@ def test_saved_and_loaded(tmp_path: Path, data_folder: Path) -> None:
 
 
 def test_the_common_folder(tmp_path: Path) -> None:
-    for name in ("a/x.tfrecord", "ab/y.tfrecord"):
+    for name in ("a/x.tfrecord-00000-of-00001", "ab/y.tfrecord"):
         (tmp_path / name).parent.mkdir()
         ds.write_shards(tmp_path, "z", [b"1"], 1)[0].rename(tmp_path / name)
     prefix, files = describe_files([tmp_path / "a", tmp_path / "ab"], "tfrecord")
     assert prefix == f"{tmp_path}/"
-    assert [(file.name, file.records) for file in files] == [("a/x.tfrecord", 1), ("ab/y.tfrecord", 1)]
+    assert [(file.name, file.records) for file in files] == [("a/x.tfrecord-00000-of-00001", 1), ("ab/y.tfrecord", 1)]
 
 
 def test_recordio_is_counted(tmp_path: Path) -> None:
