@@ -27,7 +27,7 @@ KEPT = (
 )
 """Variables that horovodrun may see: it shows their values to everybody who may list processes."""
 
-_SECRET = re.compile(r"SECRET|PASSW|TOKEN|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
+_SECRET = re.compile(r"SECRET|PASSW|TOKEN(?!IZ)|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|_KEY$", re.IGNORECASE)
 _UNSUPPORTED = (*SUPERVISED, "time_limit", "image", "slots_per_host")
 
 
