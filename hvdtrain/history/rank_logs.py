@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -129,16 +130,7 @@ def merged(logs: Iterable[Iterator[LogLine]]) -> Iterator[LogLine]:
 
     The order inside of a log stays as it is, and a record's lines stay together.
     """
-    heap = [(line.time, number, line, log) for number, log in enumerate(logs) if (line := next(log, None)) is not None]
-    heapq.heapify(heap)
-    while heap:
-        _, number, line, log = heapq.heappop(heap)
-        yield line
-        for line in log:
-            if line.begins:
-                heapq.heappush(heap, (line.time, number, line, log))
-                break
-            yield line
+    return heapq.merge(*logs, key=attrgetter("time"))
 
 
 class RunLogs:
