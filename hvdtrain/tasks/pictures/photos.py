@@ -47,32 +47,22 @@ def require_pillow() -> None:
         ) from error
 
 
-class Encoded(NamedTuple):
-    """The bytes of a picture file, its label as stored, and the name that it had in the record."""
+def encoded_picture(records: RecordBatch, row: int, format_name: str) -> tuple[bytes, int, str]:
+    """The bytes of a record's picture file, its label as stored, and the name that the label had in the record.
 
-    content: bytes
-    label: int
-    named: str = ""
-
-
-def encoded_picture(records: RecordBatch, row: int, format_name: str) -> Encoded:
-    """The picture file and label of one record.
-
-    Args:
-        format_name: "image_folder", "tar" (members jpg, png … and cls), or "tfrecord" (Examples with image/encoded and
-            image/class/label, or image and label, as `hvdtrain shard convert` writes them).
-
-    Raises `BadPhotoError`: the record has no such members or features.
+    `format_name`: "image_folder", "tar" (members jpg, png … and cls), or "tfrecord" (Examples with image/encoded and
+    image/class/label, or image and label, as `hvdtrain shard convert` writes them). Raises `BadPhotoError`: the record
+    has no such members or features.
     """
     payload = records[row]
     if records.labels is not None:
-        return Encoded(payload, int(records.labels[row]))
+        return payload, int(records.labels[row]), ""
     if format_name == "tar":
         members = tar_members(payload)
         member = next((name for name in _IMAGE_MEMBERS if name in members), None)
         if member is None or "cls" not in members:
             raise BadPhotoError(f"has the members {', '.join(members)}, not one of {_IMAGE_MEMBERS} and cls")
-        return Encoded(members[member], _number(members["cls"]), "cls")
+        return members[member], _number(members["cls"]), "cls"
     features = decode(payload)
     name = next((name for name in _IMAGE_FEATURES if name in features), None)
     label = next((name for name in _LABEL_FEATURES if name in features), None)
@@ -81,7 +71,7 @@ def encoded_picture(records: RecordBatch, row: int, format_name: str) -> Encoded
             f"has the features {', '.join(sorted(features))}, not {_IMAGE_FEATURES[0]} and {FROM_ONE}, or image "
             "and label"
         )
-    return Encoded(_only_bytes(name, features[name]), _label(features[label]), label)
+    return _only_bytes(name, features[name]), _label(features[label]), label
 
 
 class CropDraws(NamedTuple):
