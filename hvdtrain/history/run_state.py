@@ -57,13 +57,11 @@ def state_of(
     end: MetricsEnd,
     heartbeats: Mapping[int, Heard],
     locked: bool | None,
-    host: str | None = None,
 ) -> RunState:
-    """The state that follows from these facts. `host` is that of this process, whose locks can always be seen."""
-    host = socket.gethostname() if host is None else host
+    """The state that follows from these facts."""
     is_heard = any(not heard.is_silent and not heard.beat.end for heard in heartbeats.values())
     # With its rank 0 on this host, a running run would be seen to hold its lock.
-    is_unlocked = locked is False and 0 in heartbeats and heartbeats[0].beat.host == host
+    is_unlocked = locked is False and 0 in heartbeats and heartbeats[0].beat.host == socket.gethostname()
     if locked or (is_heard and not is_unlocked):
         return RunState("running", _silence(heartbeats))
     failure = _failure(end, heartbeats)

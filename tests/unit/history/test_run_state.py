@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hvdtrain.history.run_state import RunState, is_locked, is_over, state_of
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.world_channel import CHANGE
 
-HERE, ELSEWHERE = "here", "elsewhere"
+HERE, ELSEWHERE = socket.gethostname(), "elsewhere"
 
 
 def beat(rank: int = 0, age: float = 1.0, host: str = ELSEWHERE, end: str = "", error: str = "") -> tuple[int, Heard]:
@@ -29,7 +30,7 @@ def beat(rank: int = 0, age: float = 1.0, host: str = ELSEWHERE, end: str = "", 
 
 def state(run: FakeRun, *beats: tuple[int, Heard], locked: bool | None = False) -> RunState:
     end = read_metrics_end(run.folder / "metrics.jsonl")
-    return state_of(run.folder, read_result(run.folder), end, dict(beats), locked, HERE)
+    return state_of(run.folder, read_result(run.folder), end, dict(beats), locked)
 
 
 Write = Callable[[FakeRun], FakeRun]
