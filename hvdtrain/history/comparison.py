@@ -20,14 +20,7 @@ _ORDER: Final = ("seed", "global_batch_size", "data.shuffle", "data.mode")
 """Which keys of the config decide, with the data, which records a step is made of."""
 
 
-class _Missing:
-    """The value of a key that a mapping lacks."""
-
-    def __repr__(self) -> str:
-        return "–"
-
-
-MISSING: Final = _Missing()
+MISSING: Final = object()  # the value of a key that a mapping lacks
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ that is lost. A run that ended, and was continued later, was not interrupted: th
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -55,19 +55,6 @@ class KeptLines:
 
 
 @dataclass
-class Restart:
-    """A start after an interruption, or one that did not come so far that it trained."""
-
-    step: int  # the update after which it resumed, or the next start that trained did
-    # updates that were trained before and are not in the checkpoint; as many as are known: where rank 0 was killed,
-    # those of its last line
-    lost_steps: int
-    # from the last sign of the start before until training went on, through all starts that did not train
-    seconds: float
-    cause: str  # of the interruption, as the launcher says; "" where nobody does
-
-
-@dataclass
 class _Start:
     """One start: its times by `time.time()`, and how far it came."""
 
@@ -87,7 +74,7 @@ class Goodput:
 
     def __init__(self) -> None:
         self._start: _Start | None = None
-        self._restarts: list[Restart] = []
+        self._restarts: list[dict[str, Any]] = []
         self._lost_steps = 0
         names = ("total", "start", "useful", "lost", "checkpoint", "validation", "recovery")
         self._seconds = dict.fromkeys(names, 0.0)
@@ -117,7 +104,7 @@ class Goodput:
         share = seconds["useful"] / seconds["total"] if seconds["total"] > 0 else 0.0
         return {
             "share": round(share, 4),
-            "restarts": [asdict(restart) for restart in self._restarts],
+            "restarts": list(self._restarts),
             "lost_steps": self._lost_steps,
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
         }
@@ -138,7 +125,7 @@ class Goodput:
                 self._interrupted(before, start, uncounted)
                 uncounted -= 1
         for back in range(uncounted, 0, -1):  # none of these has trained
-            self._add(Restart(step, 0, 0.0, causes[-back] if back <= len(causes) else ""))
+            self._add_restart(step, 0, 0.0, causes[-back] if back <= len(causes) else "")
 
     def _interrupted(self, before: _Start, start: _Start, uncounted: int) -> None:
         lost = max(0, before.reached - start.step)
@@ -146,10 +133,14 @@ class Goodput:
         self._seconds["recovery"] += max(0.0, start.begin - before.last)
         down = round(start.trained_from - before.last, 3)
         first = start.causes[-uncounted] if 1 < uncounted <= len(start.causes) else start.cause
-        self._add(Restart(start.step, lost, down, first))
+        self._add_restart(start.step, lost, down, first)
 
-    def _add(self, restart: Restart) -> None:
+    def _add_restart(self, step: int, lost_steps: int, seconds: float, cause: str) -> None:
+        """A start after an interruption, or one that did not come so far that it trained: it resumed after `step`, or
+        the next one that trained did. Of lost steps, as many as are known: where rank 0 was killed, those of its last
+        line. Seconds are from the last sign of the start before until training went on."""
         if len(self._restarts) < _MOST_RESTARTS:
+            restart = {"step": step, "lost_steps": lost_steps, "seconds": seconds, "cause": cause}
             self._restarts.append(restart)
 
     def _add_to(self, start: _Start, line: Line, counts: bool) -> None:
