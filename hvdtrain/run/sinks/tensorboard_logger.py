@@ -126,20 +126,14 @@ def _next_name(folder: Path) -> str:
     return f"{_PREFIX}{number:010d}.{socket.gethostname()}"
 
 
-class Histograms:
+def histograms(state: Callable[[], State], every: int, event: Event) -> Point | None:
     """Histograms of the weights at the end of every `every`-th epoch, from a copy of the training's state.
 
     The copy and the counting take the time of training: only where they are asked for.
     """
-
-    def __init__(self, state: Callable[[], State], every: int) -> None:
-        self._state, self._every = state, every
-
-    def __call__(self, event: Event) -> Point | None:
-        match event:
-            case events.EpochEnded(epoch=epoch, step=step) if (epoch + 1) % self._every == 0:
-                return Point(step, time.time(), {}, dict(_histograms(self._state())))
+    if not isinstance(event, events.EpochEnded) or (event.epoch + 1) % every:
         return None
+    return Point(event.step, time.time(), {}, dict(_histograms(state())))
 
 
 def _histograms(state: State) -> Iterator[tuple[str, Any]]:
@@ -223,7 +217,7 @@ def _open(context: SinkContext, step: int) -> EventFile:
 
 def _further(context: SinkContext) -> Iterator[Further]:
     if context.config.logger_histograms:
-        yield Histograms(context.state, context.config.logger_histograms)
+        yield functools.partial(histograms, context.state, context.config.logger_histograms)
     if context.config.logger_pictures and context.train is not None:
         yield Pictures(context.train, context.config.logger_pictures)
 

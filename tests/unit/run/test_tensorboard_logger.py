@@ -6,6 +6,7 @@ import importlib
 import io
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.engine import events
 from hvdtrain.run.sinks.logger_api import Point
-from hvdtrain.run.sinks.tensorboard_logger import EventFile, Histograms, Pictures, alone, as_bytes, messages
+from hvdtrain.run.sinks.tensorboard_logger import EventFile, Pictures, alone, as_bytes, histograms, messages
 
 
 def written(folder: Path, begin: int, steps: range, offset: float = 0.0) -> None:
@@ -135,7 +136,7 @@ def test_histograms_count_the_weights_at_every_second_epochs_end(tmp_path: Path)
         **{"model/dense": weights, "model/dead": np.full(3, np.inf, np.float32), "optimizer/m": weights},
         "model/steps": np.arange(3),
     }
-    further = Histograms(lambda: state, every=2)
+    further = partial(histograms, lambda: state, 2)
     points = [further(events.EpochEnded(epoch, 10 * (epoch + 1))) for epoch in range(4)]
     assert [point and point.step for point in points] == [None, 20, None, 40]
     assert further(events.EpochStarted(1)) is None
