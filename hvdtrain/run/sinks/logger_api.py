@@ -21,7 +21,6 @@ from hvdtrain.config.logger_options import LOGGERS, named_loggers
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import Event
 from hvdtrain.errors import UsageError
-from hvdtrain.files import write_json
 from hvdtrain.run.sinks.sink import SinkContext
 
 _AUTO: Final = "tensorboard"
@@ -74,18 +73,13 @@ class Logger:
 
 
 def kept_run(file: Path) -> dict[str, str]:
-    """Which run of another program this run folder belongs to, so that a resumed run goes on in it: what `keep_run`
+    """Which run of another program this run folder belongs to, so that a resumed run goes on in it: what the logger
     wrote into `file`; {} where there is none, or nobody can read it."""
     try:
         kept = json.loads(file.read_text())
     except (OSError, ValueError):
         return {}
     return kept if isinstance(kept, dict) else {}
-
-
-def keep_run(file: Path, **facts: str) -> None:
-    """Write down which run it is. Raises OSError."""
-    write_json(file, facts)
 
 
 def load_logger(name: str) -> Logger:

@@ -13,9 +13,10 @@ from typing import Final
 
 from data_sharding.storage.redaction import redacted, redacted_values
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.files import write_json
 from hvdtrain.history.reading import flattened
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, keep_run, kept_run
+from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, kept_run
 from hvdtrain.version import versions
 
 _METRICS_PER_CALL: Final = 1000  # MLflow's own limits
@@ -37,7 +38,7 @@ class MlflowRun:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client = MlflowClient(_store())
         self._id = self._earlier(kept_run(folder.mlflow).get("id")) or self._new(folder, config)
-        keep_run(folder.mlflow, id=self._id, tracking_uri=redacted(self._client.tracking_uri))
+        write_json(folder.mlflow, {"id": self._id, "tracking_uri": redacted(self._client.tracking_uri)})
         _log.info("MLflow has this run as %s", self._id)
 
     def write(self, points: Sequence[Point]) -> None:

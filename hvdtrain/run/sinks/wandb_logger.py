@@ -10,8 +10,9 @@ from typing import Final
 
 from data_sharding.storage.redaction import redacted_values
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.files import write_json
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, keep_run, kept_run
+from hvdtrain.run.sinks.logger_api import Logger, Outcome, Point, kept_run
 from hvdtrain.version import versions
 
 _SETTINGS: Final = {
@@ -49,7 +50,7 @@ class WandbRun:
             reinit="create_new",  # a run of the task's own is left alone
             settings=wandb.Settings(finish_timeout=_UPLOAD_SECONDS),
         )
-        keep_run(folder.wandb, id=run_id, url=self._run.url or "")
+        write_json(folder.wandb, {"id": run_id, "url": self._run.url or ""})
         _log.info("W&B has this run as %s %s", run_id, self._run.url or "(offline)")
         # Not W&B's own steps, which only grow: after a resume, the steps since the checkpoint come again.
         self._run.define_metric("step")
