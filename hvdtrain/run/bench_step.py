@@ -93,7 +93,7 @@ def measure(setup: RunSetup, comm: Communicator, protocol: Protocol, tell: Calla
         "iterations": speeds,
         "seconds_per_step": [_per_step(protocol, worker) for worker in workers],
         "skipped_updates": sum(iteration.skipped for iteration in workers[0]),
-        "loss": _last_loss(workers, protocol, setup),
+        "loss": _last_loss(workers, protocol, batch),
     }
 
 
@@ -127,10 +127,10 @@ def _per_step(protocol: Protocol, worker: list[_Iteration]) -> dict[str, float]:
     return {"step": whole, "allreduce": waiting, "compute": max(0.0, whole - waiting)}
 
 
-def _last_loss(workers: list[list[_Iteration]], protocol: Protocol, setup: RunSetup) -> float | None:
+def _last_loss(workers: list[list[_Iteration]], protocol: Protocol, batch: LoadedBatch) -> float | None:
     """Mean over the last iteration, all workers; None where it is not finite, which JSON cannot say."""
     total = sum(worker[-1].loss for worker in workers)
-    loss = total / (protocol.batches_per_iter * (setup.config.global_batch_size or 1))
+    loss = total / (protocol.batches_per_iter * batch.global_weight)
     return loss if math.isfinite(loss) else None
 
 

@@ -90,10 +90,8 @@ def fixed_batch(setup: RunSetup) -> LoadedBatch:
     counts, also those that a small data set fills twice."""
     with setup.train.loader(0, 0) as loader:
         batch: LoadedBatch = next(iter(loader))
-    if setup.config.global_batch_size is None:
-        raise ValueError("with_defaults has not been applied")
     weights = np.ones(len(batch.ids), np.float32)
-    return batch._replace(weights=weights, global_weight=float(setup.config.global_batch_size))
+    return batch._replace(weights=weights, global_weight=float(setup.train.plan(0).global_batch))
 
 
 def seconds_of_step(adapter: Adapter, batch: LoadedBatch, numbers: Sequence[int]) -> float:
