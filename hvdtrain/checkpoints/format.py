@@ -91,15 +91,9 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint, write: WriteFiles | N
 
 
 def write_files(staging: Path, state: State, ending: str = "", whole: bool = True) -> dict[str, str]:
-    """Write a state, or a part of one, into the folder `staging`; returns file → SHA-256.
-
-    Args:
-        ending: of the names of this part's files.
-        whole: whether the kinds that every checkpoint has get a file even without arrays.
-
-    Raises:
-        OSError: it is not written, or not completely.
-    """
+    """Write a state, or a part of one, into the folder `staging`; returns file → SHA-256. `ending`: of the names of
+    this part's files; `whole`: whether the kinds that every checkpoint has get a file even without arrays. Raises
+    OSError: it is not written, or not completely."""
     staging.mkdir(parents=True, exist_ok=True)
     _require_space(staging, state_bytes(state))
     files = {f"{kind}{ending}.safetensors": arrays for kind, arrays in _by_kind(state, whole).items()}

@@ -67,16 +67,8 @@ class Engine:
         self._cut_short = False
 
     def run(self, start: Position, saved: bool = False) -> RunResult:
-        """Train. The arguments are the same on all ranks.
-
-        Args:
-            start: where training starts or resumes.
-            saved: whether the newest checkpoint is of `start`.
-
-        Raises:
-            HvdtrainError: the loss is not finite (the same on all ranks).
-            PeerError: another rank ended.
-        """
+        """Train from `start`. The arguments are the same on all ranks; `saved`: whether the newest checkpoint is of
+        `start`. Raises HvdtrainError: the loss is not finite (the same on all ranks); PeerError: another rank ended."""
         self._step = self._saves.checks.known_equal = start.step
         try:
             return self._run(start, saved)

@@ -83,12 +83,8 @@ class Meter:
         self._expected += batch.global_weight
 
     def reduce(self, what: str) -> ReducedMetrics:
-        """Reduce and reset. Collective; `what` is part of the operation's name.
-
-        Raises:
-            DivergenceError: the ranks together measured more or fewer samples than the plan says, or ranks name their
-                measures differently.
-        """
+        """Reduce and reset. Collective; `what` is part of the operation's name. Raises DivergenceError: the ranks
+        together measured more or fewer samples than the plan says, or they name their measures differently."""
         sums = self._adapter.read_sums()
         names, known = sorted(sums.values), self._known(sums)
         rows = self._rows(self._row(sums, known, names), names, what)
@@ -171,12 +167,8 @@ def _same_measures(joined: NDArray[np.float64], size: int) -> NDArray[np.float64
 
 
 def _means(names: list[str], totals: list[float], counted: float) -> dict[str, float]:
-    """Each measure's mean over the samples that have it; without those that no real sample has had.
-
-    Args:
-        totals: the measures' sums, then their samples.
-        counted: samples that were measured at all.
-    """
+    """Each measure's mean over the samples that have it; without those that no real sample has had. `totals`: the
+    measures' sums, then their samples; `counted`: samples that were measured at all."""
     sums, samples = totals[: len(names)], totals[len(names) :]
     return {n: s / max(count, 1.0) for n, s, count in zip(names, sums, samples, strict=True) if count or not counted}
 

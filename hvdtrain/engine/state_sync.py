@@ -43,12 +43,8 @@ def has_mean(array: NDArray[Any]) -> bool:
 def without_means_in_common(comm: Communicator, stage: int, arrays: State) -> State:
     """The first rank's arrays in place of those that have no mean, where any rank's differ; else nothing. Collective.
 
-    Args:
-        stage: of this rank; the first rank is the first one with the same stage.
-        arrays: this rank's, with and without a mean.
-
-    Raises:
-        DivergenceError: on every rank: their arrays are not the same ones, or have other shapes or types.
+    The first rank is the first one with the same stage. Raises DivergenceError: on every rank: their arrays are not the
+    same ones, or have other shapes or types.
     """
     without_mean = {name: array for name, array in arrays.items() if not has_mean(array)}
     # What must be the same on all ranks of each array; texts may be of any length.

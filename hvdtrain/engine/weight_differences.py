@@ -36,12 +36,9 @@ def ranks_unlike_first(by_rank: Sequence[Sequence[Any]]) -> list[int]:
 def divergence(comm: Communicator, state: State, stage: int, when: str, known: int | None) -> DivergenceError:
     """The error of ranks whose weights differ, the same one on all ranks, to be raised by all. Collective.
 
-    It names the ranks, the first arrays that differ, in how many numbers, and by how much.
-
-    Args:
-        stage: weights and buffers of ranks with the same one are compared.
-        when: they differed, perhaps some steps ago: local SGD makes them equal again.
-        known: the last step after which they were known to be equal, if there was one.
+    It names the ranks, the first arrays that differ, in how many numbers, and by how much. `when`: they differed,
+    perhaps some steps ago: local SGD makes them equal again; `known`: the last step after which they were known to be
+    equal.
     """
     by_rank: list[list[Any]] = gather_json(comm, [stage, weights_digest(state)], "hvdtrain.weights.digests")
     ranks = ranks_unlike_first(by_rank)

@@ -69,12 +69,8 @@ class Comparison:
 
 
 def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] = ()) -> list[Difference]:
-    """The keys whose values differ, in the order in which they are first met.
-
-    Args:
-        mappings: of any depth; lists are compared as a whole.
-        ignored: keys that are left out, with all that is inside of them.
-    """
+    """The keys whose values differ, in the order in which they are first met; lists are compared as a whole. Keys that
+    are `ignored` are left out with all that is inside of them."""
     flat = [dict(flattened(values, frozenset(ignored))) for values in mappings]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows = (Difference(key, tuple(values.get(key, MISSING) for values in flat)) for key in keys)
@@ -87,11 +83,8 @@ def _equal(first: Any, other: Any) -> bool:
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
-    """Compare the runs in these folders, two or more.
-
-    Raises:
-        UsageError: one of them holds no run, or two are the same.
-    """
+    """Compare the runs in these folders, two or more. Raises UsageError: one of them holds no run, or two are the
+    same."""
     if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
         raise UsageError(
             "Two runs or more can be compared, each given once.",

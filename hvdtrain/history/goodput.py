@@ -33,10 +33,8 @@ def start_lines(metrics: Path) -> JsonLines:
 class KeptLines:
     """Tells of the lines of a metrics.jsonl, in their order, which count: later starts replace the others.
 
-    A start resumes from a checkpoint, and what earlier starts have trained beyond is trained again.
-
-    Args:
-        lines: of the same file, at least those of its starts. Of a start that is written later, all lines count.
+    A start resumes from a checkpoint, and what earlier starts have trained beyond is trained again. `lines`: of the
+    same file, at least those of its starts. Of a start that is written later, all lines count.
     """
 
     def __init__(self, lines: Iterable[Line]) -> None:
@@ -92,11 +90,8 @@ class Goodput:
             self._add_to(self._start, line, counts)
 
     def result(self, now: float | None = None) -> dict[str, Any]:
-        """What result.json says of a run's restarts and of its time. Seconds are of rank 0's clock.
-
-        Args:
-            now: `time.time()` at the end of the run; None: its last line was the end.
-        """
+        """What result.json says of a run's restarts and of its time. Seconds are of rank 0's clock. `now`:
+        `time.time()` at the end of the run; None: its last line was the end."""
         start, seconds = self._start, dict(self._seconds)
         if start is not None:
             seconds["total"] += max(0.0, max(start.last, now or 0.0) - start.begin)

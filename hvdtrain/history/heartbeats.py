@@ -101,11 +101,8 @@ def read_heartbeat(run: Path, rank: int) -> Heard | None:
 
 
 def heartbeat_of(value: Any) -> Heartbeat:
-    """The heartbeat that a file's JSON holds; keys of a later version are left out.
-
-    Raises:
-        ValueError: it lacks a key, or a value has another type.
-    """
+    """The heartbeat that a file's JSON holds; keys of a later version are left out. Raises ValueError: it lacks a key,
+    or a value has another type."""
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
     known = {name: value[name] for name in _KINDS if name in value}

@@ -82,10 +82,7 @@ class LogFile:
 
     def lines(self, whole: bool) -> Iterator[LogLine]:
         """The lines that have come since the last call, up to the end that the file has now. Raises `UNREADABLE`.
-
-        Args:
-            whole: whether a last line without an end is a line, too: nobody writes on, or it was left torn.
-        """
+        `whole`: whether a last line without an end is a line, too: nobody writes on, or it was left torn."""
         end = self._end()
         while self._offset < end and (data := self._read(end)):
             *lines, self._rest = (self._rest + data).split(b"\n")
@@ -169,14 +166,8 @@ class RunLogs:
 
 
 def follow(logs: RunLogs, has_ended: Callable[[], bool], wait: Callable[[], object]) -> Iterator[LogLine]:
-    """All lines, and those that come later, until the run has ended and all is read.
-
-    Lines are in the order of time among those that are there at the same time: a line that comes late is not held back.
-
-    Args:
-        has_ended: whether nothing more will be written.
-        wait: until it is time to look again.
-    """
+    """All lines, and those that come later, until the run `has_ended` and all is read; `wait` returns when it is time
+    to look again. Lines are in the order of time among those that are there at the same time: none is held back."""
     while True:
         is_last = has_ended()
         yield from logs.lines(whole=is_last)

@@ -116,12 +116,8 @@ def seconds_in(line: Mapping[str, Any], key: str = "seconds") -> float:
 def flattened(
     values: Mapping[str, Any], ignored: frozenset[str] = frozenset(), before: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """The values inside of mappings, each with its keys: "data.dir" of {"data": {"dir": …}}.
-
-    Args:
-        ignored: such keys, left out with all that is inside of them.
-        before: stands before each key.
-    """
+    """The values inside of mappings, each with its keys: "data.dir" of {"data": {"dir": …}}. Keys that are `ignored`
+    are left out with all that is inside of them; `before` stands before each key."""
     for name, value in values.items():
         key = f"{before}{name}"
         if key in ignored:
@@ -194,13 +190,8 @@ def size_of(path: Path) -> int:
 def last_lines(path: Path, most: int = MOST, chunk: int = _CHUNK) -> Iterator[bytes]:
     """The lines of a file without their ends, the last one first, read backwards: however much was written before.
 
-    What follows the last line end is left out: it is still being written, or its writer was killed.
-
-    Args:
-        most: bytes that are read; a line that begins before them is left out.
-        chunk: bytes that are read at once.
-
-    Raises `UNREADABLE`.
+    What follows the last line end is left out: it is still being written, or its writer was killed; and so is a line
+    that begins before the last `most` bytes. `chunk`: bytes that are read at once. Raises `UNREADABLE`.
     """
     with open_bounded(path) as file:
         end = file.seek(0, os.SEEK_END)

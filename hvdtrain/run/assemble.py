@@ -108,11 +108,8 @@ class Assembly:
     ) -> Iterator[list[events.Callback]]:
         """`totals`, the sinks, the task's callbacks, and what records --trace; sinks are closed when the block ends.
 
-        If a sink cannot be opened, those that are open and the task's callbacks receive RunFailed.
-
-        Args:
-            step: updates that are done.
-            begin: `time.perf_counter()` when this process began its work.
+        If a sink cannot be opened, those that are open and the task's callbacks receive RunFailed. `begin`:
+        `time.perf_counter()` when this process began its work.
         """
         begun = time.time() - (time.perf_counter() - begin)
         context = SinkContext(

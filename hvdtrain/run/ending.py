@@ -76,12 +76,8 @@ class Ending:
 
 
 def write_report(run: Path, option: Literal["auto", "always", "never"], seconds: float) -> Path | None:
-    """Write the report of the run in the folder `run`; where it lies, or None where there is none. Never raises.
-
-    Args:
-        option: of --report.
-        seconds: that the training took; a short one gets a report only where it is asked for.
-    """
+    """Write the report of the run in the folder `run`, whose training took so many seconds; where it lies, or None
+    where there is none. Never raises."""
     if option == "never" or (option == "auto" and seconds < _SHORTEST_SECONDS):
         return None
     if option == "auto" and size_of(run / "metrics.jsonl") > _MOST_BYTES:
@@ -108,11 +104,8 @@ def how_to_continue(config: TrainConfig, folder: Path) -> str:
 
 
 def print_table(result: dict[str, Any], folder: str, report: str | None = None, columns: int = 100) -> None:
-    """The closing table on standard output, at most `columns` wide; below it, paths that are too long for it.
-
-    Args:
-        folder, report: the paths of the run folder and of its report, or what makes one.
-    """
+    """The closing table on standard output, at most `columns` wide; below it, paths that are too long for it. `report`:
+    a path, or what makes the report."""
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table

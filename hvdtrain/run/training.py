@@ -48,12 +48,8 @@ class TrainingEnd(NamedTuple):
 
 
 def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest) -> TrainingEnd:
-    """Train, and leave result.json.
-
-    Args:
-        begin: `time.perf_counter()` when the process began its work, for the times in the result.
-        asked: whether this rank was asked to stop.
-    """
+    """Train, and leave result.json. `begin`: `time.perf_counter()` when the process began its work; `asked`: whether
+    this rank was asked to stop."""
     setup = with_common_resume(setup, comm)
     require_little_lost(setup.catalogs, setup.config.data.max_corrupt)
     named = agree(comm, lambda: named_checkpoint(setup, comm), "hvdtrain.resume.named")

@@ -27,11 +27,7 @@ _VERSION = "digits-v1"  # changes whenever the files' content would
 
 def open_split(data: DataAccess, split: str) -> Catalog:
     """The catalog of `SPLIT-*.tfrecord`, "train" or "validation", in the data folder; or in the cache, made if need be.
-
-    Raises:
-        MissingDataError: it is not in the data folder.
-        UsageError: the cache cannot be written, or another process holds its lock too long.
-    """
+    Raises MissingDataError: it is not in the data folder; UsageError: as `DataAccess.made_once`."""
     folder = data.dir if data.dir is not None else str(data.made_once(_VERSION, _write))
     # Checked wholly: the data is small, and damage is found before anything is trained.
     return data.catalog(f"{folder}/{split}-*.tfrecord", check_data=True)

@@ -147,11 +147,8 @@ def _find(module_name: str) -> object | None:
 
 
 def task_arguments(kind: type[Task], model: str | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`--task-args` with `--model` among them.
-
-    Raises:
-        UsageError: the task offers no choice of models, or two are named.
-    """
+    """`--task-args` with `--model` among them. Raises UsageError: the task offers no choice of models, or two are
+    named."""
     if model is None:
         return dict(arguments)
     if "model" not in inspect.signature(kind).parameters:

@@ -29,11 +29,8 @@ def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
 
 
 class MetricsFile:
-    """Appends one JSON object per line. Rank 0 only. A resumed run appends; the last line of a step counts.
-
-    Raises:
-        HvdtrainError: the disk is full. The other ranks learn it when this one leaves.
-    """
+    """Appends one JSON object per line. Rank 0 only. A resumed run appends; the last line of a step counts. Raises
+    HvdtrainError: the disk is full. The other ranks learn it when this one leaves."""
 
     def __init__(self, file: TextIO, begun: float) -> None:
         self._file, self._begun = file, begun

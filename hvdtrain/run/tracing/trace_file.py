@@ -33,13 +33,8 @@ class LaneEvent(NamedTuple):
 
 
 def lines_of(process: int, name: str, lanes: Sequence[str], events: Iterable[LaneEvent], most: int = _MOST) -> bytes:
-    """Compressed lines of one process, each of them with a comma at its end.
-
-    Args:
-        process: its number, and its place among the others.
-        lanes: those that come first; the others follow in the order of their first event.
-        events: `most` of them; those before the trace's beginning are left out.
-    """
+    """Compressed lines of one process, each of them with a comma at its end; those of `lanes` come first, the others in
+    the order of their first event. Of `events` there are `most`; those before the trace's beginning are left out."""
     numbers = {lane: number for number, lane in enumerate(lanes)}
     shown = [event for event, _ in zip(events, range(most), strict=False) if event.begin >= 0]
     for event in shown:

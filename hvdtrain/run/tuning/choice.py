@@ -42,14 +42,8 @@ class StepTimer:
     number: int
 
     def look_at(self, arms: Sequence[int], use: Callable[[int], object], remaining: int, most_seconds: float) -> Times:
-        """Look at as many settings as may be afforded; empty where that is too expensive.
-
-        Args:
-            arms: the default first, the most promising next. The same on all ranks.
-            use: makes the adapter use one of them.
-            remaining: how many updates are to come.
-            most_seconds: that all looks may take.
-        """
+        """Look at as many settings as may be afforded; empty where that is too expensive. `use` makes the adapter use
+        one of `arms`; the other arguments are as for `affordable`, and the same on all ranks."""
         seconds = [self._seconds(1), self._seconds(FIRST_STEPS - 1)]
         first, step = self.comm.allreduce(np.array(seconds), "hvdtrain.tuning.step", "max").tolist()
         change = max(0.0, first - step) if self.adapter.compiles_buckets else 0.0
@@ -81,11 +75,8 @@ def tune(
     most_seconds: float = MOST_SECONDS,  # that a measurement may take
     tell: Callable[[str], None] = print,  # receives rank 0's line for people
 ) -> dict[str, Any] | None:
-    """Choose, tell the adapter and the user; None where what is usual is not questioned. Collective.
-
-    Returns:
-        What `Tuned.to_json` makes.
-    """
+    """Choose, tell the adapter and the user, and return what `Tuned.to_json` makes; None where what is usual is not
+    questioned. Collective."""
     caps = distinct(adapter) if may_be_tuned(setup.config, comm) else []
     if len(caps) < 2:
         return None

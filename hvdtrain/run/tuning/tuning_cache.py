@@ -79,12 +79,8 @@ class TuningCache:
 
 
 def open_cache(setup: RunSetup, state: State, threads: int, comm: Communicator) -> TuningCache:
-    """The same for two jobs whose steps take as long. Collective: it asks all ranks for their machines.
-
-    Args:
-        state: of the adapter, for names, shapes and dtypes of weights.
-        threads: of the adapter.
-    """
+    """The same for two jobs whose steps take as long. Collective: it asks all ranks for their machines. `state` and
+    `threads` are the adapter's."""
     machine = [_processor(), device_kind(setup.task.framework), os.cpu_count(), threads, comm.topology.local_size]
     return TuningCache(
         {

@@ -17,12 +17,8 @@ Targets = NDArray[np.float32]
 
 
 class Mixup:
-    """Draws and reads the second pictures.
-
-    Args:
-        alpha: of the Beta(alpha, alpha) distribution of the shares.
-        on_corrupt: what to do with a damaged partner: "raise", or else the record stays unmixed.
-    """
+    """Draws and reads the second pictures. `alpha`: of the Beta(alpha, alpha) distribution of the shares; `on_corrupt`:
+    what to do with a damaged partner: "raise", or else the record stays unmixed."""
 
     def __init__(self, alpha: float, catalog: Catalog, on_corrupt: OnCorrupt) -> None:
         self._alpha, self._catalog, self._on_corrupt = alpha, catalog, on_corrupt

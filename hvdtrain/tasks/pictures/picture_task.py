@@ -66,19 +66,12 @@ class Pictures(Task):
 
     @abstractmethod
     def open_train(self, data: DataAccess) -> Catalog:
-        """The records to train on.
-
-        Raises:
-            UsageError or data_sharding.ShardingError: they are missing or damaged.
-        """
+        """The records to train on. Raises UsageError or data_sharding.ShardingError: they are missing or damaged."""
 
     @abstractmethod
     def open_test(self, data: DataAccess) -> Catalog | None:
-        """The records to validate on, after `open_train`, but for pipe mode, which has no catalog to train on.
-
-        Raises:
-            UsageError or data_sharding.ShardingError: as `open_train`.
-        """
+        """The records to validate on, after `open_train`, but for pipe mode, which has no catalog to train on. Raises
+        as `open_train`."""
 
     @abstractmethod
     def read(self, records: RecordBatch) -> Labelled:
