@@ -147,7 +147,7 @@ class Saves:
         if saved.diverged:
             self.checks.refuse(saved.step)
         if saved.failure is None:
-            self.checks.saved(saved.step)
+            self.checks.known_equal = max(self.checks.known_equal, saved.step)
             if self.policy.cadence is not None:
                 self.policy.cadence.ended(waited, saved.write_seconds)
             size, seconds = saved.size, saved.write_seconds

@@ -52,10 +52,6 @@ class WeightChecks:
         digest = self._compare(weights_digest(self._weights()), _at(step))
         return digest if self.adapter.stage is None else None
 
-    def saved(self, step: int) -> None:
-        """All ranks know that the checkpoint of `step` has weights that all of them had."""
-        self.known_equal = max(self.known_equal, step)
-
     def refuse(self, step: int) -> Never:
         """The copies for the checkpoint of `step` were different: tell what differs now, perhaps some steps later.
         Collective. Raises DivergenceError: on all ranks."""
