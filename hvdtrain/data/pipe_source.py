@@ -103,8 +103,7 @@ class PipeSource(_Piped):
     def __post_init__(self) -> None:
         super().__post_init__()
         records = self.channel_plan.rank_records()
-        if records is None:
-            raise ValueError("the plan knows no counts; use AgreedPipeSource")
+        assert records is not None  # see `open_pipe_source`
         self._steps = PipeSteps(records, self.global_batch)
 
     def plan(self, epoch: int) -> PipeEpoch:  # noqa: ARG002  the same in all epochs

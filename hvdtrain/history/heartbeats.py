@@ -24,11 +24,11 @@ _MISSED: Final = 3.0  # intervals
 class Heartbeat:
     """What one rank says of itself. Missing values are those of a version that did not say them, or of this machine."""
 
-    rank: int  # of this process, and how many there are
-    size: int  # of this process, and how many there are
+    rank: int  # of this process
+    size: int  # how many ranks there are
     start: str  # which start of the run this is, the same on all its ranks
     host: str  # where the process runs
-    pid: int  # where the process runs
+    pid: int  # its number there
     time: float  # when it was written, by `time.time()` of the host
     beat: int = 0  # how many this process has written before
     interval: float = 2.0  # seconds until the next one

@@ -39,12 +39,12 @@ class MetricsHistory:
     events: RunEvents = field(default_factory=RunEvents)  # starts, stops, failures
     checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)  # how many, and what they cost
     stragglers: list[Line] = field(default_factory=list)  # lines of ranks and links that have kept others waiting
-    samples: int = 0  # that were trained on, and `masked`: that were left out as damaged; `skipped`: updates
-    masked: int = 0
-    skipped: int = 0
+    samples: int = 0  # that were trained on
+    masked: int = 0  # samples that were left out as damaged
+    skipped: int = 0  # updates
     lines: int = 0  # how many there are
-    began: float | None = None  # `time.time()` of the first and of the last line; None where lines have no times
-    ended: float | None = None  # `time.time()` of the first and of the last line; None where lines have no times
+    began: float | None = None  # `time.time()` of the first line; None where lines have no times
+    ended: float | None = None  # the same of the last line
     last_step: int = 0  # the last one that counts
     problems: tuple[str, ...] = ()  # what could not be read, in sentences
 

@@ -37,8 +37,8 @@ class Overview:
     framework: str  # "torch" or "tensorflow"
     task: str  # its name, or MODULE:CLASS
     workers: int | None  # how many
-    steps: int | None  # updates done, and of the whole training
-    total_steps: int | None  # updates done, and of the whole training
+    steps: int | None  # updates done
+    total_steps: int | None  # of the whole training
     measure: Measure | None  # the last validation, or the last training values where there was none
     samples_per_second: float | None  # over all workers
     seconds: float | None  # how long it has run, through all its restarts
