@@ -55,17 +55,13 @@ class Estimator:
         profile: of the AWS configuration; None: what the environment says.
         poll_s: seconds between two looks at a job.
 
-    Attributes:
-        spec: the job.
-        latest_training_job: the last one that `fit` started; None before.
-
     Raises:
         UsageError: an unknown argument, or a job that cannot be.
     """
 
     def __init__(self, *, profile: str | None = None, poll_s: float = POLL_SECONDS, **arguments: Any) -> None:
         self.spec = _spec(arguments)
-        self.latest_training_job: TrainingJob | LocalJob | None = None
+        self.latest_training_job: TrainingJob | LocalJob | None = None  # the last one that `fit` started
         self._profile, self._poll_s = profile, poll_s
 
     def request(self, inputs: Inputs = None, job_name: str | None = None) -> dict[str, Any]:
