@@ -17,11 +17,12 @@ from hvdtrain.doctor.network_links import choose_interfaces, link_findings, meas
 from hvdtrain.doctor.shared_files import data_findings, output_findings, working_dir_findings
 from hvdtrain.doctor.software import FRAMEWORKS, frameworks_on_host, mpi_findings, version_findings
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.launch.ssh.agent_client import ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.ssh.link import AgentError, HostLink
 
 _START_SECONDS = 30.0
 _FACTS_SECONDS = 90.0
@@ -53,7 +54,7 @@ def examine(request: DoctorRequest, say: Callable[[str], None]) -> DoctorResult:
     return result
 
 
-def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> dict[str, Agent]:
+def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> dict[str, HostLink]:
     """Agents on all hosts that can be used; findings on the others."""
     local_names = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
     others = [host.name for host in request.hosts if host.name not in local_names]
@@ -67,9 +68,8 @@ def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> d
     except UsageError as error:
         result.findings.append(Finding("ssh", "fail", f"the examination did not start: {error.fact}", error.hint))
     result.findings += [_not_started(host, reason, request) for host, reason in started.failures.items()]
-    agents = {host: Agent(link) for host, link in started.links.items()}
-    result.findings += _logged_in(agents, others)
-    return agents
+    result.findings += _logged_in(started.links, others)
+    return started.links
 
 
 def _options(request: DoctorRequest) -> SshOptions:
@@ -79,12 +79,12 @@ def _options(request: DoctorRequest) -> SshOptions:
     return SshOptions(request.python, request.ssh_port, agent=agent, folder=os.getcwd(), python_path=path)
 
 
-def _logged_in(agents: Mapping[str, Agent], others: Sequence[str]) -> list[Finding]:
+def _logged_in(agents: Mapping[str, HostLink], others: Sequence[str]) -> list[Finding]:
     hint = "let its shell be silent when it is not interactive (.bashrc): scp, mpirun and horovodrun stumble over it."
     loud = [
-        Finding("ssh", "warn", f"the shell prints at login: {agent.link.greeting[:80]!r}", hint, host)
+        Finding("ssh", "warn", f"the shell prints at login: {agent.greeting[:80]!r}", hint, host)
         for host, agent in agents.items()
-        if agent.link.greeting
+        if agent.greeting
     ]
     reached = [host for host in others if host in agents]
     known = [Finding("ssh", "ok", "answers without a question, its host key is known", "", h) for h in reached]
@@ -100,7 +100,7 @@ def _not_started(host: str, reason: str, request: DoctorRequest) -> Finding:
     return Finding("ssh", "fail", fact, hint, host)
 
 
-def _collect(agents: Mapping[str, Agent], request: DoctorRequest, result: DoctorResult) -> None:
+def _collect(agents: Mapping[str, HostLink], request: DoctorRequest, result: DoctorResult) -> None:
     wanted = {
         "frameworks": request.frameworks,
         "hosts": [host.name for host in request.hosts] if len(request.hosts) > 1 else [],
@@ -136,7 +136,7 @@ def _compare(request: DoctorRequest, result: DoctorResult) -> None:
 
 
 def _try_together(
-    agents: Mapping[str, Agent], request: DoctorRequest, result: DoctorResult, say: Callable[[str], None]
+    agents: Mapping[str, HostLink], request: DoctorRequest, result: DoctorResult, say: Callable[[str], None]
 ) -> None:
     """What takes all hosts: the folder, the clocks, the network, the allreduce."""
     result.findings += _try_folder(agents, result.facts, request)
@@ -157,7 +157,7 @@ def _try_together(
     _try_allreduce(agents, chosen, request, result, say)
 
 
-def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, request: DoctorRequest) -> list[Finding]:
+def _try_folder(agents: Mapping[str, HostLink], facts: HostFacts, request: DoctorRequest) -> list[Finding]:
     token = secrets.token_hex(8)
     refused: dict[str, str] = {}
     made: dict[str, dict[str, Any]] = {}
@@ -179,7 +179,7 @@ def _try_folder(agents: Mapping[str, Agent], facts: HostFacts, request: DoctorRe
     return output_findings(facts, seen, refused, request.output_dir is not None)
 
 
-def _clocks(agents: Mapping[str, Agent]) -> dict[str, float]:
+def _clocks(agents: Mapping[str, HostLink]) -> dict[str, float]:
     """Seconds by which each clock is ahead of this one: the request that came back fastest tells best (RFC 5905)."""
     offsets = {}
     for host, agent in agents.items():
@@ -194,7 +194,7 @@ def _clocks(agents: Mapping[str, Agent]) -> dict[str, float]:
 
 
 def _try_allreduce(
-    agents: Mapping[str, Agent],
+    agents: Mapping[str, HostLink],
     chosen: Choice,
     request: DoctorRequest,
     result: DoctorResult,

@@ -16,7 +16,8 @@ from hvdtrain.doctor.findings import Choice, DoctorRequest, Finding
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, WorkerGroup
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup
+from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
+from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.units import in_bytes, in_rate, in_seconds
 
@@ -31,7 +32,7 @@ _BAD_FIT = 0.5  # Deviation from which on the model's figures say little: a time
 _LOOPBACK = "127.0.0.1"
 
 
-def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, framework: str, request: DoctorRequest) -> Any:
+def run_allreduce(agents: Mapping[str, HostLink], chosen: Choice, framework: str, request: DoctorRequest) -> Any:
     """The report of `hvdtrain bench allreduce`, with the workers, time and sizes of `request`.
 
     The `agents` are of all hosts; where there is one host only, the `chosen` interfaces are not asked.
@@ -62,7 +63,7 @@ def run_allreduce(agents: Mapping[str, Agent], chosen: Choice, framework: str, r
         if len(hosts) > 1:
             variables["HOROVOD_GLOO_IFACE"] = chosen[host]["name"]
         order = {"token": f"{token}-{node}", "command": command, "ranks": ranks, "variables": variables}
-        groups.append(RemoteWorkerGroup(agents[host].link, ranks, order))
+        groups.append(RemoteWorkerGroup(agents[host], ranks, order))
         workers |= {rank: WorkerState(rank, host) for rank in ranks}
     said = _output(groups, workers, _START_SECONDS + 3 * request.seconds + _MARGIN_SECONDS)
     return json.loads(said.strip().splitlines()[-1])

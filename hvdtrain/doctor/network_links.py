@@ -14,7 +14,8 @@ from itertools import pairwise, permutations
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, Link, Links
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, Request, ask_at_once
+from hvdtrain.launch.ssh.agent_client import Request, ask_at_once
+from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.units import in_rate
 
 BRIDGES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "lxc", "podman", "kube", "tun", "tap", "ifb")
@@ -72,7 +73,7 @@ def _common(usable: Sequence[Facts], hosts: HostFacts) -> Facts | None:
     return None
 
 
-def measure_links(agents: Mapping[str, Agent], chosen: Choice) -> Links:
+def measure_links(agents: Mapping[str, HostLink], chosen: Choice) -> Links:
     """Connect every host with every other, both ways; then measure. Takes about a second per round of pairs.
 
     Raises AgentError where a host cannot listen on its address.
@@ -97,7 +98,10 @@ def measure_links(agents: Mapping[str, Agent], chosen: Choice) -> Links:
 
 
 def _stream(
-    links: Sequence[Link], agents: Mapping[str, Agent], doors: Mapping[str, Mapping[str, Any]], broken: dict[Link, str]
+    links: Sequence[Link],
+    agents: Mapping[str, HostLink],
+    doors: Mapping[str, Mapping[str, Any]],
+    broken: dict[Link, str],
 ) -> dict[Link, float]:
     """Bytes/s of links that share no host, all at once."""
     timing = {"seconds": _STREAM_SECONDS, "deadline": _QUIET_SECONDS}

@@ -10,14 +10,13 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
-from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
@@ -40,6 +39,7 @@ from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import size_variables, worker_environment
 from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
+from hvdtrain.topology.topology import RankAssignment, assign_places
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 
@@ -171,5 +171,4 @@ class _Start:
 
 
 def _places(workers: int) -> list[RankAssignment]:
-    own_name = socket.gethostname()  # which need not be a valid name of a host
-    return [replace(place, host=own_name) for place in assign_ranks([Host("localhost", workers)], workers)]
+    return assign_places([socket.gethostname()] * workers)

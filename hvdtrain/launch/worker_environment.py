@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from hvdtrain.launch.hosts.host import Host, RankAssignment
+from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import (
@@ -17,6 +17,7 @@ from hvdtrain.topology.launcher_variables import (
     matches,
     without_launcher,
 )
+from hvdtrain.topology.topology import RankAssignment
 
 LAUNCHER = "hvdtrain launch"
 

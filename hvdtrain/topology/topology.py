@@ -1,6 +1,7 @@
-"""A worker among the others, and their grid where models are in stages."""
+"""A worker among the others, their places for Horovod, and their grid where models are in stages."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -113,3 +114,36 @@ class Grid:
             node_rank=0,
             num_nodes=1,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RankAssignment:
+    """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank."""
+
+    rank: int  # among all workers
+    size: int  # among all workers
+    local_rank: int  # among those of its host
+    local_size: int  # among those of its host
+    cross_rank: int  # among those of other hosts with the same local rank
+    cross_size: int  # among those of other hosts with the same local rank
+    host: str  # the name by which Horovod tells hosts apart
+
+    @property
+    def variables(self) -> dict[str, str]:
+        numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+        named = {f"HOROVOD_{name.upper()}": str(getattr(self, name)) for name in numbers}
+        return {**named, "HOROVOD_HOSTNAME": self.host}
+
+
+def assign_places(hosts: Sequence[str]) -> list[RankAssignment]:
+    """The places of workers whose hosts are given in the order of their ranks."""
+    sizes = Counter(hosts)  # in the order of the first worker of each host
+    seen: Counter[str] = Counter()
+    places: list[RankAssignment] = []
+    for rank, host in enumerate(hosts):
+        local_rank = seen[host]
+        seen[host] += 1
+        alike = [name for name, workers in sizes.items() if workers > local_rank]
+        sides = alike.index(host), len(alike)
+        places.append(RankAssignment(rank, len(hosts), local_rank, sizes[host], *sides, host))
+    return places

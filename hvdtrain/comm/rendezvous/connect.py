@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, int
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
+from hvdtrain.topology.topology import assign_places
 
 SECRET_VARIABLE = "HVDTRAIN_SECRET"
 
@@ -97,27 +99,11 @@ def _cannot_listen(address: str, error: OSError | None) -> HvdtrainError:
 
 
 def place_variables(rank: int, hosts: Sequence[handshake.Host]) -> dict[str, str]:
-    """HOROVOD_RANK and so on for `rank`, where rank N runs on `hosts[N]`.
-
-    Ranks of one host are numbered in the order of their ranks, hosts in the order of their first ranks. Horovod's cross
-    rank and size count only the hosts that have a rank of the same local number.
-    """
-    local_ranks = [hosts[:other].count(host) for other, host in enumerate(hosts)]
-    local_rank, here = local_ranks[rank], hosts[rank]
-    alike = [host for host, number in zip(hosts, local_ranks, strict=True) if number == local_rank]
-    order = list(dict.fromkeys(hosts))
-    numbers = {
-        "RANK": rank,
-        "SIZE": len(hosts),
-        "LOCAL_RANK": local_rank,
-        "LOCAL_SIZE": hosts.count(here),
-        "CROSS_RANK": sorted(alike, key=order.index).index(here),
-        "CROSS_SIZE": len(alike),
-    }
-    names = {f"HOROVOD_{name}": str(number) for name, number in numbers.items()}
-    # Horovod groups ranks by this name, so two hosts must not share it.
-    is_unique = all(host == here for host in hosts if host[0] == here[0])
-    return {**names, "HOROVOD_HOSTNAME": here[0] if is_unique else f"{here[0]}-{here[1]}"}
+    """HOROVOD_RANK and so on for `rank`, where rank N runs on `hosts[N]`."""
+    # Horovod groups ranks by a name, so two hosts must not share it.
+    namesakes = Counter(name for name, _ in set(hosts))
+    names = [name if namesakes[name] == 1 else f"{name}-{address}" for name, address in hosts]
+    return assign_places(names)[rank].variables
 
 
 @dataclass(frozen=True, slots=True)

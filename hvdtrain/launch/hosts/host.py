@@ -5,11 +5,11 @@ Names end up in the command lines of ssh and mpirun, so what could be read there
 
 import ipaddress
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError
+from hvdtrain.topology.topology import RankAssignment, assign_places
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 MAX_SLOTS = 65_536
@@ -158,39 +158,6 @@ def parse_slots(text: str, name: str, where: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class RankAssignment:
-    """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank."""
-
-    rank: int  # among all workers
-    size: int  # among all workers
-    local_rank: int  # among those of its host
-    local_size: int  # among those of its host
-    cross_rank: int  # among those of other hosts with the same local rank
-    cross_size: int  # among those of other hosts with the same local rank
-    host: str  # the name by which Horovod tells hosts apart
-
-    @property
-    def variables(self) -> dict[str, str]:
-        numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-        named = {f"HOROVOD_{name.upper()}": str(getattr(self, name)) for name in numbers}
-        return {**named, "HOROVOD_HOSTNAME": self.host}
-
-
 def assign_ranks(hosts: Sequence[Host], np: int) -> list[RankAssignment]:
     """The places of `np` workers, in the order of their ranks; `hosts` have at least as many slots."""
     return assign_places([host.name for host in hosts for _ in range(host.slots)][:np])
-
-
-def assign_places(hosts: Sequence[str]) -> list[RankAssignment]:
-    """The places of workers whose hosts are given in the order of their ranks."""
-    sizes = Counter(hosts)  # in the order of the first worker of each host
-    seen: Counter[str] = Counter()
-    places: list[RankAssignment] = []
-    for rank, host in enumerate(hosts):
-        local_rank = seen[host]
-        seen[host] += 1
-        alike = [name for name, workers in sizes.items() if workers > local_rank]
-        sides = alike.index(host), len(alike)
-        places.append(RankAssignment(rank, len(hosts), local_rank, sizes[host], *sides, host))
-    return places

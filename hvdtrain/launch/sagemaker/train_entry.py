@@ -24,7 +24,6 @@ from pathlib import Path
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE, HvdtrainError
-from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, kill_job, with_job_token
 from hvdtrain.launch.processes.worker import WorkerSpec
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
@@ -40,6 +39,7 @@ from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import share_of_host, worker_environment
 from hvdtrain.topology.launcher_variables import without_launcher
+from hvdtrain.topology.topology import RankAssignment
 
 GRACE_SECONDS = 100.0
 """For workers to save in: SageMaker kills a container 120 s after SIGTERM (API_StopTrainingJob; spot instances too)."""

@@ -23,13 +23,13 @@ from dataclasses import asdict
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, kill_job
 from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
 from hvdtrain.launch.ssh.host_addresses import interface_towards
 from hvdtrain.launch.worker_environment import worker_environment
+from hvdtrain.topology.topology import RankAssignment
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 HEARTBEATS = 5  # heartbeats within the time after which silence means loss

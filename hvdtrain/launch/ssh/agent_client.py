@@ -1,6 +1,5 @@
-"""What a launcher does through one agent: send it requests, and let it start workers."""
+"""What a launcher does through agents: ask several at once, and let one start workers."""
 
-import itertools
 import selectors
 import signal
 import time
@@ -12,57 +11,20 @@ from hvdtrain.failure_record import FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, WorkerEvents
 from hvdtrain.launch.ssh.frames import Frame
-from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.link import AgentError, HostLink
 
-_numbers = itertools.count(1)  # an answer that comes too late is not taken for another one
-
-
-class AgentError(Exception):
-    """An agent was lost, refused, or did not answer in time; the text says which."""
-
-
-class Agent:
-    """An agent that has said hello."""
-
-    def __init__(self, link: HostLink) -> None:
-        self.link = link
-        self._asked = 0
-
-    def send(self, do: str, /, **arguments: Any) -> None:
-        """Send a question; its answer is taken before the next one. Arguments as the agent's module has them."""
-        self._asked = next(_numbers)
-        self.link.send("ask", do=do, number=self._asked, arguments=arguments)
-
-    def answer(self, deadline: float) -> Any:
-        """The answer to the last question, by `deadline` of the monotonic clock; AgentError: none, or a refusal."""
-        while not self.link.lost:
-            for frame in self.link.take():
-                if frame.kind == "answer" and frame.fields["number"] == self._asked:
-                    if "error" in frame.fields:
-                        raise AgentError(str(frame.fields["error"]))
-                    return frame.fields["ok"]
-            if not self.link.wait(max(0.0, deadline - time.monotonic())):
-                raise AgentError("it did not answer in time")
-        raise AgentError(self.link.lost)
-
-    def ask(self, do: str, deadline_s: float, /, **arguments: Any) -> Any:
-        """The answer to one question, within `deadline_s` seconds; errors and arguments as `send` and `answer`."""
-        self.send(do, **arguments)
-        return self.answer(time.monotonic() + deadline_s)
-
-
-Request = tuple[Agent, str, Mapping[str, Any]]  # whom to ask, what, and with which arguments
+Request = tuple[HostLink, str, Mapping[str, Any]]  # whom to ask, what, and with which arguments
 
 
 def ask_at_once(requests: Sequence[Request], deadline_s: float) -> list[Any]:
     """Ask different agents at the same time; the answers, or an `AgentError` each, in the order of `requests`."""
-    for agent, do, arguments in requests:
-        agent.send(do, **arguments)
+    for link, do, arguments in requests:
+        link.begin_to_ask(do, arguments)
     deadline = time.monotonic() + deadline_s
     answers: list[Any] = []
-    for agent, _, _ in requests:
+    for link, _, _ in requests:
         try:
-            answers.append(agent.answer(deadline))
+            answers.append(link.answer(deadline))
         except AgentError as error:
             answers.append(error)
     return answers

@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks
+from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.rendering import Note, comment, resource_notes, wrap_command
 from hvdtrain.launch.worker_environment import THREADS, host_variables, stated_variables, worker_environment
+from hvdtrain.topology.topology import RankAssignment
 
 _FOUND = {
     "HOROVOD_GLOO_RENDEZVOUS_ADDR": "<this machine's address and a token>",

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, ask_at_once
+from hvdtrain.launch.ssh.agent_client import ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
-from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _LEAVE_SECONDS = SWEEP_SECONDS + 2.0
@@ -132,14 +132,14 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     def sweep(self) -> list[str]:
         """Kill what is left of the job on all hosts; returns what cannot be killed, for people."""
         self._drop_lost()
-        answers = ask_at_once([(Agent(link), "sweep", {}) for link in self.links.values()], 2 * SWEEP_SECONDS)
+        answers = ask_at_once([(link, "sweep", {}) for link in self.links.values()], 2 * SWEEP_SECONDS)
         swept = {name: left for name, left in zip(self.links, answers, strict=True) if isinstance(left, list)}
         return [f"{process} on {name}" for name, left in swept.items() for process in left]
 
     def exists(self, host: str, path: str) -> bool:
         """Whether there is a file on that host; False where the host does not say."""
         try:
-            return bool(Agent(self.links[host]).ask("exists", self.options.link_seconds, path=path))
+            return bool(self.links[host].ask("exists", self.options.link_seconds, path=path))
         except AgentError:
             return False
 

@@ -14,7 +14,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
-from hvdtrain.launch.hosts.host import Host, RankAssignment, assign_ranks, total_slots
+from hvdtrain.launch.hosts.host import Host, assign_ranks, total_slots
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
@@ -38,6 +38,7 @@ from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import host_variables
+from hvdtrain.topology.topology import RankAssignment
 
 _UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 

@@ -1,5 +1,6 @@
 """The launcher's end of the connection to one host's agent."""
 
+import itertools
 import os
 import queue
 import select
@@ -7,7 +8,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any, cast
 
@@ -19,6 +20,11 @@ _READ_BYTES = 2**18
 _ERRORS_BYTES = 4000
 _STEPS = 5  # in the time after which silence means loss
 _LAST_SECONDS = 2.0  # for ssh to end after its output has ended
+_numbers = itertools.count(1)  # of questions: an answer that comes too late is not taken for another one
+
+
+class AgentError(Exception):
+    """An agent was lost, refused, or did not answer in time; the text says which."""
 
 
 class HostLink:
@@ -39,6 +45,7 @@ class HostLink:
         self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
         self._suspended = 0.0
+        self._asked = 0
         self._writing = threading.Lock()
         self._process = _started(argv, self._errors)
         self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
@@ -76,6 +83,28 @@ class HostLink:
         with self._writing, suppress(OSError, ValueError):
             while data:
                 data = data[os.write(self._in.fileno(), data) :]
+
+    def ask(self, do: str, seconds: float, /, **arguments: Any) -> Any:
+        """The answer to a question, whose arguments the agent's module has; AgentError: none in time, or a refusal."""
+        self.begin_to_ask(do, arguments)
+        return self.answer(time.monotonic() + seconds)
+
+    def begin_to_ask(self, do: str, arguments: Mapping[str, Any]) -> None:
+        """Send a question; its answer is taken before the next one."""
+        self._asked = next(_numbers)
+        self.send("ask", do=do, number=self._asked, arguments=arguments)
+
+    def answer(self, deadline: float) -> Any:
+        """The answer to the last question, by `deadline` of the monotonic clock; errors as `ask`."""
+        while not self.lost:
+            for frame in self.take():
+                if frame.kind == "answer" and frame.fields["number"] == self._asked:
+                    if "error" in frame.fields:
+                        raise AgentError(str(frame.fields["error"]))
+                    return frame.fields["ok"]
+            if not self.wait(max(0.0, deadline - time.monotonic())):
+                raise AgentError("it did not answer in time")
+        raise AgentError(self.lost)
 
     def hang_up(self) -> None:
         """End the agent's input: it kills its workers and ends."""
@@ -139,7 +168,7 @@ class HostLink:
         try:
             for frame in self._reader.feed(data):
                 if frame.kind == "heartbeat":
-                    self._answer(frame)
+                    self._answer_heartbeat(frame)
                     continue
                 if frame.kind == "hello":
                     self.hello = frame.fields
@@ -148,7 +177,7 @@ class HostLink:
             return str(error)
         return ""
 
-    def _answer(self, heartbeat: Frame) -> None:
+    def _answer_heartbeat(self, heartbeat: Frame) -> None:
         """Unless an order is on its way: then that, or the next heartbeat's answer, shows that somebody is there."""
         data = Frame("heartbeat", {"sent": heartbeat.fields.get("sent", 0.0)}).encode()
         if self._writing.acquire(blocking=False):

@@ -17,9 +17,9 @@ from hvdtrain.doctor.examination import _options
 from hvdtrain.doctor.findings import DoctorRequest
 from hvdtrain.doctor.measured_allreduce import _output
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.ssh.agent_client import Agent, AgentError, RemoteWorkerGroup, ask_at_once
+from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup, ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
-from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 START_S = 30.0
@@ -28,13 +28,13 @@ COMMAND = agent_argv(_options(HERE))
 
 
 @pytest.fixture
-def agent() -> Iterator[Agent]:
+def agent() -> Iterator[HostLink]:
     with running() as agent:
         yield agent
 
 
 @contextmanager
-def running(command: Sequence[str] = COMMAND) -> Iterator[Agent]:
+def running(command: Sequence[str] = COMMAND) -> Iterator[HostLink]:
     link = HostLink("here", command, START_S, 15.0)
     try:
         end = time.monotonic() + START_S
@@ -42,12 +42,12 @@ def running(command: Sequence[str] = COMMAND) -> Iterator[Agent]:
             assert not link.lost
             assert time.monotonic() < end
             time.sleep(0.01)
-        yield Agent(link)
+        yield link
     finally:
         link.close(START_S)
 
 
-def test_it_tells_the_time_and_goes_on_after_a_refusal(agent: Agent) -> None:
+def test_it_tells_the_time_and_goes_on_after_a_refusal(agent: HostLink) -> None:
     assert abs(agent.ask("clock", 10.0) - time.time()) < 5
     with pytest.raises(AgentError, match="is not a token"):
         agent.ask("mark", 10.0, folder="/", token="../../etc/x")
@@ -56,7 +56,7 @@ def test_it_tells_the_time_and_goes_on_after_a_refusal(agent: Agent) -> None:
     assert agent.ask("clock", 10.0) > 0
 
 
-def test_token_files_are_seen_by_others_and_removed(agent: Agent, tmp_path: Path) -> None:
+def test_token_files_are_seen_by_others_and_removed(agent: HostLink, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     for number in (0, 1):
@@ -77,18 +77,18 @@ def test_token_files_are_seen_by_others_and_removed(agent: Agent, tmp_path: Path
 def test_what_a_shell_prints_first_is_kept_apart() -> None:
     shell = f'echo Welcome; echo; exec "{sys.executable}" -m hvdtrain.doctor.host_agent 15'
     with running(["sh", "-c", shell]) as agent:
-        assert agent.link.greeting == "Welcome"
+        assert agent.greeting == "Welcome"
         assert agent.ask("clock", 10.0) > 0
 
 
-def test_an_answer_that_does_not_come_is_an_error_and_never_taken_for_the_next(agent: Agent) -> None:
+def test_an_answer_that_does_not_come_is_an_error_and_never_taken_for_the_next(agent: HostLink) -> None:
     with pytest.raises(AgentError, match="did not answer in time"):
         agent.ask("received", 0.2, stream="0-1", seconds=1.0)
     with pytest.raises(AgentError, match="nothing arrived within 2 s"):  # after the late answer to the first question
         agent.ask("received", 10.0, stream="0-1", seconds=2.0)
 
 
-def test_many_are_asked_at_once(agent: Agent) -> None:
+def test_many_are_asked_at_once(agent: HostLink) -> None:
     with running() as other:
         asked = [(agent, "mark", {"folder": "/", "token": ""}), (other, "clock", {})]
         refused, told = ask_at_once(asked, 10.0)
@@ -121,18 +121,18 @@ def wait_until_gone(mark: str, seconds: float = 90.0) -> None:
         time.sleep(0.05)
 
 
-def measured(agent: Agent, command: list[str], ranks: list[int], seconds: float = 60.0, **variables: str) -> str:
+def measured(agent: HostLink, command: list[str], ranks: list[int], seconds: float = 60.0, **variables: str) -> str:
     order = {"token": secrets.token_hex(8), "command": command, "ranks": ranks, "variables": variables}
-    group = RemoteWorkerGroup(agent.link, ranks, order)
+    group = RemoteWorkerGroup(agent, ranks, order)
     return _output([group], {rank: WorkerState(rank, "here") for rank in ranks}, seconds)
 
 
-def test_workers_run_with_their_places(agent: Agent) -> None:
+def test_workers_run_with_their_places(agent: HostLink) -> None:
     variables = {"WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     assert measured(agent, ["env", "--all-ranks"], [0, 1], **variables).startswith("rank 0 of 3, local rank 0 of 2")
 
 
-def test_a_failed_worker_is_told_with_its_words(agent: Agent) -> None:
+def test_a_failed_worker_is_told_with_its_words(agent: HostLink) -> None:
     with pytest.raises(AgentError, match=r"rank 0 on here did not end well \(exit code 2\): .*no-such"):
         measured(agent, ["no-such"], [0])
 
@@ -145,7 +145,7 @@ def test_workers_end_at_the_deadline_and_with_whoever_asked(tmp_path: Path) -> N
             measured(agent, ["env"], [0, 1], 0.5, **{name: value}, **_asleep(tmp_path))
         wait_until_gone(mark)
         order = {"command": ["env"], "ranks": [0], "variables": {name: value, **_asleep(tmp_path)}}
-        RemoteWorkerGroup(agent.link, [0], {"token": secrets.token_hex(8), **order})
+        RemoteWorkerGroup(agent, [0], {"token": secrets.token_hex(8), **order})
         end = time.monotonic() + START_S
         while not processes(mark):
             assert time.monotonic() < end

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
 from hvdtrain.launch.sagemaker.hyperparameters import worker_options
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
+from hvdtrain.topology.topology import RankAssignment
 
 PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 """The toolkit's name for it, used where there is no toolkit too."""

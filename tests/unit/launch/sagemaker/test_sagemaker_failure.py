@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 from hvdtrain.failure_record import FailureRecord
-from hvdtrain.launch.hosts.host import RankAssignment
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand
@@ -15,6 +14,7 @@ from hvdtrain.launch.sagemaker.failure_file import REASON_CHARACTERS, OutputPars
 from hvdtrain.launch.sagemaker.train_entry import ELSEWHERE, ContainerExit, _container_exit
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.topology.topology import RankAssignment
 
 TRAIN = Path(__file__).parents[4] / "hvdtrain" / "launch" / "sagemaker" / "train.sh"
 HEADER = "Traceback (most recent call last):"
