@@ -12,15 +12,12 @@ import filelock
 
 from data_sharding.catalog import Catalog, OnCorrupt
 from data_sharding.catalog.catalog_file import VERSION
-from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError, PlanError
+from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import choose_format, format_options
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files
-
-FOLDER: Final = ".data_sharding"
-"""Made in the data's folder by `beside_data`. The catalogs in it have no suffix that a record format could claim."""
 
 _RULES: Final = 2
 """Raised when the same files are indexed in another way than before: then no kept catalog is of use."""
@@ -51,7 +48,6 @@ def open_catalog(
     format: RecordFormat | str | None = None,  # noqa: A002  as `Catalog.index`
     on_corrupt: OnCorrupt = "raise",
     cache_dir: str | Path | None = None,
-    beside_data: bool = False,
     wait_s: float = 3600.0,
 ) -> Catalog:
     """The saved catalog of these paths if it is still true, else a new one, which is saved.
@@ -62,23 +58,20 @@ def open_catalog(
 
     Args:
         paths, check_data, format, on_corrupt: as `Catalog.index`.
-        cache_dir: folder to keep catalogs in; made if it is missing.
-        beside_data: keep them in a folder `.data_sharding` where the data is, instead.
+        cache_dir: folder to keep catalogs in; made if it is missing. None: they are not kept.
         wait_s: seconds to wait for another process that scans the same data.
 
     Raises:
         CatalogError: another process was still scanning after `wait_s`.
-        PlanError: both places are given; `beside_data` with data behind a URL.
         ShardingError: as `Catalog.index`.
     """
     chosen = choose_format(format, paths)
     listed: dict[str, FileEntry] = {}
     files = find_files(paths, chosen.patterns, chosen.recursive, listed)
     wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt)
-    folder = _folder(paths, wanted.files, cache_dir, beside_data)
-    if folder is None:
+    if cache_dir is None:
         return wanted.scan()
-    plain = folder / f"catalog-{_key(paths, chosen)}"
+    plain = Path(cache_dir, f"catalog-{_key(paths, chosen)}")
     checked = plain.with_name(f"{plain.name}-checked")
     return _kept(wanted, (checked,) if check_data else (checked, plain), wait_s)
 
@@ -128,19 +121,6 @@ def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> 
             file.verify_same(listed[file.path])
     others = [file for file in files if file.path not in listed]
     for_files(verify_unchanged, others, _VERIFY_THREADS if any(is_remote(file.path) for file in others) else 1)
-
-
-def _folder(paths: Paths, files: Sequence[str], cache_dir: str | Path | None, beside_data: bool) -> Path | None:
-    if cache_dir is not None and beside_data:
-        raise PlanError("A cache folder was given, and beside_data set.", "Catalogs are kept once.", "choose one.")
-    if not beside_data:
-        return Path(cache_dir) if cache_dir is not None else None
-    if any(map(is_remote, files)):
-        fact = f"{files[0]} is not on this machine."
-        raise PlanError(fact, "No catalog can be kept beside it.", "give a cache folder.")
-    if isinstance(paths, str | Path) and os.path.isdir(paths):
-        return Path(paths) / FOLDER
-    return Path(os.path.commonpath([os.path.dirname(file) for file in files])) / FOLDER
 
 
 def _key(paths: Paths, chosen: RecordFormat) -> str:

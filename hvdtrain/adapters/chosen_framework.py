@@ -30,10 +30,5 @@ def open_profiler(framework: str) -> Profiler:
     return TorchProfiler() if framework == "torch" else TensorFlowProfiler()
 
 
-def import_adapter(framework: str) -> None:
-    """Import what `run.start.open_adapter` will need. May be done in a thread while something else waits."""
-    _module(framework, "adapter")
-
-
 def _module(framework: str, name: str) -> ModuleType:
     return import_module(f"hvdtrain.adapters.{'torch' if framework == 'torch' else 'keras'}.{name}")

@@ -2,13 +2,13 @@
 
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from data_sharding import Catalog
 from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote
-from hvdtrain.adapters.chosen_framework import import_adapter
 from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -57,7 +57,7 @@ class DataOpening:
 
     def _import_and_open(self) -> tuple[Task, OpenedData]:
         if self._task_class.framework == "torch":  # TensorFlow's own imports may not run beside its first operations
-            import_adapter("torch")
+            import_module("hvdtrain.adapters.torch.adapter")  # which `start.open_adapter` will need
         return _open(self._config, self._task_class)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, view_of
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 from hvdtrain.weights.named_weights import Arrays, Versions, no_onnx
@@ -57,7 +58,7 @@ def read_state_dict(path: Path) -> tuple[Arrays, Versions]:
             "A model's weights are arrays that take their full size in the file.",
             "save the state_dict without them.",
         )
-    return {name: to_array(tensor) for name, tensor in tensors.items()}, _versions_of(tensors)
+    return {name: view_of(known_to_numpy(tensor)) for name, tensor in tensors.items()}, _versions_of(tensors)
 
 
 def _require_stored(path: Path) -> None:
@@ -208,13 +209,6 @@ def _is_plain(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_quantized:
         return False
     return value.nbytes <= value.untyped_storage().nbytes()
-
-
-def to_array(tensor: torch.Tensor) -> NDArray[Any]:
-    """The numbers of a tensor, without a copy where that can be; bfloat16 as float32."""
-    numbers = tensor.detach().float() if tensor.dtype == torch.bfloat16 else tensor.detach()
-    array: NDArray[Any] = numbers.contiguous().numpy(force=True)
-    return array
 
 
 def _versions_of(tensors: Mapping[str, Any]) -> Versions:

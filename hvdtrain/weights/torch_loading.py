@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, view_of
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 from hvdtrain.weights.named_weights import Arrays, NamedWeights, Versions, fitted
-from hvdtrain.weights.torch_files import to_array
 
 
 def naming_of(task: Task, model: nn.Module | None) -> "ModelNaming":
@@ -50,7 +50,7 @@ def _copy_of(model: nn.Module) -> nn.Module:
 
 
 def give_weights(model: nn.Module, weights: NamedWeights) -> None:
-    wanted = {name: to_array(tensor) for name, tensor in _tensors_of(model).items()}
+    wanted = {name: view_of(known_to_numpy(tensor)) for name, tensor in _tensors_of(model).items()}
     arrays = fitted(weights, wanted, "torch", naming=ModelNaming(model))
     model.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, strict=False)
 
@@ -71,7 +71,7 @@ class ModelNaming:
         misshapen = {n for n, array in arrays.items() if n in tensors and array.shape != tuple(tensors[n].shape)}
         missing, unexpected, refused = self._loaded(arrays, versions, misshapen, origin)
         without = {*missing, *refused, *fresh}
-        named = {name: to_array(tensor) for name, tensor in tensors.items() if name not in without}
+        named = {name: view_of(known_to_numpy(tensor)) for name, tensor in tensors.items() if name not in without}
         named |= {name: arrays[name] for name in refused}
         for group in groups:
             present = next((name for name in group if name in named), None)

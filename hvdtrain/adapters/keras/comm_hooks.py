@@ -6,7 +6,7 @@ one process does not need it.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,28 +45,26 @@ class CommHook(HookState, ABC):
         """The reduced gradients, in their dtypes and shapes. Called while the step is traced."""
 
 
-class _Reduction(CommHook):
-    """Reduces each bucket by itself.
+class PlainReduction(CommHook):
+    """Gradients as they are, by one named allreduce a bucket.
 
     Args: `average`: the result is the mean of the ranks' gradients instead of their sum.
     """
+
+    reduces_in_place = True
 
     def __init__(self, hvd: Any, loss_multiplier: float = 1.0, average: bool = False) -> None:
         super().__init__(loss_multiplier)
         self._hvd, self._average = hvd, average
 
-
-class PlainReduction(_Reduction):
-    """Gradients as they are, by one named allreduce a bucket."""
-
-    reduces_in_place = True
-
     def reduce(self, bucket: GradBucket) -> list[Any]:
         return _reduced(self._hvd, bucket, self._hvd.Average if self._average else self._hvd.Sum, 1.0, 1.0)
 
 
-class Float16Sum(_Reduction):
+class Float16Sum(PlainReduction):
     """Gradients sent as float16: of each rank, divided by the loss multiplier, its part of a mean."""
+
+    reduces_in_place = False
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
         return tf.float16 if dtype in (tf.float32, tf.float64) else super().sent_as(dtype)
@@ -90,15 +88,17 @@ def _times(value: Any, factor: float) -> Any:
     return value if factor == 1 else value * tf.cast(factor, value.dtype)
 
 
-class BFloat16Sum(_Reduction):
+class BFloat16Sum(PlainReduction):
     """Gradients sent as bfloat16. All ranks end with the same bits."""
+
+    reduces_in_place = False
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
         return dtype if dtype == tf.float16 else tf.bfloat16
 
     def reduce(self, bucket: GradBucket) -> list[Any]:
         if bucket.dtype == tf.float16:
-            return PlainReduction(self._hvd, average=self._average).reduce(bucket)
+            return super().reduce(bucket)
         values = [gradient.value for gradient in bucket.gradients]
         reduced = self._reduce_flat(flattened(values, tf.bfloat16), bucket.name)
         parts = cut(reduced, [gradient.shape for gradient in bucket.gradients])
@@ -138,7 +138,7 @@ class Adasum(CommHook):
         return self._hvd.allreduce(value, op=self._hvd.Adasum, name=name, ignore_name_scope=True)
 
 
-REDUCTIONS: Final[Mapping[str, type[_Reduction]]] = {"plain": PlainReduction, "fp16": Float16Sum, "bf16": BFloat16Sum}
+REDUCTIONS: Final = {"plain": PlainReduction, "fp16": Float16Sum, "bf16": BFloat16Sum}
 
 
 _ROW = 32

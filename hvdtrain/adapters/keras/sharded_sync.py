@@ -152,11 +152,9 @@ class ShardedSync(GradientSync):
 
     def total_norm(self, gradients: Sequence[Any]) -> Any:
         norm = tf.cast(super().total_norm(gradients), tf.float64) if gradients else tf.constant(0.0, tf.float64)
-        (total,) = self._waiting.over([norm], lambda: [self._summed(tf.square(norm), "hvdtrain_gradients_norm")])
+        told = {"op": self._hvd.Sum, "name": "hvdtrain_gradients_norm", "ignore_name_scope": True}
+        (total,) = self._waiting.over([norm], lambda: [self._hvd.allreduce(tf.square(norm), **told)])
         return tf.cast(tf.sqrt(total), tf.float32)
-
-    def _summed(self, value: Any, name: str) -> Any:
-        return self._hvd.allreduce(value, op=self._hvd.Sum, name=name, ignore_name_scope=True)
 
     def refresh(self) -> None:
         """Copy this rank's parts again: the weights were loaded."""

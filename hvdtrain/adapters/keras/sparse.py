@@ -23,7 +23,7 @@ class SparseGradients(GradientSync):
         super().__init__()
         alone = chosen.ranks == 1
         self._others: GradientSync = NoSync() if alone else SummedGradients((), chosen, waiting)
-        self._gather, self._waiting = _nothing_to_gather if alone else _gather, waiting
+        self._gather, self._waiting = (lambda tensor, _name: tensor) if alone else _gather, waiting
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """See `GradientSync`. Raises `UsageError`: on all ranks: no gradient is sparse."""
@@ -43,10 +43,6 @@ class SparseGradients(GradientSync):
         touched, positions = tf.unique(indices, out_idx=tf.int64)
         summed = tf.math.unsorted_segment_sum(values, positions, tf.size(touched, out_type=tf.int64))
         return tf.IndexedSlices(summed, touched, tf.constant(shape, tf.int64))
-
-
-def _nothing_to_gather(tensor: Any, name: str) -> Any:  # noqa: ARG001
-    return tensor
 
 
 def _gather(tensor: Any, name: str) -> Any:

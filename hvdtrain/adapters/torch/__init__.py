@@ -1,1 +1,1 @@
-"""PyTorch behind the `Adapter` protocol."""
+"""PyTorch behind `Adapter`."""

@@ -34,19 +34,21 @@ class GpuStepTimer(StepTimer):
         self._is_sending = False
 
     def begin(self) -> None:
-        self._mark(_BEGIN)
+        self.end(_BEGIN)
 
     def end(self, part: int) -> None:
-        self._mark(part)
+        event = self._free.pop() if self._free else self._new_event()
+        event.record()
+        self._marks.append((part, event))
 
     def sending(self) -> None:
         if not self._is_sending:
             self._is_sending = True
-            self._mark(_SENDING)
+            self.end(_SENDING)
 
     def end_wait(self) -> None:
         self._is_sending = False
-        self._mark(ALLREDUCE)
+        self.end(ALLREDUCE)
 
     def end_step(self) -> None:
         self._pending.append(self._marks)
@@ -61,11 +63,6 @@ class GpuStepTimer(StepTimer):
     def take_sketches(self) -> Mapping[str, QuantileSketch]:
         self._read_all()
         return super().take_sketches()
-
-    def _mark(self, what: int) -> None:
-        event = self._free.pop() if self._free else self._new_event()
-        event.record()
-        self._marks.append((what, event))
 
     def _read_all(self) -> None:
         while self._pending:

@@ -40,7 +40,7 @@ class SparseGradients(GradientSync):
         require_taking_sparse(optimizer, self._parameters)
         dense, alone = trainable_of(model, without=frozenset(self._parameters.values())), chosen.ranks == 1
         self._others: GradientSync = NoSync(dense) if alone else summed_gradients(dense, chosen)
-        self._start_gather = _nothing_to_gather if alone else _start_gather()
+        self._start_gather: StartGather = (lambda tensor, _name: lambda: tensor) if alone else _start_gather()
 
     def set_trainable(self, trainable: Trainable) -> None:
         self._others.set_trainable([(name, p) for name, p in trainable if name not in self._parameters])
@@ -136,7 +136,3 @@ def _start_gather() -> StartGather:
         return lambda: hvd.synchronize(handle)
 
     return start
-
-
-def _nothing_to_gather(tensor: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:  # noqa: ARG001
-    return lambda: tensor

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import data_sharding as ds
-from data_sharding.catalog.cache import FOLDER, open_catalog
+from data_sharding.catalog.cache import open_catalog
 
 DEADLINE_S = 60
 
@@ -75,16 +75,6 @@ def test_without_a_place_nothing_is_kept(folder: Path) -> None:
     before = sorted(folder.iterdir())
     assert same(open_catalog(folder), ds.Catalog.index(folder))
     assert sorted(folder.iterdir()) == before
-
-
-def test_beside_the_data(folder: Path) -> None:
-    whole = open_catalog(folder, beside_data=True)
-    assert len(kept(folder / FOLDER)) == 1
-    assert same(open_catalog(folder, beside_data=True), whole)
-    by_glob = open_catalog(f"{folder}/*.tfrecord", beside_data=True)
-    assert same(by_glob, whole)
-    assert len(kept(folder / FOLDER)) == 2
-    assert same(ds.Catalog.index(folder), whole)  # the folder for catalogs is no data
 
 
 def test_changes_of_any_file_are_seen(folder: Path, cache: Path) -> None:
@@ -218,13 +208,6 @@ def test_a_place_that_cannot_be_written_is_logged(
     (tmp_path / "file").touch()
     assert same(open_catalog(folder, cache_dir=tmp_path / "file" / "cache"), ds.Catalog.index(folder))
     assert "catalogs cannot be kept at" in caplog.text
-
-
-def test_contradictions_are_refused(folder: Path, cache: Path, memory: str) -> None:
-    with pytest.raises(ds.PlanError, match="choose one"):
-        open_catalog(folder, cache_dir=cache, beside_data=True)
-    with pytest.raises(ds.PlanError, match="give a cache folder"):
-        open_catalog(memory, beside_data=True)
 
 
 @pytest.fixture
