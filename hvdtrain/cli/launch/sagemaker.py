@@ -6,10 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from hvdtrain.config.option_help import PAGES
-from hvdtrain.config.parser import parse_train_config
-from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.cli.launch.train_options import require_trains
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.launcher_api import Launcher, require_outside_job
 from hvdtrain.launch.option_groups import DRY_RUN, number, option, repeated
 from hvdtrain.launch.rendering import comment
@@ -20,7 +18,6 @@ from hvdtrain.launch.sagemaker.request import as_text, new_job_name, notes
 from hvdtrain.launch.sagemaker.request_checks import require_valid_request
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import INPUT_MODES
-from hvdtrain.tasks.task_registry import BUILT_IN
 
 _PAIRS = {"environment": "--env", "tags": "--tag", "metric_definitions": "--metric"}
 _EXAMPLES = {
@@ -31,7 +28,6 @@ _EXAMPLES = {
 }
 _ENV_HELP = "environment variable; no secrets: everybody who sees the job sees it"
 _MAY_BE_EMPTY = ("--env", "--tag")
-_PRINTERS = (*PAGES, "--print-config")
 _OWN = {"channel", "pipe_plan", "shuffle_seed", "job_name", "profile", "no_wait", "no_logs", "dry_run", "debug"}
 
 
@@ -107,31 +103,6 @@ def _arguments(options: argparse.Namespace, command: tuple[str, ...]) -> dict[st
         arguments["task"] = require_trains(checkable_options(hyperparameters, options.source_dir)).task
         hyperparameters.pop("task", None)
     return {**arguments, "hyperparameters": hyperparameters}
-
-
-def require_trains(words: Sequence[str]) -> TrainConfig:
-    """The config that workers get from these options; UsageError where they would refuse, or train nothing."""
-    printer = next((word for word in words if word.partition("=")[0].replace("_", "-") in _PRINTERS), None)
-    if printer is not None:
-        raise _trains_nothing(printer)
-    config = parse_train_config(words)
-    if config.dry_run:
-        raise _trains_nothing("--dry-run")
-    if ":" not in config.task and config.task not in BUILT_IN:
-        raise UsageError(
-            f"There is no task {config.task!r}.",
-            "Nothing says what to train.",
-            f"name a built-in task, or your own as module:Class; {did_you_mean(config.task, BUILT_IN)}",
-        )
-    return config
-
-
-def _trains_nothing(option: str) -> UsageError:
-    return UsageError(
-        f"The workers' options have {option}.",
-        "Machines would be paid for, and train nothing.",
-        "leave it out; to look at the job itself, put --dry-run before the --.",
-    )
 
 
 def _inputs(options: argparse.Namespace) -> dict[str, Input]:

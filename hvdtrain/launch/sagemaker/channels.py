@@ -23,6 +23,7 @@ from hvdtrain.launch.sagemaker.channel import (
 from hvdtrain.launch.sagemaker.pipe_plan import (
     PLAN_FILE,
     PendingPipePlan,
+    is_sharded,
     make_plan,
     read_plan,
     require_fit,
@@ -118,8 +119,7 @@ def _divided(
 def _of_plan(spec: TrainingSpec, source: PipePlanInput, upload_prefix: str) -> list[Channel]:
     plan, folder = read_plan(source.folder), Path(source.folder).expanduser().absolute()
     require_fit(spec, plan, source.folder)
-    is_sharded = plan.distribution == "sharded-by-s3-key" and spec.instance_count > 1
-    distribution = "ShardedByS3Key" if is_sharded else "FullyReplicated"
+    distribution = "ShardedByS3Key" if is_sharded(plan) and spec.instance_count > 1 else "FullyReplicated"
     pipe = TrainingInput(plan.prefix, distribution, input_mode="Pipe", shuffle_seed=source.shuffle_seed)
     channels = _planned_channels([channel.name for channel in plan.channels], pipe, upload_prefix, folder)
     for channel in channels[:-1]:

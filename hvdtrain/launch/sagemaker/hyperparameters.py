@@ -15,7 +15,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
-_CHECKER = "hvdtrain.cli.launch.sagemaker"  # imported when it is used: `launch` knows none of hvdtrain's options
+_CHECKER = "hvdtrain.cli.launch.train_options"  # imported when it is used: `launch` knows none of hvdtrain's options
 
 
 def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:

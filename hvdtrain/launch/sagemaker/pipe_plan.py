@@ -43,6 +43,10 @@ def read_plan(folder: str) -> "PipePlan":
         raise UsageError(error.fact, error.conflict, hint) from error
 
 
+def is_sharded(plan: "PipePlan") -> bool:
+    return plan.distribution == "sharded-by-s3-key"
+
+
 def require_fit(spec: TrainingSpec, plan: "PipePlan", where: str) -> None:
     """Raise UsageError unless the plan was made for this job, and its files are where the job runs."""
     if (plan.hosts, plan.workers_per_host) != (spec.instance_count, spec.processes_per_host):

@@ -1,0 +1,36 @@
+"""Whether machines with these options would train."""
+
+from collections.abc import Sequence
+
+from hvdtrain.config.option_help import PAGES
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.tasks.task_registry import BUILT_IN
+
+_PRINTERS = (*PAGES, "--print-config")
+
+
+def require_trains(words: Sequence[str]) -> TrainConfig:
+    """The config that workers get from these options; UsageError where they would refuse, or train nothing."""
+    printer = next((word for word in words if word.partition("=")[0].replace("_", "-") in _PRINTERS), None)
+    if printer is not None:
+        raise _trains_nothing(printer)
+    config = parse_train_config(words)
+    if config.dry_run:
+        raise _trains_nothing("--dry-run")
+    if ":" not in config.task and config.task not in BUILT_IN:
+        raise UsageError(
+            f"There is no task {config.task!r}.",
+            "Nothing says what to train.",
+            f"name a built-in task, or your own as module:Class; {did_you_mean(config.task, BUILT_IN)}",
+        )
+    return config
+
+
+def _trains_nothing(option: str) -> UsageError:
+    return UsageError(
+        f"The workers' options have {option}.",
+        "Machines would be paid for, and train nothing.",
+        "leave it out; to look at the job itself, put --dry-run before the --.",
+    )
