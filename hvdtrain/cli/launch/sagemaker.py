@@ -77,7 +77,7 @@ OPTIONS: Final = (
 def start(options: argparse.Namespace, command: tuple[str, ...]) -> int:
     """Run the job and wait for its end, or print the request. Raises UsageError: a job that cannot be, or boto3 is
     missing; HvdtrainError: the job failed, or AWS refused it."""
-    estimator = Estimator(profile=options.profile, **_arguments(options, command))
+    estimator = Estimator(profile=options.profile, check_flags=require_trains, **_arguments(options, command))
     inputs = _inputs(options)
     if options.dry_run:
         return _print(estimator, inputs, options.job_name)

@@ -1,5 +1,6 @@
-"""Whether machines with these options would train."""
+"""Whether machines with these options would train: `python -m hvdtrain.cli.launch.train_options …` exits 0 or 2."""
 
+import sys
 from collections.abc import Sequence
 
 from hvdtrain.config.option_help import PAGES
@@ -34,3 +35,16 @@ def _trains_nothing(option: str) -> UsageError:
         "Machines would be paid for, and train nothing.",
         "leave it out; to look at the job itself, put --dry-run before the --.",
     )
+
+
+def main(argv: Sequence[str]) -> int:
+    try:
+        require_trains(argv)
+    except UsageError as error:
+        sys.stderr.write(f"hvdtrain: {error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

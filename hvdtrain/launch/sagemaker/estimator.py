@@ -13,7 +13,7 @@ from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.launch.sagemaker.aws import MAX_PENDING_SECONDS, POLL_SECONDS, Service, TrainingJob
 from hvdtrain.launch.sagemaker.channel import Channel, Inputs, local_path
 from hvdtrain.launch.sagemaker.channels import make_channels, make_plans
-from hvdtrain.launch.sagemaker.hyperparameters import checkable_options, require_trains
+from hvdtrain.launch.sagemaker.hyperparameters import OptionCheck, ask_hvdtrain, checkable_options
 from hvdtrain.launch.sagemaker.request import (
     ARCHIVE,
     archive_uri,
@@ -54,15 +54,23 @@ class Estimator:
         arguments: of `TrainingSpec`, also by the names that SageMaker's SDK has for them (see `ALIASES`).
         profile: of the AWS configuration; None: what the environment says.
         poll_s: seconds between two looks at a job.
+        check_flags: refuses options that a task's workers would refuse; by default a process that asks hvdtrain.
 
     Raises:
         UsageError: an unknown argument, or a job that cannot be.
     """
 
-    def __init__(self, *, profile: str | None = None, poll_s: float = POLL_SECONDS, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        profile: str | None = None,
+        poll_s: float = POLL_SECONDS,
+        check_flags: OptionCheck = ask_hvdtrain,
+        **arguments: Any,
+    ) -> None:
         self.spec = _spec(arguments)
         self.latest_training_job: TrainingJob | LocalJob | None = None  # the last one that `fit` started
-        self._profile, self._poll_s = profile, poll_s
+        self._profile, self._poll_s, self._check_options = profile, poll_s, check_flags
 
     def request(self, inputs: Inputs = None, job_name: str | None = None) -> dict[str, Any]:
         """The `CreateTrainingJob` request that `fit` would send; nothing is uploaded, and AWS is not asked.
@@ -79,7 +87,7 @@ class Estimator:
         require_job_name(job_name)
         source_files(self.spec)
         if self.spec.task is not None:
-            require_trains(checkable_options(self.spec.worker_hyperparameters, self.spec.source_dir))
+            self._check_options(checkable_options(self.spec.worker_hyperparameters, self.spec.source_dir))
         if self.spec.is_local:
             _require_writable(self._local_folder(job_name))
 

@@ -4,18 +4,22 @@ SageMaker's SDK encodes every value by `json.dumps` (sagemaker 2.x, `Framework._
 training toolkit decodes them and makes options of them (`sagemaker_training.mapping.to_cmd_args`): `--name str(value)`.
 """
 
-import importlib
 import json
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.launch.execute import run_program
 from hvdtrain.launch.sagemaker.spec import HyperparameterValue, TrainingSpec
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
 
-_CHECKER = "hvdtrain.cli.launch.train_options"  # imported when it is used: `launch` knows none of hvdtrain's options
+OptionCheck = Callable[[Sequence[str]], object]  # raises UsageError for options that `hvdtrain train` would refuse
+_CHECKER = "hvdtrain.cli.launch.train_options"
+_CHECK_SECONDS = 120.0
 
 
 def encode(values: Mapping[str, HyperparameterValue]) -> dict[str, str]:
@@ -129,10 +133,18 @@ def checkable_options(
     return worker_options(options)
 
 
-def require_trains(words: Sequence[str]) -> None:
-    """Raise UsageError for options that `hvdtrain train` would refuse."""
+def ask_hvdtrain(words: Sequence[str]) -> None:
+    """The option check in a process of its own, because `launch` knows none of hvdtrain's options."""
+    command = [sys.executable, "-m", _CHECKER, *words]
     try:
-        importlib.import_module(_CHECKER).require_trains(words)
-    except UsageError as error:
-        fact = "`hvdtrain train` refuses the hyperparameters."
-        raise UsageError(fact, f"{error.fact} {error.conflict}", error.hint) from error
+        done = run_program(command, _CHECK_SECONDS)
+    except (subprocess.TimeoutExpired, OSError, ValueError) as error:  # too long, or no text that a process takes
+        raise HvdtrainError(
+            f"The hyperparameters could not be checked: {error}.", "Workers would refuse them.", "make them shorter."
+        ) from error
+    if done.returncode != 0:
+        message, _, hint = done.stderr.strip().removeprefix("hvdtrain: ").partition("\nHINT: ")
+        kind = UsageError if done.returncode == UsageError.exit_code else HvdtrainError
+        conflict = message or f"It ended with exit code {done.returncode}."
+        hint = hint or "`hvdtrain train --help-all` tells its options."
+        raise kind("`hvdtrain train` refuses the hyperparameters.", conflict, hint)
