@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.named_arrays import State
 
 T = TypeVar("T")
@@ -76,14 +77,12 @@ class SyncState:
 class PeriodicAverage(SyncState):
     """That half for local SGD: when weights are averaged.
 
-    Args:
-        sync_every: updates from one average to the next.
-        average: averages the weights over ranks. Collective.
+    Args: `average`: averages the weights over ranks. Collective.
     """
 
-    def __init__(self, loss_multiplier: float, sync_every: int, average: Callable[[], object]) -> None:
-        super().__init__(HookState(loss_multiplier))
-        self._sync_every, self._average = sync_every, average
+    def __init__(self, chosen: ChosenSync, average: Callable[[], object]) -> None:
+        super().__init__(HookState(chosen.loss_multiplier))
+        self._sync_every, self._average = chosen.sync_every, average
         self._weights_differ = False
 
     def after_update(self, step: int) -> None:

@@ -28,8 +28,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
 
         self._hvd: Any = hvd
         self._process_set, self._ranks = chosen.process_set, chosen.ranks
-        average = tf.function(self._average_graph, jit_compile=False, autograph=False)
-        super().__init__(chosen.loss_multiplier, chosen.sync_every, average)
+        super().__init__(chosen, tf.function(self._average_graph, jit_compile=False, autograph=False))
         slots = [v for v in optimizer.variables if v is not optimizer._learning_rate]
         self._averaged = [v for v in (*model.trainable_variables, *slots) if tf.as_dtype(v.dtype).is_floating]
         self._waiting = waiting

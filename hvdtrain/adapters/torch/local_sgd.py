@@ -39,7 +39,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, chosen: ChosenSync) -> None:
         import horovod.torch as hvd
 
-        super().__init__(chosen.loss_multiplier, chosen.sync_every, self._average_all)
+        super().__init__(chosen, self._average_all)
         self._hvd: Any = hvd
         self._model, self._optimizer = model, optimizer
         trainable = trainable_of(model)
