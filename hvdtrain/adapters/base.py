@@ -1,9 +1,8 @@
-"""What the training loop needs from a framework; the half of it that knows none: the state of an adapter's parts."""
+"""What the adapters of both frameworks have in common: they save and load the state of their parts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,46 +13,17 @@ from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
-from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.named_arrays import NO_STATE, State
 
 
-@dataclass(frozen=True)
-class Sums:
-    """This rank's totals since the last reading."""
-
-    values: dict[str, float]  # for each of the task's measures, its sum over this rank's real samples
-    allreduce_seconds: float  # how long steps waited for gradients or weights of other ranks
-    skipped: int = 0  # updates that were skipped because their scaled gradients were not finite; the same on all ranks
-    # mean norm of the reduced gradients before clipping over the updates, if it is asked for, or clipping or loss
-    # scaling computed it anyway; with local SGD that of this rank's own gradients
-    grad_norm: float | None = None
-    grad_norm_peak: float | None = None  # the largest of these norms; None if `grad_norm` is None
-    # seconds of the parts of steps, by their names in `step_timer.PARTS`; those that can be told apart
-    parts: Mapping[str, float] = field(default_factory=dict)
-    device_memory: int | None = None  # bytes that arrays on this rank's GPU took at most since the start; None on a CPU
-    # share of the last moments in which this rank's GPU was busy, as NVML tells it, from 0 to 1; None on a CPU, or
-    # where NVML cannot be asked
-    device_use: float | None = None
-    # for each of the measures, how many of this rank's real samples its sum is over; a name that is not here: all of
-    # them
-    samples: Mapping[str, float] = field(default_factory=dict)
-
-
-class Adapter(ABC):
-    """One model in training, in one framework, on one rank. Steps return before the device has finished them.
-
-    Attributes:
-        model: the framework's own object; of a pipeline, what this rank has of it.
-        compiles_buckets: whether the first step with other buckets compiles anew.
-    """
+class AdapterState(ABC):
+    """The half of an `Adapter` that knows no framework; the other half sets these attributes."""
 
     compiles_buckets = False
     model: Any
     optimizer: Any
-    # The other half sets these.
     _arrays: Arrays
     _sharded: ShardedState | None = None
     _stage: StageState | None = None
@@ -66,91 +36,50 @@ class Adapter(ABC):
     def _syncing(self) -> AbstractContextManager[None]:
         """Mark a block that waits for other ranks."""
 
-    @property
-    def stage(self) -> int | None:
-        """Of a pipeline, which part of the model this rank has, from 0; None: all of it."""
-        return None if self._stage is None else self._stage.stage
-
-    @property
-    def counts(self) -> bool:
-        """This rank measures the samples that it is given; other stages of its pipeline are given the same ones."""
-        return self._stage is None or self._stage.counts
-
-    def begin_epoch(self) -> None:  # noqa: B027
-        """Called before each EpochStarted: all layers train, whatever user code did to them in the epoch before.
-
-        Nothing is to be done where each call of the model says whether it trains.
-        """
-
-    @abstractmethod
-    def take_changes(self, comm: Communicator) -> None:
-        """Called after each EpochStarted: train what user code has unfrozen. Collective.
-
-        Raises `HvdtrainError`: on all ranks; user code has changed something that must not change, or not on all ranks.
-        """
-
     @abstractmethod
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
-        """One update with the gradient of the mean loss over the global batch. Collective.
+        """See `Adapter`."""
 
-        Args: `step`: the update's number since the start of training, from 0; random numbers depend on it.
-        """
+    def begin_epoch(self) -> None:  # noqa: B027
+        """See `Adapter`; nothing is to be done where each call of the model says whether it trains."""
 
     def train_steps(self, batches: Sequence[LoadedBatch], step: int, lrs: Sequence[float]) -> None:
-        """Updates `step`, `step` + 1, …, one for each batch, as by `train_step`, in one call where that is faster."""
         for number, (batch, lr) in enumerate(zip(batches, lrs, strict=True), step):
             self.train_step(batch, number, lr)
 
-    @abstractmethod
-    def eval_step(self, batch: LoadedBatch) -> None:
-        """Measure without training. Not collective."""
-
-    def evaluating(self) -> AbstractContextManager[None]:
-        """Inside, `eval_step` measures the weights that are validated: an average of them, if there is one."""
-        return self._average.swapped()
-
-    @abstractmethod
-    def read_sums(self) -> Sums:
-        """Totals since the last call, waiting for the device; resets them."""
-
-    @abstractmethod
-    def take_part_times(self) -> Mapping[str, QuantileSketch]:
-        """How long each part of a step took in the steps since the last call."""
-
-    def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
-        """From now on `tell` receives each part of each step, where the host runs them; None ends that."""
-
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Trainable parameters."""
-
-    @property
-    def threads(self) -> int:
-        """Threads that compute, where they may be changed; else 0."""
-        return 0
-
-    def set_threads(self, count: int) -> None:  # noqa: B027
-        """Compute by `count` threads from now on, where `threads` is not 0."""
-
     def buckets(self, cap: int) -> tuple[int, ...]:
-        """How many gradients each bucket holds if the largest has `cap` bytes; () where nothing can be chosen."""
         # Stages have different gradients, so that ranks could not choose together.
         return self._gradient_sync.buckets(cap) if self._stage is None else ()
 
     def set_bucket_cap(self, cap: int) -> None:
-        """Exchange gradients in buckets of at most `cap` bytes from now on, between steps; the same on all ranks."""
         self._gradient_sync.set_bucket_cap(cap)
+
+    @property
+    def threads(self) -> int:
+        return 0
+
+    def set_threads(self, count: int) -> None:  # noqa: B027
+        """Nothing may be changed."""
+
+    def tell_parts(self, tell: SpanSink | None) -> None:  # noqa: B027
+        """See `Adapter`; here no part is reported."""
+
+    @property
+    def stage(self) -> int | None:
+        return None if self._stage is None else self._stage.stage
+
+    @property
+    def counts(self) -> bool:
+        return self._stage is None or self._stage.counts
+
+    def evaluating(self) -> AbstractContextManager[None]:
+        return self._average.swapped()
 
     @property
     def _state_arrays(self) -> Arrays:
         return self._sharded or self._arrays
 
     def gather_state(self, comm: Communicator, keeps: bool) -> bool:
-        """Collect what ranks have parts of, before some of them call `state`, those with `keeps`. Collective.
-
-        Returns:
-            Whether there was anything: no rank has these arrays by itself, and they need more memory than training.
-        """
         if self._sharded is not None:
             self._sharded.gather(comm, self.model, self.optimizer, keeps)
         if self._stage is not None:
@@ -158,10 +87,6 @@ class Adapter(ABC):
         return self._sharded is not None or self._stage is not None
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
-        """A copy of everything that training changes, in host memory.
-
-        Args: `earlier`: a copy that nobody needs any more: its memory is used again.
-        """
         gathered = None if self._stage is None else self._stage.take()
         if gathered is not None:
             return gathered
@@ -169,16 +94,13 @@ class Adapter(ABC):
         return self._state_arrays.read_state(self.model, self.optimizer, earlier) | carried
 
     def view_state(self) -> State:
-        """The same to read at once: arrays are the training's own memory where that is the host's. Not to be kept."""
         carried = self._average.state() | self._update.state() | self._gradient_sync.state()
         return self._state_arrays.view_state(self.model, self.optimizer) | carried
 
     def view_weights(self) -> State:
-        """Return the weights and buffers of `view_state` alone."""
         return self._state_arrays.view_weights(self.model, self.optimizer)
 
     def load_state(self, state: State) -> None:
-        """Put back what `state` returned, here or on another rank: optimizer first, weights after."""
         if self._stage is not None:
             state = self._stage.own_of(state)
         self._state_arrays.load_state(self.model, self.optimizer, state)
@@ -187,11 +109,6 @@ class Adapter(ABC):
         self._gradient_sync.load_state(state)
 
     def rank_local_state(self) -> State:
-        """Arrays that may differ between ranks, such as BatchNorm's statistics, in the same order on all ranks.
-
-        The mean of floating and complex numbers replaces them, and the first rank's arrays of everything else.
-        Collective: weights that ranks update separately are averaged on the device first.
-        """
         with self._syncing():
             self._gradient_sync.average_weights()
         averages = self._average.state() if self._options.sync_every else {}  # each rank's, of its own weights
@@ -201,7 +118,6 @@ class Adapter(ABC):
         return buffers | self._gradient_sync.rank_local_state() | averages
 
     def load_rank_local_state(self, buffers: State) -> None:
-        """Put back what `rank_local_state` returned, changed or not."""
         self._state_arrays.load_rank_local_state(self.model, buffers)
         self._gradient_sync.load_rank_local_state(buffers)
         if self._options.sync_every:

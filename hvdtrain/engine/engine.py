@@ -7,7 +7,7 @@ from itertools import islice
 
 from data_sharding import LoadedBatch
 from hvdtrain import activity
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule
 from hvdtrain.checkpoints.format import Position

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import Adapter, Sums
+from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from hvdtrain import activity
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.checkpoint_interval import FIRST_GUESS_SECONDS, young_daly
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import Position

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.quantile_sketch import Quantiles, SketchedSteps
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.measured import TIMED

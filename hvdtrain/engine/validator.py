@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from hvdtrain import activity
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, require_metric
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.comm.communicator import Communicator

@@ -6,7 +6,7 @@ from typing import Final, Never
 
 import numpy as np
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.state_sync import average_rank_local_state

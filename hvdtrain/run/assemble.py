@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.adapters.chosen_framework import open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import infinite_from_the_start
@@ -38,7 +38,7 @@ class Assembly:
 
     setup: RunSetup
     comm: Communicator
-    adapter: Adapter
+    adapter: TunableAdapter
     folder: RunFolder
 
     def build_engine(

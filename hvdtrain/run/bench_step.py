@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.data.catalog_source import CatalogSource

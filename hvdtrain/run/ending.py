@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.engine.limits import RunResult

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, RecordReader
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.algorithms.micro_batches import count_for_fewer_workers

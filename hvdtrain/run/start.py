@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_sharding.storage import is_remote
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
@@ -71,7 +71,7 @@ def _open_mirror(setup: RunSetup, folder: RunFolder, url: str) -> None:
     folder.checkpoints.copy = mirror.send
 
 
-def open_own_adapter(setup: RunSetup, comm: Communicator) -> Adapter:
+def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
     """This rank's model and optimizer, on its device. Collective. Raises UsageError: on every rank, whichever of them
     could not build it."""
     config, peak = setup.config, setup.schedule.peak
@@ -91,7 +91,7 @@ def open_adapter(
     options: TrainingOptions,  # how weights are updated
     cuts: Sequence[int] = (),  # the first link of each stage but the first one, of a model in stages
     waiting: float = 300.0,  # seconds that one stage waits for another at most
-) -> Adapter:
+) -> TunableAdapter:
     """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now."""
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter

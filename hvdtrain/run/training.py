@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.parts import require_shared
@@ -71,7 +71,7 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
         folder.release()  # a later run of this process may go on in it
 
 
-def _introduce(setup: RunSetup, comm: Communicator, adapter: Adapter, folder: RunFolder) -> None:
+def _introduce(setup: RunSetup, comm: Communicator, adapter: TunableAdapter, folder: RunFolder) -> None:
     """Say what is trained, and what of it may not be as the user expects."""
     lines = describe(setup, comm, adapter.parameter_count(), folder.path)
     if comm.topology.is_root:

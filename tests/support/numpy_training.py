@@ -12,7 +12,7 @@ import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, write_shards
 from data_sharding.catalog import OnCorrupt
-from hvdtrain.adapters.base import Sums
+from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.algorithms.lr_schedule import Schedule

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from hvdtrain.adapters.base import Sums
+from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.cli.top.screen import COLUMNS
 from hvdtrain.engine import events
 from hvdtrain.files import open_lines

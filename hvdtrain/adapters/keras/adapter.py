@@ -12,8 +12,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.adapters.agreed_changes import agree_on_trained
-from hvdtrain.adapters.base import Adapter, Sums
+from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.choose_sync import bucket_bytes
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras import state
@@ -41,8 +42,8 @@ from hvdtrain.task.task import Task, require_trainable
 from hvdtrain.topology import Topology
 
 
-class KerasAdapter(Adapter):
-    """See `Adapter`; arguments as those of `open_adapter`.
+class KerasAdapter(AdapterState):
+    """Implements `Adapter`; arguments as those of `open_adapter`.
 
     The whole step is one `tf.function`, so that TensorFlow starts each bucket's communication as soon as its last
     gradient is ready. XLA cannot compile Horovod's operations; with --compile it compiles the part before them.

@@ -1,1 +1,1 @@
-"""PyTorch behind `Adapter`."""
+"""PyTorch behind the `Adapter` protocol."""

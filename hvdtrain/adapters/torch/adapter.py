@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.adapters.agreed_changes import agree_on_trained
-from hvdtrain.adapters.base import Adapter, Sums
+from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.step_timer import ALLREDUCE, OPTIMIZER, PARTS, SpanSink, StepTimer
 from hvdtrain.adapters.torch import state
 from hvdtrain.adapters.torch.build import build_model, callable_for, open_gradient_sync, require_supported
@@ -35,8 +36,8 @@ from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 
-class TorchAdapter(Adapter):
-    """See `Adapter`; arguments as those of `open_adapter`."""
+class TorchAdapter(AdapterState):
+    """Implements `Adapter`; arguments as those of `open_adapter`."""
 
     _arrays = state
     _gradient_sync: GradientSync

@@ -8,7 +8,7 @@ from typing import Final
 
 from hvdtrain import activity
 from hvdtrain.activity import WAIT
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.profile import Profile, Profiler
 from hvdtrain.comm.timeline import TimelineEvent
 from hvdtrain.run.tracing.trace_file import LaneEvent

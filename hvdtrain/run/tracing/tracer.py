@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.profile import Profiler
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.algorithms.tuning import COST, FIRST_STEPS, MOST_SECONDS, SHORTEST_RUN, Looks, affordable, fastest
 from hvdtrain.comm.communicator import Communicator
@@ -36,7 +36,7 @@ class StepTimer:
     """Times steps on this rank's part of one global `batch`, always as step `number`. All of its methods are
     collective."""
 
-    adapter: Adapter
+    adapter: TunableAdapter
     batch: LoadedBatch
     comm: Communicator
     number: int
@@ -68,7 +68,7 @@ class StepTimer:
 
 def tune(
     setup: RunSetup,
-    adapter: Adapter,  # after its start, before its first step; it keeps its state
+    adapter: TunableAdapter,  # after its start, before its first step; it keeps its state
     comm: Communicator,
     step: int,  # how many updates the model has seen
     written: Mapping[str, Any],  # on rank 0 what the checkpoint says that is resumed from, else empty
@@ -142,7 +142,7 @@ def within(config: TrainConfig, most_seconds: float) -> float:
     return most_seconds if config.max_time is None else min(most_seconds, COST * seconds_of(config.max_time, ""))
 
 
-def distinct(adapter: Adapter) -> list[int]:
+def distinct(adapter: TunableAdapter) -> list[int]:
     """Sizes that cut this model's gradients differently, the default first; none where the adapter has no buckets."""
     by_cut = {adapter.buckets(cap): cap for cap in reversed(_CAPS)}
     return [] if () in by_cut else sorted(by_cut.values(), key=_CAPS.index)
@@ -162,7 +162,7 @@ def _listed(times: Times, unit: int, name: str) -> str:
     return ", ".join(f"{arm:g} {name} {both} ms" for arm, both in looks.items())
 
 
-def _common_threads(adapter: Adapter, comm: Communicator) -> int:
+def _common_threads(adapter: TunableAdapter, comm: Communicator) -> int:
     """Of each worker, if all have as many; else 0."""
     limits = np.array([adapter.threads, -adapter.threads])
     most, least = comm.allreduce(limits, "hvdtrain.tuning.threads", "max").tolist()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from drift_cases import LARGE_STEPS, LR, STEPS, batch_of, cases_of, task_of
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions

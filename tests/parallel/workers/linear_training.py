@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch, RecordBatch
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.task.data_access import DataAccess

@@ -12,7 +12,7 @@ import numpy as np
 from linear_training import LR, batch_of, done, simulate, vector, weights_of
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.open import open_communicator

@@ -20,7 +20,7 @@ import numpy as np
 
 import hvdtrain
 from hvdtrain import events
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.run.start import open_adapter

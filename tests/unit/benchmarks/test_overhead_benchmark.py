@@ -19,8 +19,8 @@ LOOP = "main (a.py:1);Engine._train_steps (hvdtrain/engine/engine.py:1)"
 @pytest.mark.parametrize(
     ("frames", "part"),
     [
-        (["Adapter.train_steps", "Measurement.measure", "Overhead.measure", "mse_loss"], "forward pass, loss"),
-        (["Adapter.train_steps", "Measurement.measure", "MeasureSums.add"], "sums of measures"),
+        (["AdapterState.train_steps", "Measurement.measure", "Overhead.measure", "mse_loss"], "forward pass, loss"),
+        (["AdapterState.train_steps", "Measurement.measure", "MeasureSums.add"], "sums of measures"),
         (["Engine._count", "Engine._after_step", "Engine._log", "Engine._emit"], "metrics, every 50 updates"),
         (["Engine._count", "Engine._after_step", "Engine._emit", "Lines.__call__"], "events"),
         (["WholeModelPasses._add", "StepTimer.end"], "times of the step's parts"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.base import Adapter, Sums
+from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.meter import Meter, rank_times

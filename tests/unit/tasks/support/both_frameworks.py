@@ -15,7 +15,7 @@ from picture_files import write_mnist, write_photo_tars
 
 from data_sharding import LoadedBatch, RecordReader, ShardLoader, ShardPlan
 from data_sharding.sample_random import SampleRandom
-from hvdtrain.adapters.base import Adapter
+from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.keras.adapter import KerasAdapter
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.config.training_options import TrainingOptions
