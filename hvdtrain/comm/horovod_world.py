@@ -91,9 +91,9 @@ def fuse_gradients(environ: MutableMapping[str, str]) -> None:
 _NODE_NAMES = ("HOROVOD_HOSTNAME", "SLURMD_NODENAME", "SM_CURRENT_HOST")
 
 
-def node_name() -> str:
+def node_name(environ: Mapping[str, str] = os.environ) -> str:
     """Of the machine on which this process runs, for people and for comparing."""
-    return next(filter(None, map(os.environ.get, _NODE_NAMES)), socket.gethostname())
+    return next(filter(None, map(environ.get, _NODE_NAMES)), socket.gethostname())
 
 
 def allow_timeline(environ: MutableMapping[str, str]) -> None:

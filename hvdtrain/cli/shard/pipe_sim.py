@@ -3,11 +3,8 @@
 import argparse
 import itertools
 import os
-import signal
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from data_sharding.pipe.pipe_plan_file import load_plan, local_paths
 from data_sharding.pipe.simulator import ChannelFeed, PipeSimulator
@@ -16,6 +13,7 @@ from data_sharding.storage.input_files import find_files
 from hvdtrain.cli.command_parser import number
 from hvdtrain.cli.shard.data_arguments import Parser, pairs
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.units import parse_size
 
 _DESCRIPTION = """\
@@ -32,25 +30,14 @@ _LOOK_S = 0.1  # Between two looks at whether all is fed: the time that the comm
 def run(argv: Sequence[str]) -> int:
     """Feed what `argv` says until all epochs were taken or a signal comes; returns the exit code."""
     options = _parse(argv)
-    received: list[int] = []
-    stop = threading.Event()
-
-    def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        received.append(number)
-        stop.set()
-
     simulator = PipeSimulator(options.dir, _feeds(options), options.epochs)
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with simulator:
-            print(f"feeding {options.dir} for {options.epochs} epochs", flush=True)
-            while simulator.is_feeding() and not stop.wait(_LOOK_S):
-                simulator.raise_errors()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    received = None
+    with SignalInbox() as inbox, simulator:
+        print(f"feeding {options.dir} for {options.epochs} epochs", flush=True)
+        while simulator.is_feeding() and (received := inbox.sleep(_LOOK_S)) is None:
+            simulator.raise_errors()
     _report(simulator)
-    return 128 + received[0] if received else 0
+    return 128 + received if received else 0
 
 
 def _report(simulator: PipeSimulator) -> None:

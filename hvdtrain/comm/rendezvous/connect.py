@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.peer_failure import start_timeout
 from hvdtrain.comm.rendezvous import handshake
 from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
@@ -25,7 +26,6 @@ from hvdtrain.topology.topology import assign_places
 
 SECRET_VARIABLE = "HVDTRAIN_SECRET"
 
-_NODE_NAMES = ("SLURMD_NODENAME", "SM_CURRENT_HOST")  # nodes that are emulated on one machine share its host name
 _TRY_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05  # between two rounds over all ports, while rank 0 is still starting
 _ANSWER_BYTES = 600  # for each rank: a host's name and address
@@ -45,8 +45,7 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
     deadline = time.monotonic() + start_timeout(environ)
     point = meeting_point(topology, environ)
     keys = handshake.Keys(point.job, environ.get(SECRET_VARIABLE, "").encode())
-    node = next(filter(None, map(environ.get, _NODE_NAMES)), socket.gethostname())
-    hello = handshake.Hello(topology.rank, topology.size, handshake.sane_host(node))
+    hello = handshake.Hello(topology.rank, topology.size, handshake.sane_host(node_name(environ)))
     with ExitStack() as stack:
         address, ports = resolve(point.host), point.ports
         if topology.is_root:

@@ -15,17 +15,12 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Container
 from hvdtrain.launch.sagemaker.hyperparameters import worker_options
 from hvdtrain.launch.sagemaker.spec_checks import RESERVED
+from hvdtrain.topology.readers.mpi import OPEN_MPI
 from hvdtrain.topology.topology import RankAssignment
 
 PROCESSES_PER_HOST = "sagemaker_mpi_num_of_processes_per_host"
 """The toolkit's name for it, used where there is no toolkit too."""
 
-_MPI = {
-    "rank": "OMPI_COMM_WORLD_RANK",
-    "size": "OMPI_COMM_WORLD_SIZE",
-    "local_rank": "OMPI_COMM_WORLD_LOCAL_RANK",
-    "local_size": "OMPI_COMM_WORLD_LOCAL_SIZE",
-}
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below Linux's range for outgoing connections, 32768 and up
 _LONGEST_BYTES = 128 * 1024 - 1  # Linux starts no program with a longer variable: MAX_ARG_STRLEN
 _GPU = re.compile(r"nvidia\d+")
@@ -37,16 +32,10 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
     """The workers that this process is to start: one under the toolkit's mpirun, else all of this host. Raises
     UsageError: mpirun's variables lack one, or the number of workers is none."""
     number_of_host, hosts = container.hosts.index(container.current_host), len(container.hosts)
-    if _MPI["rank"] in environ:
-        try:
-            numbers = {name: int(environ[variable]) for name, variable in _MPI.items()}
-        except (KeyError, ValueError) as error:
-            raise UsageError(
-                f"mpirun's variables lack one, or one is not a number: {error}.",
-                f"A rank of the toolkit's mpirun has all of {', '.join(_MPI.values())}.",
-                "use Open MPI 4, as sagemaker-training asks for.",
-            ) from error
-        return [RankAssignment(**numbers, cross_rank=number_of_host, cross_size=hosts, host=socket.gethostname())]
+    name = socket.gethostname()
+    if OPEN_MPI.applies(environ):
+        mpi = OPEN_MPI.read(environ)
+        return [RankAssignment(mpi.rank, mpi.size, mpi.local_rank, mpi.local_size, number_of_host, hosts, name)]
     count = container.hyperparameters.get(PROCESSES_PER_HOST, 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 1024:
         raise UsageError(
@@ -54,7 +43,7 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
             "It is the number of workers of each host.",
             "give a whole number from 1 to 1024; usual is one for each GPU.",
         )
-    first, size, name = number_of_host * count, hosts * count, socket.gethostname()
+    first, size = number_of_host * count, hosts * count
     return [RankAssignment(first + n, size, n, count, number_of_host, hosts, name) for n in range(count)]
 
 
