@@ -17,7 +17,7 @@ from hvdtrain.weights.keras_files import datasets, is_of_keras_3, opened, read_o
 from hvdtrain.weights.named_weights import Arrays, Exclusion, NamedWeights, fitted, no_onnx, require_same
 
 
-def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: Exclusion | None = None) -> Arrays:
+def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: Exclusion) -> Arrays:
     """The weights in a Keras file, by Keras' own rules of which layer they belong to.
 
     Args:
@@ -27,7 +27,6 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
 
     Raises `UsageError`: the file is damaged, or another model's; what differs is listed.
     """
-    exclusion = exclusion or Exclusion(None)
     with opened(path) as file:
         if not is_of_keras_3(file):
             return read_old(file, path)
