@@ -72,6 +72,6 @@ def _run(options: argparse.Namespace) -> None:
     elif options.command == "start-up":
         write_start_up()
     elif options.command == "pin":
-        write_pins(options.root.absolute(), options.extras or DEFAULT_EXTRAS)
+        write_pins(options.root.absolute(), options.extras or f"{DEFAULT_EXTRAS},dev")
     else:
         show_recipe()

@@ -18,7 +18,7 @@ from hvdtrain.horovod_wheel.source import series
 from hvdtrain.horovod_wheel.toolchain import debian_package
 from hvdtrain.horovod_wheel.wheel_cache import lock_within
 
-DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi,dev"
+DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi"
 
 # Files in the environment: what it holds by a hash, and which extras it was set up with.
 _STAMP = "hvdtrain-setup"

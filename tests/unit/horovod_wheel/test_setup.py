@@ -131,8 +131,10 @@ def test_a_real_old_python_gets_the_sentence() -> None:
 def test_the_extras_of_the_last_setup_are_kept_and_dev_comes_to_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert chosen_extras(ROOT, tmp_path, None, "dev") == DEFAULT_EXTRAS
+    assert chosen_extras(ROOT, tmp_path, None, "") == DEFAULT_EXTRAS
     assert capsys.readouterr().out == ""
+    assert chosen_extras(ROOT, tmp_path, None, "dev") == f"{DEFAULT_EXTRAS},dev"
+    assert capsys.readouterr().out == f"setup: dev is added to {DEFAULT_EXTRAS}: checks and tests need it\n"
     write_line(tmp_path / EXTRAS, "torch,mpi")
     assert chosen_extras(ROOT, tmp_path, None, "") == "torch,mpi"
     assert capsys.readouterr().out == ""
