@@ -40,15 +40,9 @@ def job_from(
     env: tuple[str, ...] = (),
     python: str = sys.executable,
 ) -> JobSpec:
-    """The job; UsageError for one that cannot be started.
-
-    Args:
-        options: parsed options; each whose name is a field of JobSpec becomes that field.
-        command: what workers run.
-        hosts: where, in rank order; empty where the launcher finds machines itself.
-        env: names of variables that this launcher has to pass on, besides those of --pass-env.
-        python: the interpreter where --python does not say.
-    """
+    """The job; UsageError for one that cannot be started. Parsed options whose name is a field of JobSpec become that
+    field; `env` names variables that this launcher has to pass on besides those of --pass-env; `python` is the
+    interpreter where --python does not say."""
     values, np = vars(options), options.np
     if np is None and not hosts:
         hint = (

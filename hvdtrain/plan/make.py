@@ -71,18 +71,17 @@ def make_plan(setup: RunSetup, config: TrainConfig, kind: type[Task], comm: Comm
     operation = measured_allreduce(kind.framework) if comm.topology.is_distributed else None
     beside = getattr(operation, "beside", None) if device_kind(kind.framework) == "CPU" else None
     memory = _memory(comm, kind.framework)
-    measured = measured_workload(setup, comm, request.seconds, beside, memory)
-    work = measured.work
+    work, exchanging, in_parts = measured_workload(setup, comm, request.seconds, beside, memory)
     cluster = _cluster(setup, comm, operation, request, memory)
     if beside is not None and request.link is None:
         ring = ring_seconds(work.whole.weights, size, cluster.outer)  # of this job, wherever its workers are
-        cluster = replace(cluster, slowdown=max(1.0, measured.exchanging / ring))
+        cluster = replace(cluster, slowdown=max(1.0, exchanging / ring))
     if config.batch_size is not None:  # a worker's, so that the global batch grows with the number of workers
         work = replace(work, batch=work.batch / size)
     counts = sorted({*request.counts, *([size] if request.verify else [])})
     grows = config.batch_size is not None
     plan = predicted_plan(work, cluster, counts, request.ratios, request.disturbances, grows, may_run)
-    plan = replace(plan, in_parts=measured.in_parts)
+    plan = replace(plan, in_parts=in_parts)
     if request.verify:
         ways = plan.ways.get(size, [])
         measured_ways = verified(ways, whole, kind, comm, request.seconds, cluster.memory)

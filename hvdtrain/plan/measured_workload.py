@@ -58,13 +58,6 @@ Beside = Callable[[Sequence[int]], Sums]
 """Elements of each tensor → starts their sums over all workers; what that returns waits for them."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    work: Workload  # for the formulas
-    exchanging: float  # see `WorkerSteps`
-    in_parts: bool  # whether the model was measured part by part, because as a whole it does not fit into a worker here
-
-
 def undivided(config: TrainConfig) -> TrainConfig:
     """The same training, where each worker has all of the model."""
     return replace(config, parallel=ParallelOptions(), shard="none")
@@ -72,10 +65,12 @@ def undivided(config: TrainConfig) -> TrainConfig:
 
 def measured_workload(
     setup: RunSetup, comm: Communicator, seconds: float, beside: Beside | None, memory: float
-) -> Measured:
+) -> tuple[Workload, float, bool]:
     """Times of the model while all workers of this job compute, each alone. Collective.
 
-    Two sizes of batch are timed, because a pass takes a fixed time and a time for each record.
+    Returns what the formulas take, `WorkerSteps.exchanging`, and whether the model was measured part by part, because
+    as a whole it does not fit into a worker here. Two sizes of batch are timed, because a pass takes a fixed time and a
+    time for each record.
 
     Args:
         setup: of `undivided` training.
@@ -95,9 +90,9 @@ def measured_workload(
         update = seconds_a_byte * weights
         halved = None if half is None else _as_steps(_timed_parts(setup, comm, half), len(half.ids), update)
         steps = WorkerSteps(_as_steps(parts, len(batch.ids), update), halved, weights, slots)
-        return Measured(_workload(setup, parts, steps), 0.0, in_parts=True)
+        return _workload(setup, parts, steps), 0.0, True
     steps = _measured_steps(setup, comm, batch, half, seconds / 2, beside)
-    return Measured(_workload(setup, parts, steps), steps.exchanging, in_parts=False)
+    return _workload(setup, parts, steps), steps.exchanging, False
 
 
 def _halved(comm: Communicator, batch: LoadedBatch, smallest: int) -> LoadedBatch | None:

@@ -24,7 +24,7 @@ class Plan:
     simulated: dict[int, Simulated]
     # predictions against measurements, on as many workers as this job has
     verified: list[Verified] = field(default_factory=list)
-    in_parts: bool = False  # see `Measured`
+    in_parts: bool = False  # see `measured_workload`
 
     @property
     def fits(self) -> bool:

@@ -160,12 +160,12 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
             "Some workers would have nothing to do in any step.",
             f"give --global-batch-size {place.size} or more, or start fewer workers.",
         )
-    asked, of_each = asked_size(os.environ, place.size), config.accumulate_steps * task.smallest_slice
-    if place.size < asked.most and batch < asked.most * of_each and config.parallel.stages == 1:
+    (asked, most), of_each = asked_size(os.environ, place.size), config.accumulate_steps * task.smallest_slice
+    if place.size < most and batch < most * of_each and config.parallel.stages == 1:
         raise UsageError(
-            f"The global batch holds {batch} records, and the job may grow to {asked.most} workers.",
+            f"The global batch holds {batch} records, and the job may grow to {most} workers.",
             f"Each of them needs {of_each} or more.",
-            f"give --global-batch-size {asked.most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
+            f"give --global-batch-size {most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
         )
     most_parts = batch // place.size // task.smallest_slice
     micro_batches = micro_batch_count(config.parallel, most_parts)
@@ -193,7 +193,7 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
     elif config.steps_per_call == 1 and config.sparse_gradients != "allgather":  # which go with micro batches
         # More of them, where a launcher that was asked for more workers has lost some.
-        count = count_for_fewer_workers(config.accumulate_steps, place.size, asked.workers, most_parts)
+        count = count_for_fewer_workers(config.accumulate_steps, place.size, asked, most_parts)
         config = replace(config, accumulate_steps=count)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
     return RunSetup(config, task, train, validation, schedule, epochs, about)

@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 LAUNCHER_VARIABLE: Final = "HVDTRAIN_LAUNCHER"
 """Set by `hvdtrain launch`, which tells its workers their places in Horovod's variables too."""
@@ -38,18 +38,12 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class AskedSize(NamedTuple):
-    """Attributes: `workers`: the job was asked for; `most`: it may have, as hosts come."""
-
-    workers: int
-    most: int
-
-
-def asked_size(environ: Mapping[str, str], size: int) -> AskedSize:
-    """As the launcher says; where it says nothing, both are `size`, the number of workers that there are."""
+def asked_size(environ: Mapping[str, str], size: int) -> tuple[int, int]:
+    """How many workers the job was asked for, and how many it may have, as hosts come; where the launcher says nothing,
+    both are `size`, the number of workers that there are."""
 
     def number(name: str) -> int:
         text = environ.get(name, "") if LAUNCHER_VARIABLE in environ else ""
         return int(text) if text.isascii() and text.isdigit() and int(text) else size
 
-    return AskedSize(number(ASKED_SIZE_VARIABLE), number(MOST_SIZE_VARIABLE))
+    return number(ASKED_SIZE_VARIABLE), number(MOST_SIZE_VARIABLE)

@@ -82,7 +82,7 @@ class Elastic:
         if isinstance(message.get("ready"), int):
             self.ready(number, message["ready"])
         elif "trains" in message:
-            self.trains(message["trains"])
+            self._trains = self._trains or message["trains"] == self._world
         elif "fixed" in message:
             self._is_fixed = True
 
@@ -95,10 +95,6 @@ class Elastic:
         elif number in self._members and world == self._world:
             self._waiting.add(number)
             self._gather()
-
-    def trains(self, world: int) -> None:
-        """A worker begins with the updates of that world."""
-        self._trains = self._trains or world == self._world
 
     def stop(self) -> None:
         """The job was asked to stop: nobody joins any more. The members know it, and end when they have saved."""

@@ -93,7 +93,7 @@ def end(elastic: Elastic, number: int, how: WorkerExit = KILLED, mendable: bool 
 
 def train(elastic: Elastic, launcher: Noted) -> None:
     """The newest world is complete, and does updates."""
-    elastic.trains(len(launcher.worlds) + 1)
+    elastic.hear(0, {"trains": len(launcher.worlds) + 1})
     elastic.act(connected=True)
 
 
@@ -110,7 +110,7 @@ def test_the_others_form_the_next_world_and_a_new_worker_joins_it() -> None:
     assert (variables[WORLD_VARIABLE], variables["RESTARTS"]) == ("2", "1")
     assert "rank 0 of 3 was killed by SIGKILL" in variables[RESTART_CAUSE_VARIABLE]
     assert not elastic.act(connected=False)
-    elastic.trains(1)
+    elastic.hear(0, {"trains": 1})
     elastic.act(connected=True)
     assert launcher.started == [], "first the others train on"
     train(elastic, launcher)
