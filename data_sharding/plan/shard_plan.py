@@ -205,20 +205,18 @@ class ShardPlan:
         return StepBatch(batch.ids[rows, order], batch.weights[rows, order])
 
     @functools.cached_property
-    def _permutation(self) -> Permutation:
+    def _order(self) -> Permutation | BlockShuffle:
+        if self.shuffle == "block":
+            return BlockShuffle(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
         return Permutation(self.num_records, self.seed, self.epoch)
-
-    @functools.cached_property
-    def _block_shuffle(self) -> BlockShuffle:
-        return BlockShuffle(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
 
     def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.shuffle == "block":
             # A masked slot repeats the step before, so that it reads from a block that its rank has open.
             earlier = np.where(positions >= self.num_records, positions - self.global_batch, positions)
-            return self._block_shuffle(np.where(earlier < 0, positions, earlier) % self.num_records)
+            return self._order(np.where(earlier < 0, positions, earlier) % self.num_records)
         positions = positions % self.num_records
-        return self._permutation(positions) if self.shuffle == "global" else positions
+        return self._order(positions) if self.shuffle == "global" else positions
 
 
 @dataclass(frozen=True, eq=False)
