@@ -42,11 +42,19 @@ class Permutation:
 
         Raises PlanError (a position is outside).
         """
-        values = np.asarray(positions, np.int64)
+        return self._walk(positions, range(_ROUNDS))
+
+    def inverse(self, elements: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Map elements int64[...] back to their positions. Raises PlanError if an element is outside [0, n)."""
+        return self._walk(elements, range(_ROUNDS - 1, -1, -1))
+
+    def _walk(self, values: NDArray[np.int64], rounds: range) -> NDArray[np.int64]:
+        values = np.asarray(values, np.int64)
         if values.size and (values.min() < 0 or values.max() >= self.n):
             fact = f"A value from {values.min()} to {values.max()} was to be permuted."
             raise PlanError(fact, f"The permutation covers 0 to {self.n - 1}.", "keep positions inside the epoch.")
-        result = _cycle_walk(values.reshape(-1), np.uint64(self.n), self._halves, list(self._keys))
+        keys = [self._keys[number] for number in rounds]
+        result = _cycle_walk(values.reshape(-1), np.uint64(self.n), self._halves, keys, rounds)
         return result.reshape(values.shape)
 
 
@@ -61,7 +69,7 @@ def permute_each(values: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDAr
     # frexp gives the bit length of size - 1 exactly, for it is exact in a float64.
     halves = _Halves.of_bits(np.frexp((sizes - 1).astype(np.float64))[1].astype(np.uint64))
     round_keys = [keys ^ constant for constant in _ROUND_CONSTANTS]
-    return _cycle_walk(values, sizes.astype(np.uint64), halves, round_keys)
+    return _cycle_walk(values, sizes.astype(np.uint64), halves, round_keys, range(_ROUNDS))
 
 
 def keys_from(text: str, count: int) -> NDArray[np.uint64]:
@@ -84,14 +92,14 @@ class _Halves(NamedTuple):
 
 
 def _cycle_walk(
-    values: NDArray[np.int64], sizes: _UInt64s, halves: _Halves, keys: Sequence[_UInt64s]
+    values: NDArray[np.int64], sizes: _UInt64s, halves: _Halves, keys: Sequence[_UInt64s], rounds: range
 ) -> NDArray[np.int64]:
     """Apply the network to values int64[k] until each is below its size."""
-    result = _network(values.astype(np.uint64), halves, keys)
+    result = _network(values.astype(np.uint64), halves, keys, rounds)
     outside = np.flatnonzero(result >= sizes)
     while outside.size:
         some = [_at(key, outside) for key in keys]
-        walked = _network(result[outside], _Halves(*(_at(part, outside) for part in halves)), some)
+        walked = _network(result[outside], _Halves(*(_at(part, outside) for part in halves)), some, rounds)
         result[outside] = walked
         outside = outside[walked >= _at(sizes, outside)]
     return result.astype(np.int64)
@@ -101,9 +109,11 @@ def _at(numbers: _UInt64s, indices: NDArray[np.int64]) -> _UInt64s:
     return numbers[indices] if isinstance(numbers, np.ndarray) else numbers
 
 
-def _network(values: NDArray[np.uint64], halves: _Halves, keys: Sequence[_UInt64s]) -> NDArray[np.uint64]:
+def _network(
+    values: NDArray[np.uint64], halves: _Halves, keys: Sequence[_UInt64s], rounds: range
+) -> NDArray[np.uint64]:
     low, high = values & halves.low_mask, values >> halves.low_bits
-    for number, key in enumerate(keys):
+    for number, key in zip(rounds, keys, strict=True):
         if number % 2:
             low ^= mix(high ^ key) & halves.low_mask
         else:
