@@ -52,6 +52,13 @@ class CoverageAudit:
         return whole
 
     @classmethod
+    def from_array(cls, counts: NDArray[np.int32]) -> Self:
+        """An audit of records read counts int32[N] times, such as the sum of all ranks' `to_array()`."""
+        audit = cls(len(counts))
+        audit._put(np.repeat(np.arange(len(counts)), counts))
+        return audit
+
+    @classmethod
     def from_bytes(cls, data: bytes, num_records: int | None = None) -> Self:
         """The audit that `to_bytes` wrote; with `num_records`, one of so many records, and of no others.
 
@@ -86,9 +93,7 @@ class CoverageAudit:
         if ids.shape != weights.shape:
             fact = f"{ids.shape} ids came with {weights.shape} weights."
             raise PlanError(fact, "Each record needs its own weight.", "add both arrays of the same batch.")
-        repeated = self._read.add(self._checked(ids[weights > 0]))
-        if repeated.size:
-            self._repeats.append(repeated)
+        self._put(self._checked(ids[weights > 0]))
 
     def exclude(self, ids: NDArray[np.int64]) -> None:
         """Do not expect these records ids int64[k], which the plan dropped or which were masked as corrupt.
@@ -156,6 +161,11 @@ class CoverageAudit:
     def _all_repeats(self) -> NDArray[np.int64]:
         self._repeats = [np.sort(np.concatenate([_NONE, *self._repeats]))]
         return self._repeats[0]
+
+    def _put(self, ids: NDArray[np.int64]) -> None:
+        repeated = self._read.add(ids)
+        if repeated.size:
+            self._repeats.append(repeated)
 
     def _checked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         if ids.size and (ids.min() < 0 or ids.max() >= self.num_records):
