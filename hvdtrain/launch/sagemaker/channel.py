@@ -29,20 +29,32 @@ _MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class TrainingInput:
-    """One channel, in the words of SageMaker's SDK. Raises UsageError: a choice that there is not."""
+    """One channel, in the words of SageMaker's SDK.
 
-    # s3:// URI; in local mode a path or file:// URI. `{local_rank}` in it: one channel for each local rank
+    Args:
+        s3_data: s3:// URI; in local mode a path or file:// URI. `{local_rank}` in it: one channel for each local rank.
+        distribution: whether every machine gets all objects, or its share of them; None: its share in mode Pipe, all in
+            modes File and FastFile.
+        compression: "Gzip": SageMaker unpacks; mode Pipe only.
+        content_type: MIME type.
+        record_wrapping: "RecordIO": SageMaker wraps each object as one record.
+        s3_data_type: what `s3_data` names: the beginning of keys, or a list of objects.
+        input_mode: None: the job's.
+        attribute_names: of an AugmentedManifestFile.
+        shuffle_seed: SageMaker gives the objects in another order in every epoch, which follows from this number.
+
+    Raises:
+        UsageError: a choice that there is not.
+    """
+
     s3_data: str
-    # whether every machine gets all objects, or its share of them; None: its share in mode Pipe, all in modes File and
-    # FastFile
     distribution: str | None = None
-    compression: str | None = None  # "Gzip": SageMaker unpacks; mode Pipe only
-    content_type: str | None = None  # MIME type
-    record_wrapping: str | None = None  # "RecordIO": SageMaker wraps each object as one record
-    s3_data_type: str = "S3Prefix"  # what `s3_data` names: the beginning of keys, or a list of objects
-    input_mode: str | None = None  # None: the job's
-    attribute_names: tuple[str, ...] = ()  # of an AugmentedManifestFile
-    # SageMaker gives the objects in another order in every epoch, which follows from this number
+    compression: str | None = None
+    content_type: str | None = None
+    record_wrapping: str | None = None
+    s3_data_type: str = "S3Prefix"
+    input_mode: str | None = None
+    attribute_names: tuple[str, ...] = ()
     shuffle_seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -56,6 +56,10 @@ class Estimator:
         poll_s: seconds between two looks at a job.
         check_flags: refuses options that a task's workers would refuse; by default a process that asks hvdtrain.
 
+    Attributes:
+        spec: the job.
+        latest_training_job: the last one that `fit` started; None before.
+
     Raises:
         UsageError: an unknown argument, or a job that cannot be.
     """
@@ -69,7 +73,7 @@ class Estimator:
         **arguments: Any,
     ) -> None:
         self.spec = _spec(arguments)
-        self.latest_training_job: TrainingJob | LocalJob | None = None  # the last one that `fit` started
+        self.latest_training_job: TrainingJob | LocalJob | None = None
         self._profile, self._poll_s, self._check_options = profile, poll_s, check_flags
 
     def request(self, inputs: Inputs = None, job_name: str | None = None) -> dict[str, Any]:

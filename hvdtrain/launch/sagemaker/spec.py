@@ -37,45 +37,73 @@ InputMode = Literal["Pipe", "File", "FastFile"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSpec:
-    """One training job. Raises UsageError: anything that SageMaker would refuse, as far as it can be known here."""
+    """One training job.
 
-    # an hvdtrain task, by its name or as module:Class of a module in `source_dir`; this or `entry_point`
+    Args:
+        task: an hvdtrain task, by its name or as module:Class of a module in `source_dir`; this or `entry_point`.
+        entry_point: a script, as its path in `source_dir`.
+        source_dir: folder whose files are packed into `sourcedir.tar.gz`; None: only the entry point is packed.
+        instance_count: machines.
+        instance_type: such as ml.p4d.24xlarge; "local": this machine.
+        processes_per_host: workers of each machine; one a GPU.
+        input_mode: of all channels that do not say otherwise.
+        hyperparameters: the workers' options by name, without the dashes.
+        image: URI of the container's image.
+        role: ARN of the role that SageMaker takes on.
+        region: None: the image's, or what the environment says.
+        volume_size_gb: of each machine's disk, in GB.
+        max_run_s: seconds of training after which SageMaker ends the job.
+        max_wait_s: seconds for waiting and training together; spot instances only.
+        use_spot: run on spot instances, which may be taken away.
+        max_retry_attempts: how often SageMaker starts a job again after a fault of its own; None: never.
+        checkpoint_s3_uri: where checkpoints are kept, so that a job goes on from them.
+        output_path: s3:// folder for the model, the output and the source archive.
+        base_job_name: what the job's name begins with.
+        environment: variables of the container, for values that are not secret: the job's description shows them.
+        subnets, security_group_ids: of a VPC; both or neither.
+        tags: of the job.
+        metric_definitions: name → regular expression, for metrics that SageMaker takes from the log.
+        custom_mpi_options: options for mpirun, as one string.
+        network_interface_name: interface that workers meet on; None: the one that SageMaker names.
+        container_entrypoint: replaces the image's own; empty: SageMaker runs `IMAGE train`.
+        volume_kms_key, output_kms_key: keys that encrypt disks and results.
+        encrypt_inter_container_traffic: between machines; slower.
+        keep_alive_period_s: seconds that the machines are kept for the next job (warm pool); None: not at all.
+
+    Raises:
+        UsageError: anything that SageMaker would refuse, as far as it can be known here.
+    """
+
     task: str | None = None
-    entry_point: str | None = None  # a script, as its path in `source_dir`
-    # folder whose files are packed into `sourcedir.tar.gz`; None: only the entry point is packed
+    entry_point: str | None = None
     source_dir: str | PathLike[str] | None = None
-    instance_count: int = 1  # machines
-    instance_type: str = LOCAL  # such as ml.p4d.24xlarge; "local": this machine
-    processes_per_host: int = 1  # workers of each machine; one a GPU
-    input_mode: InputMode = "File"  # of all channels that do not say otherwise
-    # the workers' options by name, without the dashes
+    instance_count: int = 1
+    instance_type: str = LOCAL
+    processes_per_host: int = 1
+    input_mode: InputMode = "File"
     hyperparameters: Mapping[str, HyperparameterValue] = field(default_factory=dict)
-    image: str | None = None  # URI of the container's image
-    role: str | None = None  # ARN of the role that SageMaker takes on
-    region: str | None = None  # None: the image's, or what the environment says
-    volume_size_gb: int = 30  # of each machine's disk, in GB
-    max_run_s: int = 24 * 3600  # seconds of training after which SageMaker ends the job
-    max_wait_s: int | None = None  # seconds for waiting and training together; spot instances only
-    use_spot: bool = False  # run on spot instances, which may be taken away
-    # how often SageMaker starts a job again after a fault of its own; None: never
+    image: str | None = None
+    role: str | None = None
+    region: str | None = None
+    volume_size_gb: int = 30
+    max_run_s: int = 24 * 3600
+    max_wait_s: int | None = None
+    use_spot: bool = False
     max_retry_attempts: int | None = None
-    checkpoint_s3_uri: str | None = None  # where checkpoints are kept, so that a job goes on from them
-    output_path: str | None = None  # s3:// folder for the model, the output and the source archive
-    base_job_name: str = "hvdtrain"  # what the job's name begins with
-    # variables of the container, for values that are not secret: the job's description shows them
+    checkpoint_s3_uri: str | None = None
+    output_path: str | None = None
+    base_job_name: str = "hvdtrain"
     environment: Mapping[str, str] = field(default_factory=dict)
-    subnets: tuple[str, ...] = ()  # of a VPC; these and the next ones, or neither
+    subnets: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
-    tags: Mapping[str, str] = field(default_factory=dict)  # of the job
-    # name → regular expression, for metrics that SageMaker takes from the log
+    tags: Mapping[str, str] = field(default_factory=dict)
     metric_definitions: Mapping[str, str] = field(default_factory=dict)
-    custom_mpi_options: str = ""  # options for mpirun, as one string
-    network_interface_name: str | None = None  # interface that workers meet on; None: the one that SageMaker names
-    container_entrypoint: tuple[str, ...] = ()  # replaces the image's own; empty: SageMaker runs `IMAGE train`
-    volume_kms_key: str | None = None  # encrypts disks
-    output_kms_key: str | None = None  # encrypts results
-    encrypt_inter_container_traffic: bool = False  # between machines; slower
-    # seconds that the machines are kept for the next job (warm pool); None: not at all
+    custom_mpi_options: str = ""
+    network_interface_name: str | None = None
+    container_entrypoint: tuple[str, ...] = ()
+    volume_kms_key: str | None = None
+    output_kms_key: str | None = None
+    encrypt_inter_container_traffic: bool = False
     keep_alive_period_s: int | None = None
 
     def __post_init__(self) -> None:
