@@ -24,11 +24,8 @@ def names_in(group: str) -> list[str]:
 
 
 def load(group: str, name: str) -> Any:
-    """What a package adds to `group` under `name`; None if no package does.
-
-    Raises:
-        UsageError: two packages use the same name, or the package cannot be imported.
-    """
+    """What a package adds to `group` under `name`; None if no package does. Raises UsageError: two packages use the
+    same name, or the package cannot be imported."""
     points = list(entry_points(group=group, name=name))
     if not points:
         return None

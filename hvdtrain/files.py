@@ -13,11 +13,8 @@ _BLOCK_BYTES: Final = 2**16
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the file `path`, as `data_sharding.atomic` does it.
-
-    Raises:
-        OSError: as `open`, `write` and `rename` do, or `path` is no regular file; it is then unchanged.
-    """
+    """Replace the file `path`, as `data_sharding.atomic` does it. Raises OSError: as `open`, `write` and `rename` do,
+    or `path` is no regular file; it is then unchanged."""
     with atomic_file(path) as file:
         file.write(content)
 
@@ -40,11 +37,8 @@ def replace_quickly(path: Path, content: bytes) -> None:
 
 
 def open_lines(path: Path) -> TextIO:
-    """Open for appending lines, without the part of a line that a killed writer may have left at the end.
-
-    Raises:
-        OSError: as `open` does, or `path` is no regular file.
-    """
+    """Open for appending lines, without the part of a line that a killed writer may have left at the end. Raises
+    OSError: as `open` does, or `path` is no regular file."""
     path = final_path(path)
     if path.exists():
         with path.open("rb+") as file:

@@ -14,44 +14,30 @@ from typing import Any, Final, Literal
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the time.
-
-    Attributes:
-        kind: "work" of the rank itself, and its "wait" for others, which together are a step; the time of a "save";
-            what lies "inside" of compute; what goes on "beside" other parts; and the time of "validation".
-        title: for people.
-        series: the number of its colour in charts.
-    """
+    """A part of the time."""
 
     name: str
+    # "work" of the rank itself, and its "wait" for others, which together are a step; the time of a "save"; what lies
+    # "inside" of compute; what goes on "beside" other parts; and the time of "validation"
     kind: Literal["work", "wait", "save", "inside", "beside", "validation"]
-    title: str
-    series: int
+    title: str  # for people
+    series: int  # the number of its colour in charts
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A built-in metric.
-
-    Attributes:
-        title: of its chart; metrics with the same title share one.
-        line: the name of its line in the chart; "" where the page draws it otherwise, or not at all.
-        of: an "update", which all ranks make together, or each "rank".
-        reduced: how the numbers of all ranks become one. Of an update that is so everywhere; those of ranks are all
-            kept, and become one in tables, charts and loggers. "": the meter knows how.
-        kind: what it counts; a count is left out where it is 0.
-        digits: after the point, in files; None: all.
-        live: its key in a heartbeat, and the head of its column in `hvdtrain top`, where it has one.
-    """
+    """A built-in metric."""
 
     name: str
-    title: str
-    line: str = ""
-    of: Literal["update", "rank"] = "update"
+    title: str  # of its chart; metrics with the same title share one
+    line: str = ""  # the name of its line in the chart; "" where the page draws it otherwise, or not at all
+    of: Literal["update", "rank"] = "update"  # what all ranks make together, or each rank
+    # How the numbers of all ranks become one. Of an update that is so everywhere; those of ranks are all kept, and
+    # become one in tables, charts and loggers. "": the meter knows how.
     reduced: Literal["mean", "max", ""] = ""
-    kind: Literal["number", "count", "bytes", "share"] = "number"
-    digits: int | None = None
-    live: tuple[str, str] | None = None
+    kind: Literal["number", "count", "bytes", "share"] = "number"  # what it counts; a count is left out where it is 0
+    digits: int | None = None  # after the point, in files; None: all
+    live: tuple[str, str] | None = None  # its key in a heartbeat, and the head of its column in `hvdtrain top`
 
     def as_number(self, value: Any) -> Any:
         """One number for all ranks."""

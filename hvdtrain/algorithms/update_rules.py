@@ -216,11 +216,8 @@ OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
 
 
 def optimizer_named(name: str) -> Optimizer:
-    """The optimizer of `--optimizer NAME`: ours, or one of an installed package.
-
-    Raises:
-        UsageError: there is none, or what the package has is something else.
-    """
+    """The optimizer of `--optimizer NAME`: ours, or one of an installed package. Raises UsageError: there is none, or
+    what the package has is something else."""
     return OPTIMIZERS[name] if name in OPTIMIZERS else _added(name)
 
 

@@ -40,11 +40,8 @@ class ScheduleOptions(Options):
 
 
 def schedule_of(options: ScheduleOptions, peak: float, epochs: int, warmup_epochs: float, epoch_steps: int) -> Schedule:
-    """The schedule of a training, of `epochs` with `epoch_steps` updates each.
-
-    Raises:
-        UsageError: the warm-up, a milestone or the least learning rate does not fit the training.
-    """
+    """The schedule of a training, of `epochs` with `epoch_steps` updates each. Raises UsageError: the warm-up, a
+    milestone or the least learning rate does not fit the training."""
     milestones = options.lr_milestones or []
     schedule = Schedule(
         peak,

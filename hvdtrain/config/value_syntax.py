@@ -85,11 +85,8 @@ def require_readable(text: str) -> None:
 
 
 def resolve(text: str, nodes: Sequence[Hashable]) -> Sets:
-    """The sets that `text` means, where `nodes` has each rank's node, by number or name.
-
-    Raises:
-        UsageError: a rank is in no set, in two, or does not exist.
-    """
+    """The sets that `text` means, where `nodes` has each rank's node, by number or name. Raises UsageError: a rank is
+    in no set, in two, or does not exist."""
     require_readable(text)
     if text == NODE:
         of_node: dict[Hashable, list[int]] = {}

@@ -106,11 +106,8 @@ class StreamServer(AbstractContextManager["StreamServer"]):
         return port
 
     def received(self, stream: str, seconds: float) -> dict[str, float]:
-        """`bytes` and `seconds` of a stream that has ended, from its first byte on; waits `seconds` for its end.
-
-        Raises:
-            LookupError: it has not ended in time.
-        """
+        """`bytes` and `seconds` of a stream that has ended, from its first byte on; waits `seconds` for its end. Raises
+        LookupError: it has not ended in time."""
         with self._done:
             if not self._done.wait_for(lambda: stream in self._streams, seconds):
                 raise LookupError(f"nothing arrived within {seconds:g} s")
@@ -149,11 +146,8 @@ def reach(address: str, port: int, token: str, seconds: float) -> float:
 
 
 def send(address: str, port: int, token: str, stream: str, seconds: float, deadline: float) -> None:
-    """Stream bytes to another agent, which takes them for `seconds` and then closes the connection.
-
-    Raises:
-        OSError: the peer cannot be reached, or takes nothing for `deadline` seconds.
-    """
+    """Stream bytes to another agent, which takes them for `seconds` and then closes the connection. Raises OSError: the
+    peer cannot be reached, or takes nothing for `deadline` seconds."""
     begin = time.monotonic()
     with _connect(address, port, token, stream, seconds, deadline) as connection:
         try:

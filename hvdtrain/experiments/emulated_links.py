@@ -42,11 +42,8 @@ class EmulatedLinks:
 
 @contextmanager
 def emulated_links(hosts: int, mbit: int) -> Iterator[EmulatedLinks]:
-    """Each host sends and receives at most `mbit` million bits a second.
-
-    Raises:
-        UsageError: this machine cannot emulate links.
-    """
+    """Each host sends and receives at most `mbit` million bits a second. Raises UsageError: this machine cannot emulate
+    links."""
     _require_rights()
     _remove_forgotten()
     prefix = f"{_PREFIX}{os.getpid()}"

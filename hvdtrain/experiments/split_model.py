@@ -32,11 +32,8 @@ class Arm:
 
 
 def config_in_stages(config: TrainConfig, workers: int) -> TrainConfig:
-    """The config of the naive split: a stage for each worker, unless it has a number of stages.
-
-    Raises:
-        UsageError: the model cannot be divided.
-    """
+    """The config of the naive split: a stage for each worker, unless it has a number of stages. Raises UsageError: the
+    model cannot be divided."""
     if config.framework == "tensorflow":
         raise UsageError(
             "--framework is tensorflow.",

@@ -34,11 +34,8 @@ _Section = tuple[str, str, Callable[[], Part]]
 def read_runs(
     folders: Sequence[Path], state: RunState | None = None, progress: Progress | None = None
 ) -> list[RunRecord]:
-    """Read all runs of a page, as `read_record` does.
-
-    Raises:
-        UsageError: a folder holds no run, is given twice, or there are more than a chart can show.
-    """
+    """Read all runs of a page, as `read_record` does. Raises UsageError: a folder holds no run, is given twice, or
+    there are more than a chart can show."""
     if len(folders) > MOST:
         raise UsageError(
             f"{len(folders)} runs were given.",
@@ -54,11 +51,8 @@ def read_runs(
 
 
 def write_page(file: Path, runs: Sequence[RunRecord]) -> None:
-    """Write the page of `runs` to `file`.
-
-    Raises:
-        UsageError: the file cannot be written, or holds something else than a page of ours.
-    """
+    """Write the page of `runs` to `file`. Raises UsageError: the file cannot be written, or holds something else than a
+    page of ours."""
     require_ours(file)
     content = page(runs)
     try:

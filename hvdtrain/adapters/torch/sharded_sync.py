@@ -108,11 +108,7 @@ def in_memory_order(name: str, parameter: torch.Tensor) -> torch.Tensor:
 
 
 class ScatteredSum(CommHook):
-    """Gradients summed by a reducescatter; this rank's part becomes the gradient of its pieces of the weights.
-
-    Attributes:
-        shards: one for each bucket.
-    """
+    """Gradients summed by a reducescatter; this rank's part becomes the gradient of its pieces of the weights."""
 
     reduces_in_place = True
     leaves_all = False
@@ -121,7 +117,7 @@ class ScatteredSum(CommHook):
     def __init__(self, hvd: Any, loss_multiplier: float) -> None:
         super().__init__(loss_multiplier)
         self._hvd = hvd
-        self.shards: list[Shard] = []
+        self.shards: list[Shard] = []  # one for each bucket
 
     def large_bytes(self, on_gpu: bool) -> float:  # noqa: ARG002
         """On GPUs too: a gradient that is a bucket by itself is not kept in a buffer when it has been summed."""
