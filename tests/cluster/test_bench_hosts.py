@@ -69,10 +69,14 @@ def test_a_plan_measures_links_within_hosts_and_between_them(hosts: EmulatedHost
         hosts.shape(host, "100mbit")
     options = ["--framework", "torch", "--workers", "4", "--seconds", "4", "--out", str(tmp_path / "plan")]
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", "-H", "host1:2,host2:2", "--", "plan", *options]
-    done = hosts.run("host1", argv, 2 * START_SECONDS, ENVIRONMENT, tmp_path)
-    assert done.returncode == 0, done.tail()
-    assert "between hosts " in done.stdout, done.tail()
-    cluster = read_json(tmp_path / "plan" / "plan.json")["cluster"]
+    for _ in range(3):  # what other tests compute meanwhile slows memory down, and makes no link faster
+        done = hosts.run("host1", argv, 2 * START_SECONDS, ENVIRONMENT, tmp_path)
+        assert done.returncode == 0, done.tail()
+        assert "between hosts " in done.stdout, done.tail()
+        cluster = read_json(tmp_path / "plan" / "plan.json")["cluster"]
+        assert cluster["outer"]["bandwidth"] < 1.35 * 100e6 / 8
+        if cluster["inner"]["bandwidth"] > 3 * cluster["outer"]["bandwidth"]:
+            break
     assert cluster["outer"]["bandwidth"] == pytest.approx(100e6 / 8, rel=0.35)
     assert cluster["inner"]["bandwidth"] > 3 * cluster["outer"]["bandwidth"], "memory, not a link of 100 Mbit/s"
     assert cluster["workers_per_host"] == 2
