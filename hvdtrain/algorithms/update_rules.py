@@ -55,8 +55,8 @@ class Settings:
 class Operations:
     """What arrays cannot do by operators."""
 
-    sqrt: Callable[[Any], Any]  # the root, and the sign, of each element
-    sign: Callable[[Any], Any]  # the root, and the sign, of each element
+    sqrt: Callable[[Any], Any]  # the root of each element
+    sign: Callable[[Any], Any]  # -1, 0 or 1 for each element
     norm: Callable[[Any], Any]  # the Euclidean norm of a whole array, as a scalar array
     where: Callable[[Any, Any, Any], Any]  # `where(condition, array, other)` for scalar arrays; `other` may be a number
 

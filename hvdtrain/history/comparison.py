@@ -58,13 +58,13 @@ class Comparison:
     """Several runs side by side. What differs is said against the first one."""
 
     runs: tuple[Overview, ...]  # at a glance
-    config: list[Difference] | None  # keys that differ; None where those of one run are unknown
-    environment: list[Difference] | None  # keys that differ; None where those of one run are unknown
+    config: list[Difference] | None  # options that differ; None where those of one run are unknown
+    environment: list[Difference] | None  # the same of env.json
     outcomes: list[Outcome]  # numbers of their results, or of what they have reached so far
     weights: tuple[str, ...]  # SHA-256 of the final weights of each run, "" where it is unknown
     data: tuple[str, ...]  # fingerprints of the training data
-    same_weights: bool | None  # whether all are equal; None if one is unknown
-    same_data: bool | None  # whether all are equal; None if one is unknown
+    same_weights: bool | None  # whether all runs ended with equal ones; None if those of one are unknown
+    same_data: bool | None  # whether all runs were trained on the same; None if that of one is unknown
     same_batches: bool | None  # whether each step was made of the same records
 
 

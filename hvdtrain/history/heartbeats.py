@@ -41,7 +41,7 @@ class Heartbeat:
     collective: str = ""  # the last one that it waited for
     reads: str = ""  # what is being read, in the phases of data
     total_steps: int | None = None  # of the whole training
-    epochs: int | None = None  # of the whole training
+    epochs: int | None = None  # likewise
     framework: str = ""  # "torch" or "tensorflow"
     steps_per_second: float | None = None  # over the last heartbeats
     memory: int | None = None  # bytes of the process that are in RAM

@@ -69,11 +69,11 @@ class RunEvents:
 class CheckpointTotals:
     """How many checkpoints there were, and what they cost."""
 
-    written: int = 0  # how many
-    failed: int = 0  # how many
-    skipped: int = 0  # how many
-    seconds: float = 0.0  # that training has waited for them, and `longest`: for one of them
-    longest: float = 0.0
+    written: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0  # that training has waited for them
+    longest: float = 0.0  # the same for the one that took longest
     write_seconds: float = 0.0  # that writing them took, most of it beside training
     largest: int = 0  # bytes of the largest one
 

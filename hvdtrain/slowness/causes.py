@@ -72,8 +72,8 @@ class Pressure(NamedTuple):
     read_bytes: float = 0.0  # that the process had read from disks
     sent_bytes: float = 0.0  # that other hosts have confirmed on the process's connections
     send_busy: float = 0.0  # in which the busiest of these connections had something to send or to be confirmed
-    retransmitted: float = 0.0  # packets that were sent again, and all that were sent
-    segments: float = 0.0  # packets that were sent again, and all that were sent
+    retransmitted: float = 0.0  # packets that were sent again
+    segments: float = 0.0  # all packets that were sent
     round_trip: float = 0.0  # on the slowest of these connections, at the last look
 
     def plus(self, other: "Pressure") -> "Pressure":
@@ -156,8 +156,8 @@ class Straggler:
     slower_by: float  # by which share its own time is longer than the median of the others'; 0 for a link
     cause: Cause  # what kind of thing makes it slow
     facts: Mapping[str, float]  # what Linux counted of that: shares of the time, and numbers a second
-    since_step: int  # the first and the last update of the time in which it was slow
-    until_step: int  # the first and the last update of the time in which it was slow
+    since_step: int  # the first update of the time in which it was slow
+    until_step: int  # the last one
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Straggler | None":

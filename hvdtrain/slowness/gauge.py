@@ -117,8 +117,8 @@ class Connection(NamedTuple):
 
     sent_bytes: float  # that the other side has confirmed
     busy: float  # seconds in which something was to be sent or to be confirmed
-    retransmitted: float  # packets with data that were sent again, and all of them
-    segments: float  # packets with data that were sent again, and all of them
+    retransmitted: float  # packets with data that were sent again
+    segments: float  # all packets with data
     round_trip: float  # seconds, smoothed
 
 

@@ -121,11 +121,11 @@ class RankAssignment:
     """One worker among the others, as Horovod counts: cross rank and size count the hosts with this local rank."""
 
     rank: int  # among all workers
-    size: int  # among all workers
+    size: int  # number of all workers
     local_rank: int  # among those of its host
-    local_size: int  # among those of its host
+    local_size: int  # number of those
     cross_rank: int  # among those of other hosts with the same local rank
-    cross_size: int  # among those of other hosts with the same local rank
+    cross_size: int  # number of those
     host: str  # the name by which Horovod tells hosts apart
 
     @property

@@ -30,10 +30,10 @@ EQUAL = {"adamw-shard": "adamw", "task-shard": "task"}
 DISTURBANCE = """
 import random, time
 while True:
-    end = time.monotonic() + random.uniform(0, 0.02)
+    end = time.monotonic() + random.uniform(0, 0.01)
     while time.monotonic() < end:
         pass
-    time.sleep(random.uniform(0, 0.02))
+    time.sleep(random.uniform(0, 0.03))
 """
 
 Ranks = list[dict[str, Any]]
