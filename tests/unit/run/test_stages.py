@@ -102,7 +102,7 @@ def test_each_stage_is_told() -> None:
 
 
 def test_a_host_with_little_memory_is_no_reason_to_refuse() -> None:
-    """And are tried if they cannot: the optimizer may need less than is assumed."""
+    """The optimizer may need less than is assumed: whether the stages fit is then tried."""
     options = TrainingOptions(parallel=ParallelOptions(2))
     for most in (1.0, 1e12):
         starts, _ = chosen_cuts(TorchDigits(), options, FEATURES, 2, most)
