@@ -28,8 +28,7 @@ def replace_quickly(path: Path, content: bytes) -> None:
     """Replace the file `path` for readers as `write_atomically` does, without waiting until it is on disk: for what is
     written again in a moment. Each file has one writer, and one temporary name, which a killed writer may leave.
 
-    Raises:
-        OSError: as `open`, `write` and `rename` do; the file is then unchanged.
+    Raises OSError: as `open`, `write` and `rename` do; the file is then unchanged.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_bytes(content)

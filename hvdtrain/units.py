@@ -70,8 +70,7 @@ def in_duration(seconds: float) -> str:
 def parse_size(text: str) -> int:
     """Bytes of "4", "4B", "64KiB", "64K" or "1MB"; K, M and G are binary, as in all benchmarks of collectives.
 
-    Raises:
-        ValueError: no such size.
+    Raises ValueError: no such size.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -84,8 +83,7 @@ def parse_size(text: str) -> int:
 def seconds_of(duration: str, option: str) -> float:
     """Seconds of "5400", "90min", "1.5h", "90:00", "1:30:00" or "0-01:30:00", which all are the same.
 
-    Raises:
-        UsageError: it is none of these, or not more than 0; `option` says where it was given.
+    Raises UsageError: it is none of these, or not more than 0; `option` says where it was given.
     """
     seconds = _parse_duration(duration)
     if seconds is None or not 0 < seconds < math.inf:

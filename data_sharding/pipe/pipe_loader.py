@@ -203,6 +203,9 @@ class PipeLoader(OneEpoch):
         timeout_s: float = 300.0,
     ) -> None:
         self._steps = steps
+        if open_pass.expected_records not in (None, steps.records[rank]):
+            fact = f"The pass was opened for {open_pass.expected_records:,} records."
+            raise PlanError(fact, f"The plan has {steps.records[rank]:,}.", "open it without a number.")
         open_pass.expected_records = steps.records[rank]
         self._batches = PipeBatches(
             open_pass,

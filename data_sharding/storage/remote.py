@@ -141,8 +141,12 @@ def verify_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
 
 
 def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
-    fs.invalidate_cache()  # a remembered listing would hide that the file has changed
-    about = _ask(fs, "info", inside, url, retry)
+    def ask(limit_s: float) -> dict[str, Any]:
+        fs.invalidate_cache()  # a remembered listing would hide that the file has changed
+        about: dict[str, Any] = call(fs, "info", inside, limit_s=limit_s)
+        return about
+
+    about = retry.call(url, ask)
     if about["type"] != "file":
         fact = f"{redacted(url)} is not a file but a {about['type']}."
         raise MissingDataError(fact, "Only files can be read at random.", "name files, or the folder as a path.")
@@ -199,9 +203,9 @@ def expand_remote(
     return sorted(files)
 
 
-def _ask(fs: Any, method: str, path: str, url: str, retry: RetryPolicy = RETRY, **options: Any) -> dict[str, Any]:
+def _ask(fs: Any, method: str, path: str, url: str, **options: Any) -> dict[str, Any]:
     """What fsspec says: of one path, with a type of "file" or "directory"; of several, by name."""
-    answer: dict[str, Any] = retry.call(url, lambda limit_s: call(fs, method, path, limit_s=limit_s, **options))
+    answer: dict[str, Any] = RETRY.call(url, lambda limit_s: call(fs, method, path, limit_s=limit_s, **options))
     return answer
 
 

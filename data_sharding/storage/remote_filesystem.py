@@ -1,18 +1,16 @@
 """fsspec file systems: a time limit on every call, and how often a request is repeated."""
 
 import asyncio
-import functools
 import random
-import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import fsspec
 from fsspec.asyn import sync
 
+from data_sharding.background import in_background
 from data_sharding.errors import ShardingError
 from data_sharding.storage.byte_ranges import Range
 from data_sharding.storage.remote_errors import is_transient, missing, no_filesystem, shown_cause, unreadable
@@ -94,7 +92,7 @@ def _connect(url: str, limit_s: float) -> tuple[Any, str]:
         if outermost.async_impl:
             return cast(tuple[Any, str], fsspec.core.url_to_fs(url, **options))
         # Some log in at once: FTP, SFTP.
-        return cast(tuple[Any, str], _in_thread(lambda: fsspec.core.url_to_fs(url, **options), limit_s))
+        return cast(tuple[Any, str], in_background(lambda: fsspec.core.url_to_fs(url, **options)).result(limit_s))
     except (ImportError, ValueError) as error:
         raise no_filesystem(url, error) from shown_cause(url, error)
 
@@ -108,7 +106,7 @@ def call(fs: Any, method: str, *args: Any, limit_s: float, **options: Any) -> An
     """Call a method of a file system. Raises TimeoutError after `limit_s` seconds, and what the file system does."""
     if fs.async_impl:
         return getattr(fs, method)(*args, **options, timeout=limit_s)
-    return _in_thread(lambda: getattr(fs, method)(*args, **options), limit_s)
+    return in_background(lambda: getattr(fs, method)(*args, **options)).result(limit_s)
 
 
 def fetch(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[Answer | Exception]:
@@ -118,7 +116,7 @@ def fetch(fs: Any, path: str, ranges: Sequence[Range], limit_s: float) -> list[A
     answers: list[Answer | Exception] = []
     for begin, end in ranges:
         try:
-            answers.append(Answer(_in_thread(functools.partial(fs.cat_file, path, begin, end), limit_s), None))
+            answers.append(Answer(call(fs, "cat_file", path, begin, end, limit_s=limit_s), None))
         except Exception as error:
             answers.append(error)
     return answers
@@ -142,17 +140,3 @@ async def _ask(fs: Any, path: str, begin: int, end: int) -> Answer:
     answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={begin}-{end - 1}")
     async with answer["Body"] as body:
         return Answer(await body.read(), answer.get("ETag"))
-
-
-def _in_thread(function: Callable[[], T], limit_s: float) -> T:
-    """For libraries that block: a thread that never ends must not keep the program from ending either."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(function())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="data_sharding-request", daemon=True).start()
-    return future.result(limit_s)

@@ -72,6 +72,11 @@ def _can_begin(stage: int, stage_pass: Pass, stages: int, done: set[tuple[int, P
     )
 
 
+def micro_batches_in_flight(schedule: ScheduleName, stages: int, micro_batches: int, stage: int) -> int:
+    """Of how many a stage keeps the activations at the same time."""
+    return micro_batches if schedule == "gpipe" else min(micro_batches, stages - stage)
+
+
 def usual_micro_batches(stages: int, records: int) -> int:
     """How many micro batches are made where nobody says it: four for each stage, after which the bubble is below a
     fifth (the paper's own rule), but none without a record.

@@ -177,8 +177,7 @@ class Optimizer:
         torch_class: the class in torch.optim with the same arithmetic; None: torch, too, runs the rule.
         uses_norms: the rule needs whole weights, not some of their numbers.
 
-    Raises:
-        TypeError: `usual` names what no `Settings` has, or lacks what the slots are computed with.
+    Raises TypeError: `usual` names what no `Settings` has, or lacks what the slots are computed with.
     """
 
     rule: Callable[..., tuple[Any, Slots]]

@@ -35,8 +35,7 @@ class Job:
         least: with how few the others go on while one is missing; None: all are started again.
         command: `train …`, with --output-dir.
 
-    Raises:
-        UsageError: the command trains nothing.
+    Raises UsageError: the command trains nothing.
     """
 
     def __init__(self, size: int, restarts: int, command: Sequence[str], least: int | None = None) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
+from data_sharding.background import in_background
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
     Checkpoint,
@@ -35,7 +36,7 @@ from hvdtrain.checkpoints.parts import part_of, write_part, writing_ranks
 from hvdtrain.checkpoints.saved import Saved, diverged, failure_of, not_finite, not_written
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json, in_background
+from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json
 from hvdtrain.named_arrays import NO_STATE, State, weights_digest
 
 COPIES: Final = 2  # of the state, at most: one that is written, and one that waits

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,12 +88,12 @@ def fuse_gradients(environ: MutableMapping[str, str]) -> None:
 
 # Which node this is, where the launcher says so: emulated nodes of one machine share its host name. A node's number
 # does not serve: HOROVOD_CROSS_RANK counts only the nodes with as many workers, and Open MPI states none.
-_NODE_NAMES = ("HOROVOD_HOSTNAME", "SLURMD_NODENAME", "SM_CURRENT_HOST")
+NODE_NAMES = ("SLURMD_NODENAME", "SM_CURRENT_HOST")
 
 
-def node_name(environ: Mapping[str, str] = os.environ) -> str:
+def node_name(environ: Mapping[str, str] = os.environ, names: Sequence[str] = ("HOROVOD_HOSTNAME", *NODE_NAMES)) -> str:
     """Of the machine on which this process runs, for people and for comparing."""
-    return next(filter(None, map(environ.get, _NODE_NAMES)), socket.gethostname())
+    return next(filter(None, map(environ.get, names)), socket.gethostname())
 
 
 def allow_timeline(environ: MutableMapping[str, str]) -> None:

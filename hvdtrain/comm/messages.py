@@ -4,12 +4,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from data_sharding.background import in_background
 from data_sharding.errors import ShardingError
 from hvdtrain import activity
 from hvdtrain.comm.communicator import Communicator
@@ -58,8 +58,7 @@ def do_while_others_wait(comm: Communicator, work: Callable[[], T], name: str, l
         work: runs no collectives.
         limit: seconds after which a rank that still works ends, and with it the job.
 
-    Raises:
-        PeerError: another rank has ended; `work` is done all the same.
+    Raises PeerError: another rank has ended; `work` is done all the same.
     """
     if not comm.topology.is_distributed:
         return work()
@@ -107,21 +106,6 @@ def _tell_others(comm: Communicator, name: str, limit: float, stopping: threadin
             )
             end_process(comm.topology.rank, "error", error, with_stacks=True)
         _somebody_works(comm, name, True)
-
-
-def in_background(work: Callable[[], T]) -> Future[T]:
-    """Start `work` in a thread; what is returned waits for it, and holds what it returned or raised. The thread is a
-    daemon: a collective that never ends must not keep a process whose main thread has ended."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:  # handed to the caller, whatever it is
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="hvdtrain-background", daemon=True).start()
-    return future
 
 
 def agree(comm: Communicator, work: Callable[[], T], name: str) -> T:

@@ -11,8 +11,8 @@ from typing import Any, Final
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from data_sharding.background import in_background
 from hvdtrain.comm.communicator import Array, Reduction, transport
-from hvdtrain.comm.messages import in_background
 
 _OPERATIONS: Final = {"sum": hvd.Sum, "min": hvd.Min, "max": hvd.Max}
 

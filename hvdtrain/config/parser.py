@@ -33,8 +33,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
 
     Options may be written with `-` or `_`, and switches as `--dry-run` or `--dry-run True`.
 
-    Raises:
-        UsageError: unknown option or key, a value of the wrong type, an unreadable file.
+    Raises UsageError: unknown option or key, a value of the wrong type, an unreadable file.
     """
     for page in (PAGES[word] for word in argv if word in PAGES):
         print(page(), end="")

@@ -19,6 +19,7 @@ from hvdtrain.launch.processes.worker_group import ERR, WorkerGroup
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.worker_state import WorkerState
+from hvdtrain.topology.source_address import LOOPBACK
 from hvdtrain.units import in_bytes, in_rate, in_seconds
 
 _MARGIN_SECONDS = 15.0
@@ -29,19 +30,16 @@ _TELLING_BYTES = 2**20  # of smaller ones, the latency is all that shows
 _HALF = 0.5
 _BAD_FIT = 0.5  # Deviation from which on the model's figures say little: a time is twice what the ring's line says
 
-_LOOPBACK = "127.0.0.1"
-
 
 def run_allreduce(agents: Mapping[str, HostLink], chosen: Choice, framework: str, request: DoctorRequest) -> Any:
     """The report of `hvdtrain bench allreduce`, with the workers, time and sizes of `request`.
 
     The `agents` are of all hosts; where there is one host only, the `chosen` interfaces are not asked.
 
-    Raises:
-        AgentError: it did not end well; the text is the last words of the worker that failed.
+    Raises AgentError: it did not end well; the text is the last words of the worker that failed.
     """
     hosts = [host for host in agents if request.slots[host]]
-    meeting = chosen[hosts[0]]["address"] if len(hosts) > 1 else _LOOPBACK
+    meeting = chosen[hosts[0]]["address"] if len(hosts) > 1 else LOOPBACK
     port = agents[hosts[0]].ask("port", _MARGIN_SECONDS, address=meeting)
     common = {
         "WORLD_SIZE": str(request.workers),

@@ -108,8 +108,7 @@ class ServerAverage:
         servers: how many of its ranks serve; the others work.
         numbers: float32 values of each worker.
 
-    Raises:
-        ValueError: there is no server, or no worker.
+    Raises ValueError: there is no server, or no worker.
     """
 
     def __init__(self, world: Any, servers: int, numbers: int) -> None:

@@ -22,7 +22,7 @@ from hvdtrain.launch.processes.orphan_reaper import OrphanReaper
 from hvdtrain.launch.processes.worker import WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
 from hvdtrain.launch.rendering import comment, resource_notes
-from hvdtrain.launch.ssh.host_addresses import LOOPBACK, is_this_machine
+from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
@@ -39,6 +39,7 @@ from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import size_variables, worker_environment
 from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
+from hvdtrain.topology.source_address import LOOPBACK
 from hvdtrain.topology.topology import RankAssignment, assign_places
 from hvdtrain.world_channel import WORLD_VARIABLE
 

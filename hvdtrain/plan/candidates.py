@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
-from hvdtrain.algorithms.pipeline_schedule import usual_micro_batches
+from hvdtrain.algorithms.pipeline_schedule import micro_batches_in_flight, usual_micro_batches
 from hvdtrain.plan.cost_model import Cluster, Layers, Layout, Prediction, Workload, predicted
 from hvdtrain.units import in_bytes
 
@@ -114,11 +114,13 @@ def _fitting(layout: Layout, work: Workload, cluster: Cluster) -> Layout:
     """The layout, cut elsewhere if a stage needs more memory than a worker has and there are cuts where none does."""
     if predicted(layout, work, cluster).memory <= cluster.memory:
         return layout
-    kept = work.batch / layout.replicas / layout.micro_batches * min(layout.micro_batches, layout.stages)
-    needs = [int((2 + work.slots) * layer.weights + kept * layer.kept) for layer in work.layers]
-    if sum(needs) > layout.stages * cluster.memory:
+    records, copies = work.batch / layout.replicas / layout.micro_batches, 2 + work.slots
+    costs = [
+        LinkCost(one.forward + one.backward, int(copies * one.weights), one.weights > 0, records * one.kept)
+        for one in work.layers
+    ]
+    if sum(cost.nbytes + cost.kept for cost in costs) > layout.stages * cluster.memory:
         return layout
-    seconds = [layer.forward + layer.backward for layer in work.layers]
-    trained = [layer.weights > 0 for layer in work.layers]
-    cuts = balanced_cuts([*map(LinkCost, seconds, needs, trained)], layout.stages, cluster.memory)
+    in_flight = partial(micro_batches_in_flight, "1f1b", layout.stages, layout.micro_batches)
+    cuts = balanced_cuts(costs, layout.stages, cluster.memory, in_flight)
     return layout if cuts is None else replace(layout, cuts=cuts)

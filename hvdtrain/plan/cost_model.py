@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hvdtrain.algorithms.pipeline_schedule import micro_batches_in_flight
+
 Exchange = Literal["ring", "hierarchical ring", "parameter server"]
 
 
@@ -179,7 +181,8 @@ def _staged(layout: Layout, work: Workload, cluster: Cluster) -> Prediction:
     filling = sum(passes) - slowest + 2 * (layout.stages - 1) * message
     total = layout.micro_batches * slowest + filling + max(map(sum, zip(updates, sent, strict=True)))
     memory = max(
-        (2 + work.slots) * stage.weights + min(layout.micro_batches, layout.stages - number) * records * stage.kept
+        (2 + work.slots) * stage.weights
+        + micro_batches_in_flight("1f1b", layout.stages, layout.micro_batches, number) * records * stage.kept
         for number, stage in enumerate(stages)
     )
     return Prediction(total, compute, max(sent), max(0.0, total - compute - max(sent)), memory)

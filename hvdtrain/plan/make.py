@@ -95,8 +95,7 @@ def chosen(config: TrainConfig, kind: type[Task], comm: Communicator) -> TrainCo
 
     Collective, on a communicator that was opened for `timed_parallel`.
 
-    Raises:
-        UsageError: on all ranks: no way fits into the memory of a worker.
+    Raises UsageError: on all ranks: no way fits into the memory of a worker.
     """
     workers = comm.topology.size
     setup = prepare(undivided(config), kind, comm)

@@ -42,8 +42,7 @@ def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, 
     Args:
         workers: of this job, for which the config is, if the plan has that number; else for its smallest one.
 
-    Raises:
-        UsageError: the folder cannot be written.
+    Raises UsageError: the folder cannot be written.
     """
     written = write_results(folder, "plan", plan.to_json(), _drawn(plan, f"{config.task} in {kind.framework}"))
     best = plan.recommended.get(workers) or next(filter(None, plan.recommended.values()), None)

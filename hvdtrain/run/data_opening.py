@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from data_sharding import Catalog
+from data_sharding.background import in_background
 from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote
-from hvdtrain.comm.messages import in_background
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess

@@ -107,23 +107,24 @@ def _cuts(setup: RunSetup, comm: Communicator) -> list[int]:
     if setup.config.parallel.stages == 1:
         return []
     is_root = comm.topology.is_root
-    found = agree(comm, lambda: _measured_cuts(setup) if is_root else ([], []), "hvdtrain.start.cuts")
+    found = agree(comm, lambda: _measured_cuts(setup, comm.topology) if is_root else ([], []), "hvdtrain.start.cuts")
     cuts, told = broadcast_json(comm, found, "hvdtrain.start.cuts.told")
     if is_root:
         print("\n".join(f"hvdtrain: {line}" for line in told), flush=True)
     return [int(cut) for cut in cuts]
 
 
-def _measured_cuts(setup: RunSetup) -> tuple[list[int], list[str]]:
-    """With records of the size of one micro batch."""
+def _measured_cuts(setup: RunSetup, topology: Topology) -> tuple[list[int], list[str]]:
+    """With records of the size of one micro batch. Stages on `--parallel.devices` share one worker's memory."""
     train = setup.train
     assert isinstance(train, CatalogSource)  # see `prepare`
     count = int(setup.config.parallel.micro_batches)  # see `prepare`
     records = np.arange(min(len(train.catalog), max(1, train.global_batch // (train.topology.size * count))))
     from hvdtrain.adapters.torch.pipeline.cuts import chosen_cuts  # imports torch
 
-    features = train.decoded_again(0, records)
-    return chosen_cuts(setup.task, setup.config, features, count, host_memory_left(train.topology))
+    features, parallel = train.decoded_again(0, records), setup.config.parallel
+    memory = host_memory_left(topology) / (parallel.stages if parallel.devices else 1)
+    return chosen_cuts(setup.task, setup.config, features, count, memory)
 
 
 def restore_and_broadcast(

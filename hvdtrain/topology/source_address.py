@@ -4,6 +4,8 @@ import socket
 
 from hvdtrain.errors import HvdtrainError
 
+LOOPBACK = "127.0.0.1"
+
 
 def source_address(address: str, kind: type[HvdtrainError], conflict: str, hint: str) -> str:
     """The address that this host uses towards `address`: of a UDP socket that is connected, which sends nothing.

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
-from hvdtrain.topology.source_address import source_address
-
-LOOPBACK = "127.0.0.1"
+from hvdtrain.topology.source_address import LOOPBACK, source_address
 
 _AGENT = "TORCHELASTIC_RUN_ID"
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below Linux's range for outgoing connections, 32768 and up

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hvdtrain.comm.horovod_world import node_name
+from hvdtrain.comm.horovod_world import NODE_NAMES, node_name
 from hvdtrain.comm.peer_failure import start_timeout
 from hvdtrain.comm.rendezvous import handshake
 from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, interface_of, meeting_point, resolve
@@ -45,7 +45,7 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
     deadline = time.monotonic() + start_timeout(environ)
     point = meeting_point(topology, environ)
     keys = handshake.Keys(point.job, environ.get(SECRET_VARIABLE, "").encode())
-    hello = handshake.Hello(topology.rank, topology.size, handshake.sane_host(node_name(environ)))
+    hello = handshake.Hello(topology.rank, topology.size, handshake.sane_host(node_name(environ, NODE_NAMES)))
     with ExitStack() as stack:
         address, ports = resolve(point.host), point.ports
         if topology.is_root:

@@ -31,7 +31,6 @@ from hvdtrain.launch.sagemaker.container.contract import Container, folders_of, 
 from hvdtrain.launch.sagemaker.container.program import WorkerCommand, fetch_source, worker_command
 from hvdtrain.launch.sagemaker.container.variables import assigned_ranks, rendezvous_variables, script_variables
 from hvdtrain.launch.sagemaker.failure_file import OutputParser, await_first_cause, cause_of, write_failure
-from hvdtrain.launch.ssh.host_addresses import LOOPBACK
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome, how_it_ended
 from hvdtrain.launch.supervisor.signals import SignalInbox
@@ -39,6 +38,7 @@ from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import share_of_host, worker_environment
 from hvdtrain.topology.launcher_variables import without_launcher
+from hvdtrain.topology.source_address import LOOPBACK
 from hvdtrain.topology.topology import RankAssignment
 
 GRACE_SECONDS = 100.0

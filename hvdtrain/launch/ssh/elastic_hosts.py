@@ -11,11 +11,11 @@ from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.launch.hosts.discovery import HostDiscovery
 from hvdtrain.launch.hosts.host import Host, total_slots
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
-from hvdtrain.launch.ssh.host_addresses import LOOPBACK
 from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.supervisor.newcomers import Variables
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
+from hvdtrain.topology.source_address import LOOPBACK
 from hvdtrain.topology.topology import assign_places
 
 

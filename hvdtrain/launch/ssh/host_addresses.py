@@ -7,9 +7,8 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from hvdtrain.errors import UsageError
-from hvdtrain.topology.source_address import source_address
+from hvdtrain.topology.source_address import LOOPBACK, source_address
 
-LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # linux/sockios.h; netdevice(7)
 
 

@@ -167,18 +167,19 @@ def _present(root: str, origin: Origin) -> str | None:
 def _download(dataset: str, folder: str, by_hand: str) -> None:
     """Runs torchvision's download into `folder`, which exists, unless another worker just does."""
     argv = [sys.executable, "-c", _DOWNLOAD, dataset, folder]
+    cause: Exception | None = None
     try:
         with FileLock(f"{folder}/.download.lock", timeout=_SECONDS):
             done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
         if done.returncode == 0:
             return
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    except (Timeout, subprocess.TimeoutExpired):
-        why = f"it took more than {_SECONDS:.0f} s"
+    except (Timeout, subprocess.TimeoutExpired) as error:
+        why, cause = f"it took more than {_SECONDS:.0f} s", error
     except OSError as error:
-        why = str(error)
+        why, cause = str(error), error
     raise UsageError(
         f"The data set {dataset} cannot be downloaded: {why.rstrip('.')}.",
         "--data.download asks torchvision for it, which needs a network.",
         f"{by_hand}, and leave --data.download out.",
-    )
+    ) from cause

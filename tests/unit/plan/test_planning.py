@@ -70,6 +70,17 @@ def test_stages_are_cut_so_that_each_fits() -> None:
     assert candidates(work, replace(narrow, memory=4e6), 2, ())[-1].layout.cuts == (6,)  # nothing fits anyway
 
 
+def test_the_last_stage_keeps_the_activations_of_one_micro_batch() -> None:
+    """And the first one of two. Cut where times are equal, the second stage would have three layers of four."""
+    work = replace(
+        WORK, layers=[Layers(t, t, 4e6, kept) for t, kept in ((3, 0.0), (1, 0.0), (1, 1e6), (1, 1e6))], batch=16
+    )
+    records = 2  # of each of the 8 micro batches that two stages have usually
+    most = 4 * 2 * 4e6 + records * 2 * 1e6 + 1
+    way = candidates(work, Cluster(FAST, FAST, memory=most), 2, ())[-2]
+    assert (way.name, way.layout.micro_batches, way.layout.cuts, way.fits) == ("pipeline 2", 8, (2,), True)
+
+
 def test_a_plan_of_few_records_has_no_ways_for_many_workers() -> None:
     plan = plan_of(Cluster(FAST, FAST), (1, 4096), replace(WORK, batch=64))
     assert list(plan.ways) == [1]

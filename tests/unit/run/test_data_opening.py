@@ -48,7 +48,7 @@ def test_it_is_opened_once_and_before_it_is_asked_for(task: type[Told], tmp_path
     assert data.train is not None
     assert len(data.train) == 4
     assert opening.result()[0] is opened
-    assert task.threads == ["hvdtrain-background"]
+    assert task.threads == ["background"]
 
 
 def test_what_is_not_begun_is_opened_when_it_is_asked_for(task: type[Told], tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from support.ranks import topology_of
 from torch import nn
 
 from hvdtrain.adapters.torch.pipeline.cuts import chosen_cuts
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.engine.memory import own_bytes
 from hvdtrain.errors import UsageError
+from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.tasks.task_registry import load_task
 from hvdtrain.tasks.torch import TorchDigits
@@ -107,6 +110,11 @@ def test_a_host_with_little_memory_is_no_reason_to_refuse() -> None:
     for most in (1.0, 1e12):
         starts, _ = chosen_cuts(TorchDigits(), options, FEATURES, 2, most)
         assert len(starts) == 1
+
+
+def test_workers_of_a_host_share_its_memory() -> None:
+    alone, of_four = (host_memory_left(topology_of(0, size)) + own_bytes() for size in (1, 4))
+    assert alone == pytest.approx(4 * of_four, rel=0.01)
 
 
 class OneModel(TorchDigits):

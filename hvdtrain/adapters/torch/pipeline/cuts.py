@@ -3,6 +3,7 @@
 import difflib
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.torch.build import build_model
 from hvdtrain.adapters.torch.device import device_named, own_device
 from hvdtrain.adapters.torch.pipeline.chain import Chain, chain_of
-from hvdtrain.adapters.torch.pipeline.layer_times import LinkTimes, link_times, require_divisible
+from hvdtrain.adapters.torch.pipeline.layer_times import link_times, require_divisible
 from hvdtrain.algorithms.chain_cuts import LinkCost, balanced_cuts
-from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.algorithms.pipeline_schedule import micro_batches_in_flight
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
@@ -59,25 +60,21 @@ def chosen_cuts(
         _require_stages(starts, chain, parallel.cut_names)
         costs = None
     else:
-        costs = _costs(link_times(task, chain, options.precision, features, device), parallel, micro_batches)
+        costs = [
+            LinkCost(link.forward + link.backward, _COPIES_OF_WEIGHTS * link.weights, link.weights > 0, link.kept)
+            for link in link_times(task, chain, options.precision, features, device)
+        ]
+        in_flight = partial(micro_batches_in_flight, parallel.schedule, parallel.stages, micro_batches)
         on_cpu = device.type == "cpu"
         most = host_bytes if on_cpu else torch.cuda.get_device_properties(device).total_memory
-        balanced = balanced_cuts(costs, parallel.stages, most)
+        balanced = balanced_cuts(costs, parallel.stages, most, in_flight)
         if balanced is None and on_cpu:  # an optimizer with less state than Adam's may fit, or pages be swapped
             balanced = balanced_cuts(costs, parallel.stages)
         if balanced is None:
-            raise _does_not_fit(costs, parallel.stages, most)
+            needed = sum(cost.nbytes + in_flight(0) * cost.kept for cost in costs)
+            raise _does_not_fit(needed, parallel.stages, most)
         starts = list(balanced)
     return starts, _told(chain, starts, costs)
-
-
-def _costs(links: Sequence[LinkTimes], parallel: ParallelOptions, micro_batches: int) -> list[LinkCost]:
-    """Activations are counted as in the first stage, which keeps the most."""
-    kept = micro_batches if parallel.schedule == "gpipe" else min(micro_batches, parallel.stages)
-    return [
-        LinkCost(link.forward + link.backward, _COPIES_OF_WEIGHTS * link.weights + kept * link.kept, link.weights > 0)
-        for link in links
-    ]
 
 
 def _link_named(name: str, chain: Chain) -> int:
@@ -111,8 +108,7 @@ def _require_stages(starts: Sequence[int], chain: Chain, names: Sequence[str]) -
             )
 
 
-def _does_not_fit(costs: Sequence[LinkCost], stages: int, most: float) -> UsageError:
-    needed = sum(cost.nbytes for cost in costs)
+def _does_not_fit(needed: float, stages: int, most: float) -> UsageError:
     return UsageError(
         f"No division into {stages} stages fits: the whole model needs about {needed / 2**30:.1f} GiB in training, and "
         f"a device has {most / 2**30:.1f} GiB.",

@@ -19,9 +19,9 @@ from hvdtrain.launch.sagemaker.container.contract import JOB_VARIABLE, Folders
 from hvdtrain.launch.sagemaker.hyperparameters import encode, reserved
 from hvdtrain.launch.sagemaker.local.containers import ContainerSupervisor, LocalContainer, PipeFeeder
 from hvdtrain.launch.sagemaker.spec import TrainingSpec
-from hvdtrain.launch.ssh.host_addresses import LOOPBACK
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.topology.launcher_variables import without_launcher
+from hvdtrain.topology.source_address import LOOPBACK
 
 _REGION = "local"
 _SECRET_VARIABLE = "HVDTRAIN_SECRET"  # hvdtrain.comm.rendezvous: who knows it may take part
