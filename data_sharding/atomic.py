@@ -37,8 +37,7 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
 def final_path(path: str | Path) -> Path:
     """The file that `path` means: itself, or the one that a symlink leads to. It need not be there yet.
 
-    Raises:
-        OSError: `path` is a folder, device, FIFO or socket, which a rename would replace; a symlink leads to itself.
+    Raises OSError: `path` is a folder, device, FIFO or socket, which a rename would replace; a symlink leads to itself.
     """
     path = Path(path)  # which makes the folder "." of an empty name
     with contextlib.suppress(FileNotFoundError):

@@ -34,8 +34,7 @@ def find_files(
     put beside data, has to be named. Links to nothing are among the files: else the records of a disk that is not
     mounted would vanish without a word.
 
-    Args:
-        listed: receives the files whose entries become known meanwhile, as `describe_file` would give them.
+    Args: `listed`: receives the files whose entries become known meanwhile, as `describe_file` would give them.
 
     Raises MissingDataError or PlanError.
     """

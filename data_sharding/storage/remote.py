@@ -170,9 +170,8 @@ def expand_remote(
 ) -> list[str]:
     """URLs of all files that `url` names, sorted; the rules are those of `find_files`, a prefix being a folder.
 
-    Args:
-        listed: receives the files that need not be asked about again, as S3's listing describes them. (Of other stores'
-            listings it is not known that they name the same version as the file itself.)
+    Args: `listed`: receives the files that need not be asked about again, as S3's listing describes them. (Of other
+    stores' listings it is not known that they name the same version as the file itself.)
 
     Raises MissingDataError.
     """

@@ -20,9 +20,8 @@ _memory: ContextVar["ForwardMemory | None"] = ContextVar("hvdtrain.forward_memor
 class batch_mask(AbstractContextManager[None]):  # noqa: N801  read as a function
     """Run the model (or trace it) on a micro batch some of whose records only fill a step, or are damaged.
 
-    Args:
-        real: bool [n], a tensor on the model's device or of the graph that is being traced; None where all n rows are
-            real, which spares layers some work. Each rank may choose None by its own rows.
+    Args: `real`: bool [n], a tensor on the model's device or of the graph that is being traced; None where all n rows
+    are real, which spares layers some work. Each rank may choose None by its own rows.
     """
 
     def __init__(self, real: Any) -> None:

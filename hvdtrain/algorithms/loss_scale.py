@@ -85,9 +85,8 @@ class GradientNorms:
 class ScaledUpdate:
     """The half of a framework's `Update` that knows no framework: the loss scale, if there is one, and the norms.
 
-    Args:
-        loss_scale: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
-            torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
+    Args: `loss_scale`: None: the loss is not scaled, and no step waits for the device. With it each step waits once, as
+    torch.amp.GradScaler does: the norm shows both whether a gradient is not finite, and by how much to clip.
     """
 
     def __init__(self, clipping: Clipping, loss_scale: LossScale | None, larger_of: Callable[[Any, Any], Any]) -> None:

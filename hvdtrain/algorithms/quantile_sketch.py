@@ -79,8 +79,7 @@ class QuantileSketch:
 class SketchedSteps:
     """The times of steps in named columns: put aside, and added to the sketches of the columns many at once.
 
-    Args:
-        names: of the columns.
+    Args: `names`: of the columns.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -100,8 +100,7 @@ def is_exempt(name: str, ndim: int, in_normalization: bool) -> bool:
     exempt the scales; You et al. 2017 and 2019 both, in their code). A bias may have more dimensions, as in Keras'
     attention; its name shows what it is. Embeddings are decayed.
 
-    Args:
-        name: the parameter's own, without its layer's: "weight", "bias".
+    Args: `name`: the parameter's own, without its layer's: "weight", "bias".
     """
     return in_normalization or ndim <= 1 or name == "bias"
 

@@ -43,7 +43,8 @@ def run(argv: Sequence[str]) -> int:
     command = words[at + 1 :] or ["train"]
     kinds = _kinds(options.faults)
     job = Job(options.np, options.max_restarts, command, options.min_workers)
-    beside = job.folder.with_name(f"{job.folder.name}-undisturbed")
+    folder = job.folder.resolve()  # "." has no name
+    beside = folder.with_name(f"{folder.name}-undisturbed")
     other = Job(options.np, 0, [*command, "--output-dir", str(beside)]) if options.compare else None
     _require_new(job.folder, *([beside] if options.compare else []))
     _require_writable(options.save)

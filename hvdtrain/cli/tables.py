@@ -66,8 +66,7 @@ def _screen(width: int | None = None) -> Console:
 def print_fitting(columns: Sequence[Column], width: int | None = None) -> None:
     """Print a table without lines that fits the terminal: empty columns are left out, and further ones by priority.
 
-    Args:
-        width: of the terminal, where a launcher stands before it: then there are no colours.
+    Args: `width`: of the terminal, where a launcher stands before it: then there are no colours.
     """
     from rich.console import Console
     from rich.table import Table

@@ -134,8 +134,7 @@ class JsonLines:
     After an iteration `unreadable` says how many lines were not JSON objects, and `torn` whether the last one has no
     end: such a line was being written when its process was killed, and never counts.
 
-    Args:
-        words: only lines in which one of these stands; the others are not parsed, and may be anything.
+    Args: `words`: only lines in which one of these stands; the others are not parsed, and may be anything.
     """
 
     def __init__(self, path: Path, words: Sequence[bytes] = (), progress: Progress | None = None) -> None:

@@ -39,8 +39,7 @@ def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, 
 
     Returns lines for people, of which the last one is the command that trains so, if there is one.
 
-    Args:
-        workers: of this job, for which the config is, if the plan has that number; else for its smallest one.
+    Args: `workers`: of this job, for which the config is, if the plan has that number; else for its smallest one.
 
     Raises UsageError: the folder cannot be written.
     """

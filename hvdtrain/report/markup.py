@@ -26,9 +26,8 @@ def join(*parts: Part) -> Markup:
 def tag(name: str, /, *parts: Part, **attributes: str | bool | None) -> Markup:
     """An element.
 
-    Args:
-        attributes: those with None or False are left out, those with True have no value; "class_" and "aria_label" are
-            the attributes "class" and "aria-label".
+    Args: `attributes`: those with None or False are left out, those with True have no value; "class_" and "aria_label"
+    are the attributes "class" and "aria-label".
     """
     opening = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _VOID:

@@ -61,9 +61,8 @@ def opened(path: Path) -> Iterator[Any]:
 def datasets(file: Any, path: Path) -> dict[str, Any]:
     """Every dataset with weights, by its place in `file`; values are not read yet.
 
-    Raises:
-        UsageError: one is not a plain array of numbers in this very file. HDF5 can refer to other files, and describe
-            arrays of any size in some bytes.
+    Raises UsageError: one is not a plain array of numbers in this very file. HDF5 can refer to other files, and
+    describe arrays of any size in some bytes.
     """
     plain: dict[str, Any] = {}
     for name, item in _walk(file, path):

@@ -129,9 +129,8 @@ class SeveralSteps:
 
     So a small model does not wait for Python at each step (Keras: `steps_per_execution`, MindSpore: data sinking).
 
-    Args:
-        step: traced once; as `KerasAdapter` trains a batch: its features, weights and packed `StepNumbers` → whether
-            weights were changed, and the norm of the gradients, float32.
+    Args: `step`: traced once; as `KerasAdapter` trains a batch: its features, weights and packed `StepNumbers` →
+    whether weights were changed, and the norm of the gradients, float32.
     """
 
     def __init__(self, step: Callable[..., Any]) -> None:

@@ -32,8 +32,7 @@ class UserChanges:
     def look(self, learning_rate: float | None) -> list[str]:
         """The places of trained weights in the model, and their shapes: paths have automatic numbers, of each rank.
 
-        Args:
-            learning_rate: as the last step has set it; None: there was no step yet.
+        Args: `learning_rate`: as the last step has set it; None: there was no step yet.
 
         Raises `HvdtrainError`: something has changed that must not.
         """

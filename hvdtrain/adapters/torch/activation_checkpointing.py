@@ -24,9 +24,8 @@ def checkpoint_activations(model: nn.Module, compiled: bool = False) -> int:
     container of such blocks itself): the residual blocks of a ResNet, the layers of a transformer. Only their `forward`
     is wrapped, so that a state_dict does not change. In evaluation nothing does.
 
-    Args:
-        compiled: the model is to be compiled, too. What decides on the repetition cannot be part of a compiled graph,
-            so that each block is compiled by itself.
+    Args: `compiled`: the model is to be compiled, too. What decides on the repetition cannot be part of a compiled
+    graph, so that each block is compiled by itself.
 
     Raises `UsageError`: the model has fewer than two such blocks.
     """

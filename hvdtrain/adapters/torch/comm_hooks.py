@@ -24,12 +24,10 @@ class UsageMarks:
     the sum is -0.0 only where no rank had a gradient. Only ranks without a gradient have to look at it, so that in all
     other steps nobody waits for the device.
 
-    Args:
-        places: for each parameter where its first number is in the bucket; and where other parts of it begin, if each
-            is looked at by itself. Empty: there are no marks.
+    Args: `places`: for each parameter where its first number is in the bucket; and where other parts of it begin, if
+    each is looked at by itself. Empty: there are no marks.
 
-    Attributes:
-        missing: the parameters, by their numbers, that have no gradient on this rank in this update.
+    Attributes: `missing`: the parameters, by their numbers, that have no gradient on this rank in this update.
     """
 
     def __init__(self, places: Sequence[Sequence[int]] = ()) -> None:

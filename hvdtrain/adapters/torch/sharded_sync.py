@@ -66,9 +66,8 @@ class Shard:
     def add_gradients(self, summed: torch.Tensor, missing: Sequence[int] = ()) -> None:
         """Take this rank's part of the summed gradients, [numbers]; a further micro batch adds to it.
 
-        Args:
-            missing: members, by their numbers, of which this rank had no gradient: nothing is added for those of which
-                no rank had one, whose sums are marked (`UsageMarks`).
+        Args: `missing`: members, by their numbers, of which this rank had no gradient: nothing is added for those of
+        which no rank had one, whose sums are marked (`UsageMarks`).
         """
         names = {self.members[number][0] for number in missing}
         for piece, part in zip(self.pieces, torch.split(summed, self._lengths), strict=True):

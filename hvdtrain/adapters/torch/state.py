@@ -88,8 +88,7 @@ def load_state(
 ) -> None:
     """Put `state` into model and optimizer: the optimizer first, so that it cannot change the weights.
 
-    Args:
-        trained: of each parameter by its name what the optimizer trains; None: the parameters.
+    Args: `trained`: of each parameter by its name what the optimizer trains; None: the parameters.
 
     Raises `UsageError`: names or shapes are not this model's.
     """

@@ -44,8 +44,7 @@ class UserChanges:
     def look(self, learning_rates: Sequence[float] | None) -> list[str]:
         """The names of parameters that require gradients now.
 
-        Args:
-            learning_rates: of each group, as the last step has set them; None: there was no step yet.
+        Args: `learning_rates`: of each group, as the last step has set them; None: there was no step yet.
 
         Raises `HvdtrainError`: something has changed that must not.
         """

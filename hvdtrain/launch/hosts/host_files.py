@@ -132,7 +132,7 @@ def _seats(table: dict[str, Any], where: str) -> Iterator[_Seat]:
     if "server_list" in table:
         for server in _objects(table, "server_list", where):
             for device in _objects(server, "device", where):
-                yield _seat({**server, **device}, where)
+                yield _seat({**device, "server_id": server.get("server_id")}, where)
     elif "group_list" in table:
         for group in _objects(table, "group_list", where):
             instances = _objects(group, "instance_list", where)
@@ -141,7 +141,7 @@ def _seats(table: dict[str, Any], where: str) -> Iterator[_Seat]:
                 devices = _objects(instance, "devices", where)
                 if len(devices) != 1:
                     raise _wrong(where, f"rank {instance.get('rank_id')} has {len(devices)} devices, not one")
-                yield _seat({**devices[0], **instance}, where)
+                yield _seat({**instance, "device_id": devices[0].get("device_id")}, where)
     else:
         raise _wrong(where, "it has neither server_list nor group_list")
 

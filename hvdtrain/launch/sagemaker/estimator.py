@@ -97,6 +97,7 @@ class Estimator:
 
     def channels(self, inputs: Inputs, job_name: str, plan_folder: Path = Path("pipe-plans")) -> tuple[Channel, ...]:
         """The channels that `inputs` (see `fit`) describe; plans that are not there yet go to `plan_folder`."""
+        require_job_name(job_name)
         prefix = "" if self.spec.is_local else f"{job_folder(self.spec, job_name)}/input"
         return make_channels(self.spec, inputs, prefix, plan_folder)
 

@@ -6,7 +6,7 @@ one that is there alone (`sagemaker_training.files.write_failure_file`).
 
 import os
 import time
-from itertools import takewhile
+from collections import deque
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError
@@ -21,7 +21,6 @@ _EXCEPTION_LINES = 3  # of its text
 _EXCEPTION_CHARACTERS = 500
 _LOOK_SECONDS = 0.05
 _STACK_LINES = 12
-_MOST_LINES = 5000  # of a traceback and what follows it: Python's own limit is 1000 frames
 
 
 def write_failure(output: Path, text: str) -> bool:
@@ -52,39 +51,54 @@ def await_first_cause(output: Path, seconds: float) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def cause_of(printed: str) -> str:
-    """The last exception of what was printed, followed by the end of its traceback; empty if there is none."""
-    lines = printed.splitlines()
-    begin = max((number for number, line in enumerate(lines) if _TRACEBACK in line), default=None)
-    if begin is None:
-        return ""
-    margin = lines[begin].index(_TRACEBACK)  # where a traceback's lines begin
-    frames = [line[margin:] for line in lines[begin + 1 :]]
-    stack = list(takewhile(lambda frame: not frame or frame[0].isspace(), frames))
-    end = stack[-_STACK_LINES:]
-    if len(stack) == len(frames):
-        return "\n".join(["A traceback without its end:", *end]) if end else ""
-    rest = lines[begin + 2 + len(stack) :][: _EXCEPTION_LINES - 1]
-    exception = "\n".join([frames[len(stack)], *rest])[:_EXCEPTION_CHARACTERS]
-    return "\n".join([exception, "The end of its traceback:", *end])
+def cause_of(traceback: str) -> str:
+    """The exception of a printed traceback, followed by the traceback's end; empty if there is none."""
+    parser = TracebackParser()
+    for line in traceback.splitlines():
+        parser.feed(line)
+    return parser.cause
+
+
+class TracebackParser:
+    """Reads the lines of one stream in their order, and keeps the last exception with the end of its traceback."""
+
+    def __init__(self) -> None:
+        self._exception: list[str] = []
+        self._stack: deque[str] = deque(maxlen=_STACK_LINES)
+        self._margin: int | None = None  # where a traceback's lines begin, while one is read
+
+    def feed(self, line: str) -> None:
+        if _TRACEBACK in line:
+            self._exception = []
+            self._stack.clear()
+            self._margin = line.index(_TRACEBACK)
+        elif self._margin is not None:
+            frame = line[self._margin :]
+            if not frame or frame[0].isspace():
+                self._stack.append(frame)
+            else:
+                self._exception, self._margin = [frame], None
+        elif 0 < len(self._exception) < _EXCEPTION_LINES:
+            self._exception.append(line)
+
+    @property
+    def cause(self) -> str:
+        """The last exception; empty if there was none."""
+        if not self._exception:
+            return "\n".join(["A traceback without its end:", *self._stack]) if self._stack else ""
+        exception = "\n".join(self._exception)[:_EXCEPTION_CHARACTERS]
+        return "\n".join([exception, "The end of its traceback:", *self._stack])
 
 
 class OutputParser:
     """Reads the output of one worker of a program that leaves no record of its failure."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, list[str]] = {ERR: [], OUT: []}  # of each stream, since the last traceback began
-        self.tail = OutputTail(on_line=self._take)
-
-    def _take(self, stream: int, line: str) -> None:
-        lines = self._lines[stream]
-        if _TRACEBACK in line:
-            lines.clear()
-        if _TRACEBACK in line or 0 < len(lines) < _MOST_LINES:
-            lines.append(line)
+        self._parsers = {ERR: TracebackParser(), OUT: TracebackParser()}
+        self.tail = OutputTail(on_line=lambda stream, line: self._parsers[stream].feed(line))
 
     @property
     def cause(self) -> str:
         """The exception on standard error, else that on standard output; empty if there is none."""
         self.tail.finish()
-        return next(filter(None, (cause_of("\n".join(lines)) for lines in self._lines.values())), "")
+        return next(filter(None, (parser.cause for parser in self._parsers.values())), "")

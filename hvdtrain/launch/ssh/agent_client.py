@@ -33,9 +33,8 @@ def ask_at_once(requests: Sequence[Request], deadline_s: float) -> list[Any]:
 class RemoteWorkerGroup:
     """Workers of `ranks` that an agent, which has said hello, starts by an order that it understands.
 
-    Args:
-        joins_others: whether others of the job run already. Then an order that is refused ends nothing but its workers;
-            otherwise it is a UsageError, in `watch` or whenever the answer comes.
+    Args: `joins_others`: whether others of the job run already. Then an order that is refused ends nothing but its
+    workers; otherwise it is a UsageError, in `watch` or whenever the answer comes.
     """
 
     def __init__(

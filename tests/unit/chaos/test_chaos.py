@@ -54,9 +54,13 @@ def test_a_fault_that_comes_too_late_does_nothing(kind: str, tmp_path: Path) -> 
         (["--every", "often", "--", "train", "--output-dir", "x"], "--every is often."),
         (["--for", "-1", "--", "train", "--output-dir", "x"], "--for is -1."),
         (["--save", "absent/x.json", "--", "train", "--output-dir", "x"], "--save absent/x.json cannot be written."),
+        (["--compare", "--save", "absent/x.json", "--", "train", "--output-dir", "."], "x.json cannot be written."),
     ],
 )
-def test_refusals(words: list[str], fact: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refusals(
+    words: list[str], fact: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert main(["chaos", *words]) == 2
     assert fact in capsys.readouterr().err
 

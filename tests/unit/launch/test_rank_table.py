@@ -68,6 +68,7 @@ def test_what_contradicts_itself_is_refused() -> None:
         "rank 3 is missing": lambda t: device(t, 1, 1).update(rank_id="9"),
         "device 0 of b is there twice": lambda t: device(t, 1, 1).update(device_id="0"),
         "rank_id is '-1', not a number": lambda t: device(t, 0, 0).update(rank_id="-1"),
+        "rank_id is None, not a number": lambda t: t["server_list"][0].update(device=[{}], rank_id="0", device_id="0"),
         "device_id is None, not a number": lambda t: device(t, 0, 0).pop("device_id"),
         "server_count is 3, but there are 2": lambda t: t.update(server_count="3"),
         "device is not a list of objects": lambda t: t["server_list"][0].update(device=[]),

@@ -45,9 +45,8 @@ def link_times(
 
     Args: `device`: on which one link at a time is timed.
 
-    Raises:
-        UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
-            needs more of the model than its output.
+    Raises UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
+    needs more of the model than its output.
     """
     links = []
 

@@ -34,6 +34,13 @@ def assigned_ranks(container: Container, environ: Mapping[str, str]) -> list[Ran
     number_of_host, hosts = container.hosts.index(container.current_host), len(container.hosts)
     name = socket.gethostname()
     if OPEN_MPI.applies(environ):
+        needed = [names[0] for names in OPEN_MPI.table.values()]
+        if missing := [name for name in needed if name not in environ]:
+            raise UsageError(
+                f"mpirun's variables lack {', '.join(missing)}.",
+                f"A rank of the toolkit's mpirun has all of {', '.join(needed)}.",
+                "use Open MPI 4, as sagemaker-training asks for.",
+            )
         mpi = OPEN_MPI.read(environ)
         return [RankAssignment(mpi.rank, mpi.size, mpi.local_rank, mpi.local_size, number_of_host, hosts, name)]
     count = container.hyperparameters.get(PROCESSES_PER_HOST, 1)

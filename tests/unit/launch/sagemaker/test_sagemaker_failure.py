@@ -51,6 +51,14 @@ def test_the_end_of_a_traceback_that_is_longer_than_any_memory() -> None:
     assert "line 0," not in told
 
 
+def test_an_exception_after_ten_thousand_frames_and_a_form_feed_in_one() -> None:
+    """Python's limit of frames can be raised; and `str.splitlines` would take the form feed for the end of a line."""
+    frames = "".join(f'  File "a.py", line {n}, in f\n    x = "\f"\n' for n in range(10_000))
+    output = heard(f"{HEADER}\n{frames}RecursionError: too deep\n".encode())
+    assert output.cause.startswith("RecursionError: too deep\n")
+    assert 'line 9999, in f\n    x = "\f"' in output.cause
+
+
 def test_what_is_written_after_an_exception_does_not_replace_it() -> None:
     lines = [HEADER, '  File "a.py", line 1, in f', "ValueError: no x", "HINT: ask Bob", "and more", "HINT: nothing"]
     assert cause_of("\n".join(lines)).startswith("ValueError: no x\nHINT: ask Bob")

@@ -265,3 +265,8 @@ def test_the_ready_to_edit_script_prints_a_valid_request(tmp_path: Path) -> None
     assert json.loads(request["HyperParameters"]["sagemaker_mpi_num_of_processes_per_host"]) == 4
     names = [channel["ChannelName"] for channel in request["InputDataConfig"]]
     assert names == ["train-0", "train-1", "train-2", "train-3", "pipe-plan", "validation"]
+
+
+def test_channels_are_not_made_for_a_name_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="bad name/with slash"):
+        Estimator(task="digits").channels({"train": "s3://bucket/data"}, "bad name/with slash")
