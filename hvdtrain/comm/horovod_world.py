@@ -50,8 +50,8 @@ def set_defaults(environ: MutableMapping[str, str], stall_timeout: float) -> Non
     # Open MPI's waiting threads give way to ranks that compute; by default they spin. Read by MPI_Init. Eight ranks on
     # two cores train the digits at 120 samples/s when they spin, and at 1,700 when they yield.
     environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
-    # Horovod exchanges a tensor as soon as it is ready, not when its cycle of 1 ms is over. A variable of our patches
-    # to Horovod, on with any value; read by hvd.init().
+    # Horovod exchanges a tensor as soon as it is ready, not when its cycle of 1 ms is over, and has long cycles while
+    # there is none. A variable of our patches to Horovod, on with any value; read by hvd.init().
     environ.setdefault("HOROVOD_CYCLE_WAKE", "1")
     # Gradients are flat buckets that Horovod reduces in place. It would copy those that are ready together into a
     # buffer of its own and back. Read by hvd.init().
