@@ -1,6 +1,7 @@
 """The launcher's end of the connection to one host's agent."""
 
 import itertools
+import math
 import os
 import queue
 import select
@@ -44,7 +45,7 @@ class HostLink:
         self._reader = FrameReader(skips_greeting=True)
         self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
-        self._suspended = 0.0
+        self._suspended, self._looked = 0.0, math.inf
         self._asked = 0
         self._writing = threading.Lock()
         self._process = _started(argv, self._errors)
@@ -148,11 +149,11 @@ class HostLink:
         return why
 
     def _wait_for(self, file: int) -> bool:
-        """Wait one step: if it takes far longer than it should, this process itself was paused."""
+        """Wait one step: if far more time than that has passed since the last one, this process itself was paused."""
         step = min(self._time_left(), self._link_seconds / _STEPS)
-        began = time.monotonic()
         is_ready = _is_ready([file], select.POLLIN, step)
-        self._suspended = max(self._suspended, time.monotonic() - began - step)
+        since, self._looked = self._looked, time.monotonic()
+        self._suspended = max(self._suspended, self._looked - since - step)
         return is_ready
 
     def _time_left(self) -> float:
@@ -169,10 +170,9 @@ class HostLink:
             for frame in self._reader.feed(data):
                 if frame.kind == "heartbeat":
                     self._answer_heartbeat(frame)
-                    continue
-                if frame.kind == "hello":
-                    self.hello = frame.fields
-                self._put(frame)
+                else:
+                    self.hello = frame.fields if frame.kind == "hello" else self.hello
+                    self._put(frame)
         except BrokenFrameError as error:
             return str(error)
         return ""
