@@ -14,7 +14,7 @@ MOST = 300  # two seconds of 20 ms, and what is exchanged at the start; with cyc
 
 @pytest.mark.parametrize("launcher", ["horovodrun-gloo", "mpirun"])
 def test_ranks_that_await_nothing_have_few_cycles(launcher: Launcher, tmp_path: Path) -> None:
-    """Each cycle is an exchange of all ranks: with Open MPI, waiting for the others' took all of a core."""
+    """Each cycle is an exchange of all ranks, in which each one waits for the others."""
     timeline = {"HOROVOD_TIMELINE": str(tmp_path / "timeline"), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
     finished = run_ranks(["python", str(WORKER)], 2, launcher, DEADLINE_S, timeline)
     assert finished.returncode == 0, finished.tail()

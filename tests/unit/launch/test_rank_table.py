@@ -53,6 +53,12 @@ def test_both_forms_give_the_same_hosts_in_any_order(hosts: list[Host], random: 
     assert parse_rank_table(json.dumps(groups)) == tuple(hosts)
 
 
+def test_a_group_has_the_devices_that_it_lists() -> None:
+    table = as_groups([Host("a", 1, (0,))])
+    table["group_list"][0]["instance_list"][0]["device_id"] = "9"
+    assert parse_rank_table(json.dumps(table)) == (Host("a", 1, (0,)),)
+
+
 def two_servers() -> dict[str, Any]:
     return as_servers([Host("a", 2, (0, 1)), Host("b", 2, (0, 1))])
 

@@ -161,6 +161,15 @@ def test_decode_must_give_one_row_a_record(tmp_path: Path) -> None:
             next(loader)
 
 
+def test_a_pass_that_was_opened_for_another_count(tmp_path: Path) -> None:
+    with (
+        feeding(tmp_path, [5], 1),
+        PipeReader(tmp_path, "r-0", timeout_s=TIMEOUT_S) as reader,
+        pytest.raises(ds.PlanError, match="opened for 4 records"),
+    ):
+        PipeLoader(reader.open(expected_records=4), PipeSteps((5,), 2), numbers, rank=0)
+
+
 def test_stop_iteration_in_decode_is_no_end(tmp_path: Path) -> None:
     def decode(records: ds.RecordBatch) -> dict[str, np.ndarray]:
         raise StopIteration(len(records))
