@@ -8,11 +8,13 @@ import pytest
 from support.processes import run_command
 from support.runs import read_json
 
+QUIET = ["--progress", "none", "--report", "never"]
+
 
 def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
     """The schedule is that of the seed, but where a fault strikes depends on the machine: any place must do. The job
     may end before the last one."""
-    train = ["train", "--epochs", "12", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
+    train = ["train", "--epochs", "12", "--checkpoint-interval", "5", "--output-dir", "out", *QUIET]
     faults = ["--faults", "kill,stop,slow,corrupt,term", "--every", "1.5s", "--seed", "5", "--count", "3", "--compare"]
     faults += ["--save", "drill.json"]
     finished = run_command(["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train], 400, cwd=tmp_path)
@@ -44,7 +46,7 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(framework: str, o
     train = ["train", "--framework", framework, *options.split(), "--epochs", "5", "--checkpoint-interval", "5"]
     train += ["--output-dir", "out"]
     faults = ["--faults", "kill", "--every", "1.5s", "--seed", "7", "--count", "2", "--min-workers", "2", "--compare"]
-    command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train, "--progress", "none"]
+    command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train, *QUIET]
     interpreter = "fresh" if "processes" in options else "warm workers"  # a worker's own processes are killed with it
     finished = run_command(command, 800, cwd=tmp_path, interpreter=interpreter)
     assert finished.returncode == 0, finished.tail()
@@ -58,7 +60,7 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(framework: str, o
 def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
     """Two pipelines of two workers lose one, and all four start again."""
     train = ["train", "--framework", "torch", "--parallel.stages", "2", "--parallel.micro-batches", "2"]
-    train += ["--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none", "--epochs", "6"]
+    train += ["--checkpoint-interval", "5", "--output-dir", "out", *QUIET, "--epochs", "6"]
     faults = ["--faults", "kill", "--every", "1.5s", "--seed", "2", "--count", "1", "--compare"]
     command = ["python", "-m", "hvdtrain", "chaos", "-np", "4", *faults, "--", *train]
     finished = run_command(command, 500, cwd=tmp_path, interpreter="warm workers")
@@ -68,7 +70,7 @@ def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(tmp_p
 
 def test_a_full_disk_is_survived(tmp_path: Path) -> None:
     """A limit of rank 0's files stands for it: metrics and checkpoints fail, the job starts again and goes on."""
-    train = ["train", "--epochs", "8", "--checkpoint-interval", "5", "--output-dir", "out", "--progress", "none"]
+    train = ["train", "--epochs", "8", "--checkpoint-interval", "5", "--output-dir", "out", *QUIET]
     faults = ["--faults", "full", "--every", "0.8s", "--seed", "3", "--count", "1", "--compare"]
     command = ["python", "-m", "hvdtrain", "chaos", "-np", "2", *faults, "--", *train]
     finished = run_command(command, 400, cwd=tmp_path)

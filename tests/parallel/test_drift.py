@@ -2,17 +2,14 @@
 
 With a picture model whose gradients are of more and of less than 1 MiB, and which is so large in some cases that
 TensorFlow's graph optimizer saves memory; with all optimizers and options whose sums differ; in both frameworks, and in
-Keras' `fit` with each of Keras' optimizers; beside a process that takes the cores away and gives them back. All cases
+Keras' `fit` with each of Keras' optimizers; while threads of each rank lose a core and get it back at random. All cases
 of a framework at a number of ranks are trained in one start, by `workers/drift_runs.py`.
 """
 
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +24,7 @@ STARTS = [("torch", 2), ("torch", 3), ("tensorflow", 2), ("tensorflow", 3)]
 EQUAL = {"adamw-shard": "adamw", "task-shard": "task"}
 """What --shard changes must change no weight, but for rounding."""
 
-DISTURBANCE = """
-import random, time
-while True:
-    end = time.monotonic() + random.uniform(0, 0.01)
-    while time.monotonic() < end:
-        pass
-    time.sleep(random.uniform(0, 0.03))
-"""
-
 Ranks = list[dict[str, Any]]
-
-
-@contextmanager
-def disturbed() -> Iterator[None]:
-    """Inside, a process computes for some milliseconds, and then not, at random."""
-    process = subprocess.Popen([sys.executable, "-c", DISTURBANCE])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +35,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Rank
     def start(framework: str, size: int) -> Ranks:
         folder = tmp_path_factory.mktemp(f"{framework}-{size}")
         command = ["python", str(WORKERS / "drift_runs.py"), framework, str(folder)]
-        with disturbed():
-            finished = run_ranks(command, size, "horovodrun-gloo", DEADLINE_S)
+        finished = run_ranks(command, size, "horovodrun-gloo", DEADLINE_S)
         assert finished.returncode == 0, finished.tail()
         return reports_of_ranks(folder, size)
 

@@ -25,7 +25,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ended = run_command(["bash", "-euc", BLOCK], 240, env={"PATH": path, **dict.fromkeys(AS_ROOT, "1")}, cwd=folder)
     assert ended.returncode == 0, ended.tail()
-    assert "WARNING" not in ended.stderr, ended.tail()
+    warnings = [line for line in ended.stderr.splitlines() if "WARNING" in line]
+    assert not [line for line in warnings if " is slow by " not in line], ended.tail()  # the machine may be busy
     return folder, ended
 
 

@@ -118,7 +118,7 @@ def test_shards_fit_where_whole_state_does_not(group: tuple[Path, str, str], tmp
 
     def train(shard: str, out: str) -> Any:
         options = ["--shard", shard, "--output-dir", out, "--log-interval", "1", "--checkpoint-mode", "sync"]
-        return inside(folder, tmp_path, "4", "train", *options)
+        return inside(folder, tmp_path, "4", "train", "--report", "never", *options)
 
     finished = train("gradients", "first")
     assert finished.returncode == 0, finished.tail()

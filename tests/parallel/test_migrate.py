@@ -95,7 +95,7 @@ def test_the_command_trains(name: str, data: Path, tmp_path: Path) -> None:
     flags = [
         word.replace("DIR", str(data / ("imagenet" if name == "imagenet" else "cifar10"))) for word in train_flags(name)
     ]
-    shorter = ["--max-steps", "1", "--output-dir", "out", "--progress", "none"]
+    shorter = ["--max-steps", "1", "--output-dir", "out", "--progress", "none", "--report", "never"]
     by_worker = "--batch-size" in flags
     shorter += ["--batch-size", "2"] if by_worker else ["--global-batch-size", "5"]
     shorter += ["--task-args.side", "48"] if name == "imagenet" else []

@@ -61,7 +61,7 @@ class Job:
         pipes = ["--data.mode", "pipe", "--data.pipe-dir", str(self.base), "--data.pipe-plan", str(self.plan)]
         command = ["python", "-m", "hvdtrain", *pipes, "--data.timeout", "60", "--output-dir", str(self.out), *flags]
         env = {"HVDTRAIN_CACHE_DIR": str(self._digits.parent.parent)}
-        return run_ranks([*command, "--progress", "none"], size, launcher, DEADLINE_S, env=env)
+        return run_ranks([*command, "--progress", "none", "--report", "never"], size, launcher, DEADLINE_S, env=env)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def variables(**stop: Any) -> dict[str, str]:
 
 def command(framework: str, out: Path, *flags: str) -> list[str]:
     module = "train_stop_keras" if framework == "tensorflow" else "train_stop_torch"
-    task = ["--task", f"{module}:Stopped", "--output-dir", str(out), "--progress", "none"]
+    task = ["--task", f"{module}:Stopped", "--output-dir", str(out), "--progress", "none", "--report", "never"]
     return ["python", "-m", "hvdtrain", *task, *EPOCHS, *flags]
 
 

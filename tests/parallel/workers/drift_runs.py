@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +69,24 @@ def _nothing() -> Iterator[None]:
     yield
 
 
+def _disturb() -> None:
+    """Have this process's threads share one core for some milliseconds, and then not, at random: they overtake each
+    other in ever new orders, and no core computes anything for that."""
+    cores, chance = os.sched_getaffinity(0), random.Random()  # Keras draws seeds from the one that all share
+    while True:
+        for allowed in ({chance.choice([*cores])}, cores):
+            for thread in os.listdir("/proc/self/task"):
+                with suppress(ProcessLookupError):  # it has ended
+                    os.sched_setaffinity(int(thread), allowed)
+            time.sleep(chance.uniform(0, 0.04))
+
+
 def main(framework: str, folder: Path, names: list[str]) -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     topology = detect_topology(os.environ)
     bind_device_and_threads(framework, topology)
     comm = open_communicator(framework, topology)
+    threading.Thread(target=_disturb, daemon=True).start()
     runs: dict[str, Callable[[], Noted]] = {
         case: lambda case=case, options=options: train(framework, topology, case, options)  # type: ignore[misc]
         for case, options in cases_of(framework, topology.size).items()

@@ -33,7 +33,8 @@ def main(folder: Path, cases: dict[str, list[str]]) -> None:
     comm = open_communicator(framework, topology, parallel=parallel)
     for name, flags in cases.items():
         begin = time.perf_counter()
-        config = parse_train_config([*flags, "--output-dir", str(folder / name), "--progress", "none"])
+        quiet = ["--output-dir", str(folder / name), "--progress", "none", "--report", "never"]
+        config = parse_train_config([*flags, *quiet])
         kind = load_task(config.task, config.framework)
         code = train(prepare(config, kind, comm), comm, begin, never_asked).code
         if code != 0:
