@@ -28,9 +28,9 @@ PARTS = {
     f"{BINARIES}/lint-imports && {BINARIES}/codespell",
     "types": f"{BINARIES}/mypy",
     "docs": f"{PYTHON} docs/builder",
-    "unit": f"{PYTEST} --numprocesses 3 tests/unit",
-    # Of several ranks, which wait for starts and for each other: more of them at once than there are cores, usually.
-    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel tests/faults",
+    "unit": f"{PYTEST} --numprocesses 2 tests/unit",
+    # Of several ranks each. With four at once on two cores a test took a quarter more of processors' time.
+    "parallel": f"{PYTEST} --numprocesses 2 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 2 --dist loadfile --durations 15",
     "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     "newest": f"nice {PYTHON} tests/newest_python.py",  # installs, and perhaps builds Horovod
@@ -95,6 +95,7 @@ def main() -> int:
     left_out = set() if os.environ.get("CI") else ONLY_IN_CI
     every = [[part for part in stage if part not in left_out] for stage in STAGES]
     stages = every if chosen == "all" else [[part] for part in chosen]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand interpreters compiles all modules again
     ended: list[Ended] = []
     began = time.time()
     for stage in stages:

@@ -27,7 +27,12 @@ PAGES = "\n".join(
     [README, INDEX, *(p.read_text() for p in sorted((ROOT / "docs").rglob("*.md")) if p.stem != "sagemaker")]
 )
 BLOCKS = dict(re.findall(r"<!-- tested: ([\w ]+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
-FEWER = ["--epochs", "4", "--report", "never"]  # of 30 steps, which teach the digits, and are more than those after which one command stops
+FEWER = [
+    "--epochs",
+    "4",
+    "--report",
+    "never",
+]  # of 30 steps, which teach the digits, and are more than those after which one command stops
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
 
 
