@@ -12,6 +12,9 @@ BIN     := $(VENV)/bin
 # Commands of all parts, and which of them run at once. The longest any one test may take is set in pyproject.toml.
 RUN     := $(BIN)/python tests/run_all.py
 
+# Else each of the many interpreters that set-up and tests start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 define SET_UP
 test -n '$(PYTHON)' && $(PYTHON) -c '' || { printf 'ERROR: No Python 3.11, 3.12 or 3.13 with ensurepip runs here%s.\nHINT: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or say where it is: make setup PYTHON=/path/to/python3.13\n' '$(PYTHON:%= as %)' >&2; exit 2; }; \
 $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)

@@ -95,7 +95,6 @@ def main() -> int:
     left_out = set() if os.environ.get("CI") else ONLY_IN_CI
     every = [[part for part in stage if part not in left_out] for stage in STAGES]
     stages = every if chosen == "all" else [[part] for part in chosen]
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a thousand interpreters compiles all modules again
     ended: list[Ended] = []
     began = time.time()
     for stage in stages:

@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
-from hvdtrain.horovod_wheel.pip_packages import pip_install
+from hvdtrain.horovod_wheel.pip_packages import UV, pip_install
 from hvdtrain.horovod_wheel.source import series
 from hvdtrain.horovod_wheel.toolchain import debian_package
 from hvdtrain.horovod_wheel.wheel_cache import lock_within
@@ -105,7 +105,7 @@ def _is_usable(venv: Path) -> bool:
 def _install_all(root: Path, python: str, extras: str) -> None:
     print("setup: installing the packages that constraints.txt pins (usually 1 to 4 min)", flush=True)
     constraints = root / "constraints.txt"
-    pip_install(["setuptools", "wheel"], constraints, python)
+    pip_install([UV, "setuptools", "wheel"], constraints, python)
     pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)
     _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints)])
     _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "start-up"])

@@ -75,8 +75,9 @@ class Forker:
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Each file's hash; log files, which every start opens, left out."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.parent.name != "logs"]
+    """Each file's hash; log files, which every start opens, and bytecode left out."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for path in files if path.parent.name not in ("logs", "__pycache__")]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
