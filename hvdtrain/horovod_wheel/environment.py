@@ -103,7 +103,7 @@ def _is_usable(venv: Path) -> bool:
 
 
 def _install_all(root: Path, python: str, extras: str) -> None:
-    print("setup: installing the packages that constraints.txt pins (usually 1 to 4 min)", flush=True)
+    print("setup: installing the packages that constraints.txt pins (seconds; a first time, 1 to 4 min)", flush=True)
     constraints = root / "constraints.txt"
     pip_install([UV, "setuptools", "wheel"], constraints, python)
     pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)

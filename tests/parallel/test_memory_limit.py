@@ -1,4 +1,4 @@
-"""Models that do not fit into a memory limit as a whole: `--shard`, and and what `hvdtrain plan` says.
+"""Models that do not fit into a memory limit as a whole: `--shard`, and what `hvdtrain plan` says.
 
 The limit is a control group's, as Slurm, Kubernetes and Docker set it.
 """
@@ -118,7 +118,7 @@ def test_shards_fit_where_whole_state_does_not(group: tuple[Path, str, str], tmp
 
     def train(shard: str, out: str) -> Any:
         options = ["--shard", shard, "--output-dir", out, "--log-interval", "1", "--checkpoint-mode", "sync"]
-        return inside(folder, tmp_path, "4", "train", "--report", "never", *options)
+        return inside(folder, tmp_path, "3", "train", "--report", "never", *options)
 
     finished = train("gradients", "first")
     assert finished.returncode == 0, finished.tail()

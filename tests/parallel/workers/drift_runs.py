@@ -6,6 +6,7 @@ and how large each weight is in the end. Ranks exchange nothing for that, so tha
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -83,6 +84,7 @@ def _disturb() -> None:
 
 def main(framework: str, folder: Path, names: list[str]) -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    gc.set_threshold(20_000)  # of the many objects of a graph few are garbage
     topology = detect_topology(os.environ)
     bind_device_and_threads(framework, topology)
     comm = open_communicator(framework, topology)

@@ -6,6 +6,7 @@ a new start of Python, the framework and Horovod for each run.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from hvdtrain.topology import detect_topology
 
 def main(folder: Path, cases: dict[str, list[str]]) -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    gc.set_threshold(20_000)  # of the many objects of a graph few are garbage
     topology = detect_topology(os.environ)
     configs = [parse_train_config(flags) for flags in cases.values()]
     framework = load_task(configs[0].task, configs[0].framework).framework
