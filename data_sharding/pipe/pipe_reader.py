@@ -51,8 +51,7 @@ class PipeReader(AbstractContextManager["PipeReader"]):
         """Open this epoch's FIFO once it exists; its writer may come later still.
 
         Closing the pass, early or not, moves on to the next epoch. `expected_records` must arrive, if that is known,
-        and then the end.
-        Raises LoaderTimeoutError, MissingDataError or PlanError.
+        and then the end. Raises LoaderTimeoutError, MissingDataError or PlanError.
         """
         self.check_usable()
         if self._pass is not None and not self._pass.closed:

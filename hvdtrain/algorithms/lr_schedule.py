@@ -12,8 +12,7 @@ def scaled_lr(base: float, scaling: Scaling, global_batch_size: int, reference_b
     """The peak learning rate for a global batch, given the one that was tuned for the reference batch.
 
     "linear" is Goyal et al. 2017 (arXiv:1706.02677), for SGD; "sqrt" is Krizhevsky 2014 (arXiv:1404.5997), usual for
-    Adam.
-    World size does not appear: only the global batch matters.
+    Adam. World size does not appear: only the global batch matters.
     """
     ratio = global_batch_size / reference_batch_size
     return base * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]

@@ -147,9 +147,7 @@ class RunConfig(Options):
             trace_steps(self.trace)
         if self.init_weights == "":
             raise UsageError(
-                "--init-weights is empty.",
-                "It does not name a file.",
-                "give a file of weights or the folder of a run.",
+                "--init-weights is empty.", "It does not name a file.", "give a file of weights or the folder of a run."
             )
 
 

@@ -160,12 +160,7 @@ class AgreedPipeSource(_Piped):
 
 
 def open_pipe_source(
-    config: DataConfig,
-    task: Task,
-    comm: Communicator,
-    global_batch: int,
-    seed: int,
-    refuses_draws: bool | None = None,
+    config: DataConfig, task: Task, comm: Communicator, global_batch: int, seed: int, refuses_draws: bool | None = None
 ) -> PipeSource | AgreedPipeSource:
     """What `--data.mode pipe` trains on. Opens no pipe yet. Raises UsageError or ShardingError."""
     if config.pipe_dir is None or config.pipe_plan is None:

@@ -36,9 +36,7 @@ def config_in_stages(config: TrainConfig, workers: int) -> TrainConfig:
     model cannot be divided."""
     if config.framework == "tensorflow":
         raise UsageError(
-            "--framework is tensorflow.",
-            "torch models can be divided into stages.",
-            "give --framework torch.",
+            "--framework is tensorflow.", "torch models can be divided into stages.", "give --framework torch."
         )
     if config.parallel.stages == 1 and workers == 1:
         raise UsageError(

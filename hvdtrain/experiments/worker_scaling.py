@@ -66,10 +66,7 @@ def measured_points(request: ScalingRequest, tell: Callable[[str], None]) -> lis
 
 
 def _point(
-    mode: str,
-    size: int,
-    reports: Mapping[tuple[str, int], list[dict[str, Any]]],
-    link: LinkModel | None,
+    mode: str, size: int, reports: Mapping[tuple[str, int], list[dict[str, Any]]], link: LinkModel | None
 ) -> Point:
     one_worker = reports[FIXED_GLOBAL, 1]
     rates, base = _rates(reports[mode, size] if size > 1 else one_worker), statistics.median(_rates(one_worker))

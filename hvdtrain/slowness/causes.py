@@ -12,14 +12,7 @@ from operator import add
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 Cause = Literal[
-    "cpu throttled",
-    "cpu stolen",
-    "cpu contention",
-    "swapping",
-    "slow disk",
-    "slow input",
-    "slow link",
-    "unknown",
+    "cpu throttled", "cpu stolen", "cpu contention", "swapping", "slow disk", "slow input", "slow link", "unknown"
 ]
 
 _EXPLAINED: Final = 1 / 3  # of the excess

@@ -92,9 +92,7 @@ def descendants(ancestor: int, without: Collection[int], table: Mapping[int, See
 
 
 def kill_job(
-    token: str,
-    further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set(),
-    seconds: float = SWEEP_SECONDS,
+    token: str, further: Callable[[Mapping[int, Seen]], set[int]] = lambda _table: set(), seconds: float = SWEEP_SECONDS
 ) -> list[int]:
     """SIGKILL the job's processes, and those that they start meanwhile, until none is left; returns those that stay.
     `further` finds processes of the job that show neither by the token nor by relatives with it."""

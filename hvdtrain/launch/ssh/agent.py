@@ -85,11 +85,7 @@ class Agent:
             self._sweep()
 
     def start(
-        self,
-        host_token: str,
-        specs: Callable[[str], list[WorkerSpec]],
-        folder: str | None,
-        numbers: Sequence[int] = (),
+        self, host_token: str, specs: Callable[[str], list[WorkerSpec]], folder: str | None, numbers: Sequence[int] = ()
     ) -> None:
         """Start workers in `folder` (None: here) and report what they do. Beside those that run, if there are any.
 

@@ -15,11 +15,7 @@ from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines
 from hvdtrain.measured import Metric, known_metrics
 from hvdtrain.run.sinks.sink import SinkContext
-from hvdtrain.topology.launcher_variables import (
-    RESTART_CAUSE_VARIABLE,
-    RESTART_CAUSES_VARIABLE,
-    RESTART_VARIABLE,
-)
+from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE, RESTART_VARIABLE
 
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":

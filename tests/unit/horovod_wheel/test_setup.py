@@ -78,7 +78,7 @@ def test_a_failed_setup_leaves_no_stamp(project: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(project))
     venv = project / ".venv"
-    with pytest.raises(HvdtrainError, match="pip install setuptools wheel` failed"):
+    with pytest.raises(HvdtrainError, match="pip install uv setuptools wheel` failed"):
         set_up(project, venv, "torch")
     assert (venv / "bin" / "python").exists()
     assert not (venv / "hvdtrain-setup").exists()
