@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,8 @@ REFERENCE = ROOT / "tests" / "durations.json"
 NOTED = ROOT / ".pytest_cache" / "durations"
 KEPT_SECONDS = 1.0
 """Shorter tests are not in the reference."""
+SHORT_SECONDS = 0.2
+"""To look at all processes takes milliseconds, which thousands of tests would add up."""
 GROWN_SECONDS, GROWN_FACTOR = 3.0, 1.5
 """Both of what a test must have grown by to be listed: less is noise of a machine on which others run."""
 
@@ -45,19 +48,21 @@ class Noting:
     """A plugin that adds up what the phases of each test take, and writes it in the end."""
 
     def __init__(self) -> None:
-        self._measured_s = 0.0
+        self._measured_s = self._measured_at = 0.0
         self._taken: Durations = {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[None]:
-        """In the process that runs the test."""
+        """In the process that runs the test; what a short one takes counts for the next."""
         report = yield
-        now = cpu_seconds()
-        report.cpu_seconds, self._measured_s = round(now - self._measured_s, 2), now  # type: ignore[attr-defined]
+        if report.when == "teardown" and time.monotonic() - self._measured_at > SHORT_SECONDS:  # type: ignore[attr-defined]
+            now, self._measured_at = cpu_seconds(), time.monotonic()
+            report.cpu_seconds, self._measured_s = round(now - self._measured_s, 2), now  # type: ignore[attr-defined]
         return report
 
     def pytest_runtest_logstart(self) -> None:
-        self._measured_s = self._measured_s or cpu_seconds()
+        if not self._measured_at:
+            self._measured_s, self._measured_at = cpu_seconds(), time.monotonic()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """In the process that the user started."""
