@@ -29,8 +29,8 @@ PARTS = {
     "types": f"{BINARIES}/mypy",
     "docs": f"{PYTHON} docs/builder",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
-    # Of several ranks each. With four at once on two cores a test took a quarter more of processors' time.
-    "parallel": f"{PYTEST} --numprocesses 2 tests/parallel tests/faults",
+    # Of several ranks each: with more at once on two cores, each test takes more of the processors' time.
+    "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 2 --dist loadfile --durations 15",
     "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     "newest": f"nice {PYTHON} tests/newest_python.py",  # installs, and perhaps builds Horovod

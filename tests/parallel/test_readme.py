@@ -1,8 +1,8 @@
 """The commands of README and of the pages of docs, as they stand: `<!-- tested: NAME -->` before a block says so.
 
 What the test changes is said here: the default task trains as `FEWER` says where a command doesn't choose the task
-or the epochs, every process computes in one thread, and `hvdtrain`, but for `launch`, is run as `python -m hvdtrain`,
-in an interpreter that has imported the framework.
+or the epochs, every process computes in one thread, and `hvdtrain` is run as `python -m hvdtrain` in an interpreter
+that has imported the framework, but for launchers, whose workers are such interpreters with `launch local`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from support.processes import run_command
 from support.runs import read_json
+from support.warm.interpreters import Interpreter
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -27,12 +28,8 @@ PAGES = "\n".join(
     [README, INDEX, *(p.read_text() for p in sorted((ROOT / "docs").rglob("*.md")) if p.stem != "sagemaker")]
 )
 BLOCKS = dict(re.findall(r"<!-- tested: ([\w ]+) -->\n```bash\n(.*?)```", PAGES, re.DOTALL))
-FEWER = [
-    "--epochs",
-    "4",
-    "--report",
-    "never",
-]  # of 30 steps, which teach the digits, and are more than those after which one command stops
+# 30 steps each, which teach the digits, and are more than those after which one command stops.
+FEWER = ["--epochs", "4", "--report", "never"]
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
 
 
@@ -55,7 +52,8 @@ def test_block_runs(name: str, tmp_path: Path) -> None:
         shutil.copy(example, tmp_path)
 
     def run(argv: list[str]) -> None:
-        finished = run_command(_as_tested(argv), 240, env=_as_user_would_set(), cwd=tmp_path)
+        kind: Interpreter = "warm workers" if argv[:2] == ["hvdtrain", "launch"] else "warm"
+        finished = run_command(_as_tested(argv), 240, env=_as_user_would_set(), cwd=tmp_path, interpreter=kind)
         assert finished.returncode == 0, f"{shlex.join(argv)}\n{finished.tail()}"
 
     with ThreadPoolExecutor() as background:
@@ -77,7 +75,7 @@ def test_block_runs(name: str, tmp_path: Path) -> None:
 
 def _as_tested(argv: list[str]) -> list[str]:
     program, *flags = [*argv, *(FEWER if _trains_the_default_task(argv) else [])]
-    if program == "hvdtrain" and flags[0] != "launch":
+    if program == "hvdtrain":
         return ["python", "-m", "hvdtrain", *flags]
     return [program if program == "python" else str(Path(sys.executable).parent / program), *flags]
 
