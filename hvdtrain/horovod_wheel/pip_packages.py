@@ -42,34 +42,35 @@ _LEFT_OUT = re.compile(r"(#|hvdtrain|horovod|pip|triton|nvidia-|cuda-)", flags=r
 
 def pip_install(arguments: list[str], constraints: Path | None, python: str = sys.executable) -> None:
     """`pip install` into the environment of `python`, with the versions that `constraints` pins: by uv, if it is there
-    and can do it, which is faster. Raises HvdtrainError: pip failed; the message has its last errors."""
+    and can do it, which is faster. Raises HvdtrainError: it failed; the message has the last errors."""
     pinned = arguments if constraints is None else ["--constraint", str(constraints), *arguments]
-    if _installed_by_uv(pinned, python):
+    if (said := _errors_of_uv(pinned, python)) == "":
         return
     command = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check", *pinned]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=PIP_SECONDS)
     if run.returncode != 0:
-        errors = [line for line in run.stderr.splitlines() if line.strip()]
+        errors = [line.strip() for line in (said or run.stderr).splitlines() if line.strip()]
         raise HvdtrainError(
-            f"`pip install {' '.join(arguments)}` failed: " + " ".join(errors[-3:]),
+            f"`pip install {' '.join(arguments)}` failed: " + " ".join(errors[-5:]),
             "The environment is not complete without these packages.",
             "check the network, pip's index (`pip config list`) and the free disk space, then run `make setup` again.",
         )
 
 
-def _installed_by_uv(arguments: list[str], python: str) -> bool:
+def _errors_of_uv(arguments: list[str], python: str) -> str | None:
+    """ "": it has installed them; None: it cannot be asked."""
     uv = Path(python).with_name(UV)
     listed = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
     settings = uv_settings(listed.stdout)
     if settings is None or not uv.exists():
-        return False
+        return None
     options, variables = settings
     command = [str(uv), "pip", "install", "--quiet", "--python", python, "--index-strategy", "unsafe-best-match"]
     if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # else the first import of each module compiles it
         command.append("--compile-bytecode")
     command += [*options, *arguments]
-    run = subprocess.run(command, capture_output=True, env={**os.environ, **variables}, timeout=PIP_SECONDS)
-    return run.returncode == 0
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=PIP_SECONDS)
+    return "" if run.returncode == 0 else run.stderr or "uv failed"
 
 
 def uv_settings(listed: str) -> tuple[list[str], dict[str, str]] | None:
