@@ -6,162 +6,19 @@ import csv
 import json
 import re
 import shlex
-import shutil
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
 from safetensors.numpy import load_file
-from support.commands import Ended, Forker, tree
+from support.commands import tree
+from support.digits_runs import Command, flip
 from support.event_files import shown_scalars
 from support.runs import lines_of, result_of
 
 from data_sharding.formats.tfrecord import HEADER
 
 MODEL = "checkpoints/step_00000002/model.safetensors"
-SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
-
-OWN_TASKS = """
-from pathlib import Path
-
-import torch
-from hvdtrain.tasks.torch import TorchDigits
-from safetensors.torch import save_file
-
-class Five(TorchDigits):
-    # digits modulo five: another head; at the end it says which weights the model has that it built
-
-    def __init__(self):
-        super().__init__()
-        self.built = []
-
-    def callbacks(self):
-        return [self.tell]
-
-    def tell(self, event):
-        if type(event).__name__ == "RunEnded":
-            states = [model.state_dict() for model in self.built]
-            save_file({f"{i}/{name}": s[name] for i, s in enumerate(states) for name in s}, "built.safetensors")
-
-    def decode(self, records):
-        features = super().decode(records)
-        return {**features, "label": features["label"] % 5}
-
-    def build_model(self):
-        model = super().build_model()
-        model.logits = torch.nn.Linear(model.logits.in_features, 5)
-        self.built.append(model)
-        return model
-
-class Told(TorchDigits):
-    # writes down the names of all events, and fails by itself at the second one logged if it is asked to
-
-    def __init__(self, fails: bool = False):
-        super().__init__()
-        self.fails, self.logged = fails, 0
-
-    def callbacks(self):
-        return [self.note]
-
-    def note(self, event):
-        name = type(event).__name__
-        with open("told", "a") as file:
-            print(name, file=file)
-        self.logged += name == "Logged"
-        if self.fails and name == "Logged" and self.logged == 2:
-            raise ValueError("a callback's own error")
-
-class FailsAtTheEnd(Told):
-    def note(self, event):
-        super().note(event)
-        if type(event).__name__ == "RunEnded":
-            raise ValueError("a callback's error at the end")
-
-class CannotOpenASink(Told):
-    def callbacks(self):
-        from hvdtrain.run.sinks import sink_registry
-        sink_registry.SINKS = (*sink_registry.SINKS, self.open_none)
-        return super().callbacks()
-
-    def open_none(self, context, stack):
-        raise ValueError("a sink's own error")
-
-class CountsCheckpoints(TorchDigits):
-    def callbacks(self):
-        return [self.count]
-
-    def count(self, event):
-        if type(event).__name__ == "RunStarted":
-            import gc
-            from hvdtrain.checkpoints.format import Checkpoint
-            print("in memory:", sum(isinstance(kept, Checkpoint) for kept in gc.get_objects()), flush=True)
-
-class NoList(TorchDigits):
-    def callbacks(self):
-        return None
-
-class CannotRun(TorchDigits):
-    def build_model(self):
-        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(65, 10))
-
-class Infinite(TorchDigits):
-    def measure(self, model, batch):
-        return {"loss": super().measure(model, batch)["loss"] + torch.inf}
-
-class CannotGoBack(TorchDigits):
-    def measure(self, model, batch):
-        return {"loss": super().measure(model, batch)["loss"].detach()}
-
-class Other(TorchDigits):
-    pass
-
-class Failing(TorchDigits):
-    def decode(self, records):
-        raise RuntimeError("cannot decode")
-
-class Crashing(TorchDigits):
-    def decode(self, records):
-        if Path("crash").exists():
-            raise RuntimeError("cannot decode now")
-        return super().decode(records)
-"""
-
-Command = Callable[..., list[Ended]]
-
-
-@pytest.fixture
-def hvdtrain(tmp_path: Path, digits_cache: Path, forker: Forker) -> Command:
-    """Runs command lines in an empty folder, `own.py` beside them."""
-    (tmp_path / "own.py").write_text(OWN_TASKS)
-
-    def command(*argvs: Sequence[str]) -> list[Ended]:
-        env = {"HVDTRAIN_CACHE_DIR": str(digits_cache)}
-        return [forker.run([*SHORT, *argv], tmp_path, env) for argv in argvs]
-
-    return command
-
-
-@pytest.fixture
-def digits(tmp_path: Path, digits_cache: Path) -> Path:
-    """A copy of the data that may be harmed."""
-    return shutil.copytree(digits_cache / "data" / "digits-v1", tmp_path / "digits")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, digits_cache: Path, forker: Forker) -> Path:
-    """The folder of a run that stopped after two steps. Not to be changed."""
-    folder = tmp_path_factory.mktemp("finished")
-    ended = forker.run([*SHORT, "--output-dir", "out"], folder, {"HVDTRAIN_CACHE_DIR": str(digits_cache)})
-    assert ended.code == 0, ended
-    return folder / "out"
-
-
-@pytest.fixture
-def run_folder(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
-    return shutil.copytree(finished, tmp_path / "out")
 
 
 def test_what_a_run_leaves(finished: Path) -> None:
@@ -310,87 +167,6 @@ def test_a_dry_run_finds_a_model_that_cannot_run(kind: str, tmp_path: Path, hvdt
     assert tree(tmp_path) == before
 
 
-OTHER_TRAININGS = {
-    "seed": (["--seed", "7"], "is from a run with seed 42, not 7"),
-    "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
-    "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
-    "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
-    "model": (["--task-args.width", "8"], "is from a task built with"),
-    "never": (["--resume", "never"], "already holds a run"),
-}
-
-
-def test_a_run_folder_of_another_training_is_refused_and_left_as_it_is(
-    hvdtrain: Command, run_folder: Path, digits: Path
-) -> None:
-    sorted(digits.glob("train-*"))[0].unlink()
-    before = tree(run_folder)
-    answers = hvdtrain(*(["--output-dir", "out", *argv] for argv, _ in OTHER_TRAININGS.values()))
-    for ended, (_, fact) in zip(answers, OTHER_TRAININGS.values(), strict=True):
-        ended.require_refusal(fact)
-    assert tree(run_folder) == before
-
-
-def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
-    hvdtrain: Command, tmp_path: Path, run_folder: Path
-) -> None:
-    before = tree(tmp_path)
-    step = str(run_folder / "checkpoints" / "step_00000002")
-    (run_folder / "empty").mkdir()
-    answers = hvdtrain(
-        ["--resume", step, "--seed", "7"],
-        ["--resume", "nowhere"],
-        ["--resume", str(run_folder / "empty"), "--output-dir", "new"],
-    )
-    answers[0].require_refusal("is from a run with seed 42, not 7")
-    answers[1].require_refusal("There is no folder nowhere.")
-    answers[2].require_refusal("holds no checkpoint")
-    assert tree(tmp_path) == before
-    assert not (tmp_path / "runs").exists()
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_named_checkpoint_does_not_go_on_in_the_folder_of_another_run(
-    hvdtrain: Command, tmp_path: Path, run_folder: Path
-) -> None:
-    (other,) = hvdtrain(["--output-dir", "other", "--max-steps", "1"])
-    assert other.code == 0, other
-    before = tree(run_folder)
-    (refused,) = hvdtrain(["--resume", "other", "--output-dir", "out", "--max-steps", "3"])
-    refused.require_refusal("already holds a run")
-    assert tree(run_folder) == before
-    step = str(run_folder / "checkpoints" / "step_00000002")
-    (own,) = hvdtrain(["--resume", step, "--output-dir", "out", "--max-steps", "3"])
-    assert own.code == 0, own
-    assert (tmp_path / "other").is_dir()
-
-
-def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> None:
-    before = tree(run_folder)
-    with FileLock(run_folder / ".lock"):
-        (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
-    refused.require_refusal("Another job is running in")
-    assert tree(run_folder) == before
-
-
-def test_a_resumed_run_knows_its_first_loss(hvdtrain: Command, run_folder: Path) -> None:
-    first = result_of(run_folder)
-    with (run_folder / "metrics.jsonl").open("a") as metrics:
-        metrics.write('{"split": "validation", "ep')  # as a run leaves it that was killed while it wrote
-    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
-    assert ended.code == 0, ended
-    later = result_of(run_folder)
-    assert later["steps"] == 3
-    assert later["first_step_loss"] == first["first_step_loss"] is not None
-
-
-def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, run_folder: Path) -> None:
-    before = (run_folder / "result.json").read_bytes()
-    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
-    assert ended.code == 0, ended
-    assert (run_folder / "result.json").read_bytes() == before
-
-
 EARLY = ["--global-batch-size", "256", "--max-steps", "1000", "--epochs", "9", "--best-metric", "accuracy"]
 EARLY += ["--early-stopping-patience", "1", "--early-stopping-min-delta", "1"]  # no accuracy improves by so much
 
@@ -431,64 +207,6 @@ def test_a_metric_that_the_task_does_not_measure(hvdtrain: Command, tmp_path: Pa
         ended.require_refusal("The task does not measure 'acuracy'.", "did you mean 'accuracy'? Valid: accuracy, loss.")
     assert tree(run_folder) == before
     assert not (tmp_path / "new" / "metrics.jsonl").exists()
-
-
-@pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
-def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path, run_folder: Path, given: str) -> None:
-    before = tree(run_folder)
-    (ended,) = hvdtrain(["--resume", given, "--output-dir", "new", "--max-steps", "3"])
-    assert ended.code == 0, ended
-    assert result_of(tmp_path / "new")["samples_seen"] == 96
-    assert tree(run_folder) == before
-
-
-def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(hvdtrain: Command) -> None:
-    run = ["--task", "own:CountsCheckpoints", "--output-dir", "run"]
-    ended = hvdtrain(run, [*run, "--max-steps", "3"], [*run[:2], "--resume", "run", "--max-steps", "3"])
-    assert [one.code for one in ended] == [0, 0, 0], ended
-    assert ["in memory: 0\n" in one.stdout for one in ended] == [True, True, True], ended
-
-
-def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(
-    hvdtrain: Command, tmp_path: Path
-) -> None:
-    flags = ["--task", "own:Crashing", "--output-dir", "back", "--checkpoint-interval", "1"]
-    (whole,) = hvdtrain([*flags, "--max-steps", "3"])
-    assert whole.code == 0, whole
-    (tmp_path / "crash").touch()
-    (crashed,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "back/checkpoints/step_00000001"])
-    assert (crashed.code, "cannot decode now" in crashed.stderr) == (1, True), crashed
-    (tmp_path / "crash").unlink()
-    (ended,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "auto"])
-    assert ended.code == 0, ended
-    assert "training from step 1 to " in ended.stderr, ended
-
-
-def test_damaged_checkpoints(hvdtrain: Command, run_folder: Path) -> None:
-    """The newest damaged: go on from the one before, saying so to people and in the log. All damaged: refuse."""
-    (longer,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
-    assert longer.code == 0, longer
-    flip(run_folder / "checkpoints" / "step_00000004" / "model.safetensors", 100)
-    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
-    assert ended.code == 0, ended
-    assert "training from step 2 to " in ended.stderr
-    said = "skipping a damaged checkpoint: "
-    assert said in ended.stderr
-    assert said in (run_folder / "logs" / "rank_0.log").read_text()
-    for path in (run_folder / "checkpoints").glob("step_*"):
-        flip(path / "model.safetensors", 100)
-    before = tree(run_folder)
-    (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
-    assert refused.code == 2
-    assert "Every checkpoint in " in refused.stderr
-    assert "Traceback" not in refused.stderr
-    assert tree(run_folder) == before
-
-
-def flip(path: Path, place: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0x40
-    path.write_bytes(content)
 
 
 def test_folders_that_cannot_be_written(hvdtrain: Command, tmp_path: Path) -> None:

@@ -1,0 +1,146 @@
+"""`hvdtrain` in the folder of an earlier run, or from its checkpoints: what goes on, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from support.commands import tree
+from support.digits_runs import Command, flip
+from support.runs import result_of
+
+MODEL = "checkpoints/step_00000002/model.safetensors"
+
+
+OTHER_TRAININGS = {
+    "seed": (["--seed", "7"], "is from a run with seed 42, not 7"),
+    "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
+    "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
+    "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
+    "model": (["--task-args.width", "8"], "is from a task built with"),
+    "never": (["--resume", "never"], "already holds a run"),
+}
+
+
+def test_a_run_folder_of_another_training_is_refused_and_left_as_it_is(
+    hvdtrain: Command, run_folder: Path, digits: Path
+) -> None:
+    sorted(digits.glob("train-*"))[0].unlink()
+    before = tree(run_folder)
+    answers = hvdtrain(*(["--output-dir", "out", *argv] for argv, _ in OTHER_TRAININGS.values()))
+    for ended, (_, fact) in zip(answers, OTHER_TRAININGS.values(), strict=True):
+        ended.require_refusal(fact)
+    assert tree(run_folder) == before
+
+
+def test_a_named_checkpoint_that_is_refused_leaves_no_folder(
+    hvdtrain: Command, tmp_path: Path, run_folder: Path
+) -> None:
+    before = tree(tmp_path)
+    step = str(run_folder / "checkpoints" / "step_00000002")
+    (run_folder / "empty").mkdir()
+    answers = hvdtrain(
+        ["--resume", step, "--seed", "7"],
+        ["--resume", "nowhere"],
+        ["--resume", str(run_folder / "empty"), "--output-dir", "new"],
+    )
+    answers[0].require_refusal("is from a run with seed 42, not 7")
+    answers[1].require_refusal("There is no folder nowhere.")
+    answers[2].require_refusal("holds no checkpoint")
+    assert tree(tmp_path) == before
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_named_checkpoint_does_not_go_on_in_the_folder_of_another_run(
+    hvdtrain: Command, tmp_path: Path, run_folder: Path
+) -> None:
+    (other,) = hvdtrain(["--output-dir", "other", "--max-steps", "1"])
+    assert other.code == 0, other
+    before = tree(run_folder)
+    (refused,) = hvdtrain(["--resume", "other", "--output-dir", "out", "--max-steps", "3"])
+    refused.require_refusal("already holds a run")
+    assert tree(run_folder) == before
+    step = str(run_folder / "checkpoints" / "step_00000002")
+    (own,) = hvdtrain(["--resume", step, "--output-dir", "out", "--max-steps", "3"])
+    assert own.code == 0, own
+    assert (tmp_path / "other").is_dir()
+
+
+def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> None:
+    before = tree(run_folder)
+    with FileLock(run_folder / ".lock"):
+        (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
+    refused.require_refusal("Another job is running in")
+    assert tree(run_folder) == before
+
+
+def test_a_resumed_run_knows_its_first_loss(hvdtrain: Command, run_folder: Path) -> None:
+    first = result_of(run_folder)
+    with (run_folder / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"split": "validation", "ep')  # as a run leaves it that was killed while it wrote
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "3"])
+    assert ended.code == 0, ended
+    later = result_of(run_folder)
+    assert later["steps"] == 3
+    assert later["first_step_loss"] == first["first_step_loss"] is not None
+
+
+def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, run_folder: Path) -> None:
+    before = (run_folder / "result.json").read_bytes()
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
+    assert ended.code == 0, ended
+    assert (run_folder / "result.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
+def test_a_named_checkpoint_goes_on_elsewhere(hvdtrain: Command, tmp_path: Path, run_folder: Path, given: str) -> None:
+    before = tree(run_folder)
+    (ended,) = hvdtrain(["--resume", given, "--output-dir", "new", "--max-steps", "3"])
+    assert ended.code == 0, ended
+    assert result_of(tmp_path / "new")["samples_seen"] == 96
+    assert tree(run_folder) == before
+
+
+def test_a_resumed_run_does_not_keep_the_checkpoint_in_memory(hvdtrain: Command) -> None:
+    run = ["--task", "own:CountsCheckpoints", "--output-dir", "run"]
+    ended = hvdtrain(run, [*run, "--max-steps", "3"], [*run[:2], "--resume", "run", "--max-steps", "3"])
+    assert [one.code for one in ended] == [0, 0, 0], ended
+    assert ["in memory: 0\n" in one.stdout for one in ended] == [True, True, True], ended
+
+
+def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(
+    hvdtrain: Command, tmp_path: Path
+) -> None:
+    flags = ["--task", "own:Crashing", "--output-dir", "back", "--checkpoint-interval", "1"]
+    (whole,) = hvdtrain([*flags, "--max-steps", "3"])
+    assert whole.code == 0, whole
+    (tmp_path / "crash").touch()
+    (crashed,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "back/checkpoints/step_00000001"])
+    assert (crashed.code, "cannot decode now" in crashed.stderr) == (1, True), crashed
+    (tmp_path / "crash").unlink()
+    (ended,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "auto"])
+    assert ended.code == 0, ended
+    assert "training from step 1 to " in ended.stderr, ended
+
+
+def test_damaged_checkpoints(hvdtrain: Command, run_folder: Path) -> None:
+    """The newest damaged: go on from the one before, saying so to people and in the log. All damaged: refuse."""
+    (longer,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert longer.code == 0, longer
+    flip(run_folder / "checkpoints" / "step_00000004" / "model.safetensors", 100)
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert ended.code == 0, ended
+    assert "training from step 2 to " in ended.stderr
+    said = "skipping a damaged checkpoint: "
+    assert said in ended.stderr
+    assert said in (run_folder / "logs" / "rank_0.log").read_text()
+    for path in (run_folder / "checkpoints").glob("step_*"):
+        flip(path / "model.safetensors", 100)
+    before = tree(run_folder)
+    (refused,) = hvdtrain(["--output-dir", "out", "--max-steps", "4"])
+    assert refused.code == 2
+    assert "Every checkpoint in " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert tree(run_folder) == before
