@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import importlib.util
 import os
+import shutil
 import signal
 import sys
+import tempfile
 
 import pytest
 from hypothesis import settings
@@ -22,6 +25,11 @@ settings.load_profile("hvdtrain")
 # those that compute, and those that wake up do not interrupt them. Together this saves much CPU time.
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 os.environ.setdefault("OMPI_MCA_threads_pthreads_nanosleep_time", "100000")
+# mpirun ends at once where one that was killed, as tests do it, has left the folder of the same process number in /tmp.
+SESSIONS = "PRTE_MCA_prte_tmpdir_base"
+if SESSIONS not in os.environ:  # pytest-xdist's workers have it from the process that starts them
+    os.environ[SESSIONS] = tempfile.mkdtemp(prefix="mpirun-")
+    atexit.register(shutil.rmtree, os.environ[SESSIONS], ignore_errors=True)
 if sys.platform == "linux":
     with contextlib.suppress(PermissionError):  # of a sandbox, or of who runs at a still lower priority: slower only
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
