@@ -147,8 +147,12 @@ def test_two_ranks_explain_themselves_once_and_take_it_back(
             assert words in told
         assert "test_two_ranks_explain" in (tmp_path / "stall" / "rank_1.stacks.txt").read_text()
         waiting.end_wait()
-        reading.begin("step", 5)
-        wait_for(lambda: caplog.text.count("training goes on after") == 2)
+
+        def both_go_on() -> bool:
+            reading.begin("step", reading.step + 1)  # else it would soon stand still again
+            return caplog.text.count("training goes on after") == 2
+
+        wait_for(both_go_on)
         assert reports.read() == {}
     assert explanation.read_text().count("\n") == 1
     assert capfd.readouterr().err == ""  # rank 0's log shows it
