@@ -59,19 +59,8 @@ runpy.run_module("hvdtrain", run_name="__main__")
 
 def test_where_nothing_fits_parallel_auto_trains_nothing(tmp_path: Path) -> None:
     (tmp_path / "small_machine.py").write_text(SMALL_MACHINE)
-    train = [
-        "train",
-        "--framework",
-        "torch",
-        "--parallel",
-        "auto",
-        "--output-dir",
-        "out",
-        "--progress",
-        "none",
-        "--report",
-        "never",
-    ]
+    train = ["train", "--framework", "torch", "--parallel", "auto", "--output-dir", "out"]
+    train += ["--progress", "none", "--report", "never"]
     finished = run_ranks(["python", "small_machine.py", *train], 2, "mpirun", 120, cwd=tmp_path)
     assert finished.returncode == 2, finished.tail()
     assert finished.stderr.count("No way to train fits into ") == 1, finished.tail()

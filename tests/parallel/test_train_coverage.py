@@ -80,19 +80,8 @@ def worker_of(launcher: int) -> int:
 def test_killed_on_three_workers_and_resumed_on_two(tmp_path: Path, task: str, write: Callable[[Path], Path]) -> None:
     out, data = tmp_path / "out", write(tmp_path / "data")
     sizes = ["--global-batch-size", str(BATCH), "--epochs", "3", "--checkpoint-interval", "2", "--warmup-epochs", "0"]
-    argv = [
-        "--task",
-        task,
-        "--data.dir",
-        str(data),
-        "--output-dir",
-        str(out),
-        "--progress",
-        "none",
-        "--report",
-        "never",
-        *sizes,
-    ]
+    argv = ["--task", task, "--data.dir", str(data), "--output-dir", str(out), *sizes]
+    argv += ["--progress", "none", "--report", "never"]
     kill_after(["python", "-m", "hvdtrain", *argv], tmp_path, step=4)
     assert not (out / "result.json").exists()
     finished = run_ranks(

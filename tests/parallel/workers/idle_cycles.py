@@ -1,4 +1,7 @@
-"""A rank that computes for two seconds, while Horovod has nothing to exchange."""
+"""A rank that computes for two seconds, while Horovod has nothing to exchange, and then waits as long for the last one.
+
+Rank 0 says which share of a core it has used while it waited.
+"""
 
 from __future__ import annotations
 
@@ -18,4 +21,10 @@ if __name__ == "__main__":
     hvd.allreduce(torch.ones(3), name="before")
     time.sleep(SECONDS)
     hvd.allreduce(torch.ones(3), name="after")
+    began, used = time.monotonic(), time.process_time()
+    if hvd.rank() == hvd.size() - 1:
+        time.sleep(SECONDS)
+    hvd.allreduce(torch.ones(3), name="awaited")
+    if hvd.rank() == 0:
+        print(f"share {(time.process_time() - used) / (time.monotonic() - began):.3f}", flush=True)
     hvd.shutdown()
