@@ -34,6 +34,7 @@ than one of a million windows."""
 _WINDOWS: Final = max(rule.windows for rule in RULES)
 _FEWEST: Final = min(rule.windows for rule in RULES)
 _WAITED: Final = 0.05  # share of their time in which the others wait, at least
+_EXPLAINED: Final = 0.2  # of this wait, at least, is the time that the slow rank needs more than they; else the network
 _LINK: Final = 0.3  # share of its time in which every rank waits, where the network is the cause
 _BUSY: Final = 0.2  # share of the time in which a slow link is being used, at least
 _CLEARLY: Final = 1.5  # times as long as the others' connections is that one in use whose link is slow
@@ -202,7 +203,17 @@ def _slow(windows: Sequence[_Window], number: int) -> list[tuple[int, list[RankT
         return []
     totals = _totals(windows)
     slower = _Window.of(0, 0, totals).slower[number]
-    return [(rank, totals) for rank in candidates if slower[rank] and _waited(totals, rank) >= _WAITED]
+    return [(rank, totals) for rank in candidates if slower[rank] and _is_waited_for(totals, rank)]
+
+
+def _is_waited_for(totals: Sequence[RankTimes], rank: int) -> bool:
+    """Whether the others wait, and for this rank: not for a network beside which its own work takes no time."""
+    waited, excess = _waited(totals, rank), totals[rank].own - median(_others_work(totals, rank))
+    return waited >= _WAITED and excess >= _EXPLAINED * waited * totals[rank].total
+
+
+def _others_work(totals: Sequence[RankTimes], rank: int) -> list[float]:
+    return [times.own for number, times in enumerate(totals) if number != rank]
 
 
 def _waited(totals: Sequence[RankTimes], rank: int) -> float:

@@ -147,6 +147,14 @@ def test_no_link_is_named_that_is_idle_or_for_which_nobody_waits(ranks: list[Ran
     assert watch([ranks] * 10)[1] == []
 
 
+def test_the_link_is_named_where_a_rank_needs_longer_for_work_that_takes_no_time() -> None:
+    """Nine tenths of a step are the network; another program doubles what one rank needs for the rest."""
+    work, ranks = [1.0, 2.0], link((0.1, 0.9), wait=18.0)
+    busy = [times._replace(compute=own, allreduce=20.0 - own) for times, own in zip(ranks, work, strict=True)]
+    assert {(found.rank, found.cause) for found in watch([busy] * 20)[0].found} == {(1, "slow link")}
+    assert {found.cause for found in watch([busy[::-1]] * 20)[0].found} == {"slow link"}
+
+
 NOISE = 0.06
 """By this share times differ by chance: the slowest is then less slower than the fastest than any rule asks for."""
 
