@@ -15,7 +15,10 @@ from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, fo
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import resolve
 from hvdtrain.errors import UsageError
-from hvdtrain.topology import Topology
+from hvdtrain.topology import Topology, detect_topology
+
+STALL_TIMEOUT: Final = 300.0
+"""Seconds that a collective may wait for a rank in a program that says nothing about it."""
 
 _WHOLE: Final = ParallelOptions()
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
@@ -24,7 +27,7 @@ _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod
 def open_communicator(
     framework: str,
     topology: Topology,
-    stall_timeout: float = 300.0,
+    stall_timeout: float = STALL_TIMEOUT,
     process_sets: str | None = None,
     parallel: ParallelOptions = _WHOLE,
     meanwhile: Callable[[], object] = lambda: None,
@@ -55,21 +58,70 @@ def open_communicator(
         allow_process_sets(os.environ)
     binding = load_binding(framework)
     meanwhile()
+
+    def form(comm: Communicator) -> None:
+        if process_sets is not None:
+            form_process_sets(comm, binding.hvd, process_sets)
+        form_stage_sets(comm, binding.hvd, parallel)
+
+    return join_world(binding, topology, stall_timeout, binding.hvd.init, form)
+
+
+def join_world(
+    binding: Binding,
+    topology: Topology,
+    stall_timeout: float,
+    start: Callable[[], object],
+    form: Callable[[Communicator], object] = lambda _comm: None,
+) -> HorovodCommunicator:
+    """Start Horovod, whose ranks meet through our rendezvous where the launcher does not connect them.
+
+    Args:
+        topology: what the launcher's variables say.
+        start: `hvd.init`, which may get arguments.
+        form: makes what all ranks have to make together right after the start.
+
+    Raises:
+        UsageError: Horovod sees another world than the launcher.
+        HvdtrainError: the ranks did not find each other in time.
+    """
     with ExitStack() as rendezvous:
-        if are_apart := horovod_world.starts_processes_only(topology, os.environ):
+        if are_apart := topology.is_distributed and horovod_world.starts_processes_only(topology, os.environ):
             from hvdtrain.comm.rendezvous.connect import connected_ranks
 
             rendezvous.enter_context(connected_ranks(topology, os.environ))
         with bounded_start(topology, os.environ), remembering_connections():
-            binding.hvd.init()
+            start()
         comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
         limit_waits(topology.rank, stall_timeout)
-        if process_sets is not None:
-            form_process_sets(comm, binding.hvd, process_sets)
-        form_stage_sets(comm, binding.hvd, parallel)
+        form(comm)
         if are_apart:
             comm.barrier("hvdtrain.rendezvous")  # rank 0 serves until all are initialized
     return comm
+
+
+def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
+    """Start Horovod in a program with a training loop of its own: `hvd.init()` of our look-alikes of Horovod's modules.
+
+    The environment may set the stall limit (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS); otherwise it is 300 seconds, where
+    Horovod has none. Does nothing where Horovod runs already.
+
+    Args:
+        framework: "torch" or "tensorflow".
+        start: Horovod's `init`.
+
+    Returns: where this process is in the world.
+
+    Raises: as `join_world`.
+    """
+    require_horovod(framework)
+    binding = load_binding(framework)
+    topology = detect_topology(os.environ)
+    if not binding.hvd.is_initialized():
+        horovod_world.set_defaults(os.environ, STALL_TIMEOUT)
+        limit = float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
+        return join_world(binding, topology, limit, start).topology
+    return horovod_world.confirmed(topology, binding.hvd)
 
 
 def form_stages(framework: str, comm: Communicator, parallel: ParallelOptions) -> None:

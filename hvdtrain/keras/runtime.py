@@ -1,7 +1,6 @@
 """Start Horovod for a Keras script; then make the weights of all ranks equal, keep them equal, and check it."""
 
 import hashlib
-import os
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
@@ -12,13 +11,11 @@ import numpy as np
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
 from hvdtrain.comm.communicator import HorovodCommunicator
-from hvdtrain.comm.horovod_world import confirmed, set_defaults
 from hvdtrain.comm.messages import gather_json
+from hvdtrain.comm.open import join_as_script
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.errors import DivergenceError, UsageError
-from hvdtrain.topology import Topology, detect_topology
-
-STALL_TIMEOUT = 300.0  # seconds; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS overrides it
+from hvdtrain.topology import Topology
 
 
 def init() -> None:
@@ -33,10 +30,7 @@ def init() -> None:
             than Horovod finds, or if this machine has fewer GPUs than workers.
     """
     _require_tensorflow_backend()
-    topology = detect_topology(os.environ)
-    set_defaults(os.environ, STALL_TIMEOUT)
-    horovod.init()
-    confirmed(topology, horovod)
+    join_as_script("tensorflow", horovod.init)
     bind_device_and_threads(horovod.local_rank(), horovod.local_size())
 
 
