@@ -5,7 +5,7 @@ autograd made, where the hook and the device want it so (`HookState.large_bytes`
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import torch
@@ -17,6 +17,9 @@ from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, Pen
 
 Trainable = Sequence[tuple[str, nn.Parameter]]
 """Names and parameters."""
+
+Together = Callable[[nn.Parameter], Hashable]
+"""Says of a parameter which others may be in its bucket."""
 
 
 class Bucket(ABC):
@@ -32,10 +35,16 @@ class Bucket(ABC):
         self._reduction: PendingReduction | None = None
         self._handle: Handle = None
         self._is_reduced = False
+        self._version = 0
 
     @property
     def has_begun(self) -> bool:
         return self._reduction is not None
+
+    @property
+    def was_changed(self) -> bool:
+        """Whether something has written into the gradients since their reduction began, other than the reduction."""
+        return self._version != self._content.flat._version
 
     @abstractmethod
     def take(self, parameter: nn.Parameter) -> None:
@@ -56,6 +65,7 @@ class Bucket(ABC):
     def start(self) -> None:
         self._reduction = self._begin()
         self._handle = next(self._reduction)
+        self._version = self._content.flat._version
 
     def is_reduced(self, wait: Callable[[Handle], object]) -> bool:
         """Wait for the pending message, if there is one; returns whether it was the last one."""
@@ -86,12 +96,16 @@ class Bucket(ABC):
     def _drop(self) -> None:  # noqa: B027
         """Free the memory of gradients that are not in a buffer."""
 
-    def clear(self) -> None:
-        # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
-        # itself: at most half of the memory traffic of zeros that are written, read and added to.
+    def rearm(self) -> None:
+        """Expect gradients again, which are added to those that parameters have."""
         self._reduction, self._is_reduced = None, False
         self._content.marks.missing = ()
         self._missing.update(self.parameters)
+
+    def clear(self) -> None:
+        # Without a gradient to add to, autograd leaves its own tensor, which is copied into its place or travels
+        # itself: at most half of the memory traffic of zeros that are written, read and added to.
+        self.rearm()
         for parameter in self.parameters:
             parameter.grad = None
 
@@ -165,6 +179,10 @@ class _Single(Bucket):
         self._parameter.grad = self._gradient = None
         self._content.flat = self._content.flat.new_empty(0)
 
+    def rearm(self) -> None:
+        super().rearm()
+        self._gradient, self._content.flat = None, self._content.flat.new_empty(0)  # the parameter may have it still
+
     def clear(self) -> None:
         super().clear()
         self._drop()
@@ -201,14 +219,16 @@ def _laid_out_like(parameter: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
     return part.as_strided(parameter.shape, parameter.stride()) if has_no_gaps(parameter) else part.view_as(parameter)
 
 
-def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
+def grouped(trainable: Trainable, cap: int, hook: CommHook, together: Together = lambda _: 0) -> list[Trainable]:
     """Parameters from the last to the first, of one dtype and device in each group.
 
-    Args: `cap`: bytes of the largest group of several parameters.
+    Args:
+        cap: bytes of the largest group of several parameters.
+        together: only parameters with equal values of it share a group.
     """
     groups: list[Any] = in_buckets(
         reversed(trainable),
-        lambda named: (named[1].dtype, named[1].device),
+        lambda named: (named[1].dtype, named[1].device, together(named[1])),
         lambda named: named[1].nbytes,
         cap,
         _large_bytes(trainable, hook),
@@ -216,12 +236,14 @@ def grouped(trainable: Trainable, cap: int, hook: CommHook) -> list[Trainable]:
     return groups
 
 
-def make_buckets(trainable: Trainable, hook: CommHook, cap: int) -> list[Bucket]:
-    """A bucket for each group of `grouped`."""
+def make_buckets(
+    trainable: Trainable, hook: CommHook, cap: int, prefix: str = "hvdtrain.gradients", together: Together = lambda _: 0
+) -> list[Bucket]:
+    """A bucket for each group of `grouped`. Args: `prefix`: begins the names of their collectives."""
     large = _large_bytes(trainable, hook)
     return [
-        (_Single if group[0][1].nbytes >= large else _Shared)(f"hvdtrain.gradients.{index}", group, hook)
-        for index, group in enumerate(grouped(trainable, cap, hook))
+        (_Single if len(group) == 1 and group[0][1].nbytes >= large else _Shared)(f"{prefix}.{index}", group, hook)
+        for index, group in enumerate(grouped(trainable, cap, hook, together))
     ]
 
 

@@ -18,11 +18,16 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
 
     Raises `UsageError`: fewer GPUs than workers.
     """
-    torch.set_num_threads(threads_per_worker(local_size, os.environ))
+    bind_threads(local_size)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     gpu = gpu_of_worker(gpus, local_rank, local_size)
     if gpu is not None:
         torch.cuda.set_device(gpu)
+
+
+def bind_threads(local_size: int) -> None:
+    """Compute with 1/`local_size` of the cores unless the user chose otherwise."""
+    torch.set_num_threads(threads_per_worker(local_size, os.environ))
 
 
 def device_kind() -> str:

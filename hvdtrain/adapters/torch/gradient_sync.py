@@ -128,13 +128,16 @@ class SummedGradients(GradientSync):
         self._buckets, self._hooks = [], []  # before the new ones, so that memory need not hold both
         for _, parameter in self._trainable:
             parameter.grad = None
-        self._buckets = make_buckets(self._trainable, self._hook, cap)
+        self._buckets = self._cut()
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket))  # type: ignore[no-untyped-call]
             for bucket in self._buckets
             for parameter in bucket.parameters
         ]
         self.clear()
+
+    def _cut(self) -> list[Bucket]:
+        return make_buckets(self._trainable, self._hook, self._cap)
 
     def set_grad_sync(self, last: bool) -> None:
         self._held = not last

@@ -38,7 +38,7 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
     if not any(isinstance(layer, _BatchNorm) for layer in model.modules()):
         raise no_batch_norm(type(model).__name__)
     for name, layer in model.named_modules():
-        if not isinstance(layer, _BatchNorm) or isinstance(layer, _SyncBatchNorm):
+        if not isinstance(layer, _BatchNorm) or isinstance(layer, SynchronizedBatchNorm):
             continue
         if type(layer) not in _SYNCHRONIZED:
             raise UsageError(
@@ -47,7 +47,7 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
                 "build the model with torch.nn.BatchNorm1d, 2d or 3d, or leave --sync-batch-norm out.",
             )
         layer.__class__ = _SYNCHRONIZED[type(layer)]
-        synchronized = cast(_SyncBatchNorm, layer)
+        synchronized = cast(SynchronizedBatchNorm, layer)
         synchronized.sum_over_ranks, synchronized.place = sum_over_ranks, name
     return model
 
@@ -73,7 +73,7 @@ class _Statistics:
     rows: torch.Tensor | None  # bool [n], which of this rank's rows count; None: all
 
 
-class _SyncBatchNorm(_BatchNorm):
+class SynchronizedBatchNorm(_BatchNorm):
     """What a layer becomes. `convert_sync_batch_norm` makes it of an existing one; it is never constructed."""
 
     sum_over_ranks: SumOverRanks | None
@@ -142,8 +142,8 @@ class _SyncBatchNorm(_BatchNorm):
         self.running_var.lerp_((statistics.variance * statistics.unbiasing).to(self.running_var.dtype), share)
 
 
-_SYNCHRONIZED: Final[dict[type[nn.Module], type[_SyncBatchNorm]]] = {
-    kind: type(f"_Sync{kind.__name__}", (_SyncBatchNorm, kind), {})
+_SYNCHRONIZED: Final[dict[type[nn.Module], type[SynchronizedBatchNorm]]] = {
+    kind: type(f"_Sync{kind.__name__}", (SynchronizedBatchNorm, kind), {})
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # the last: for torch.distributed
 }
 globals().update({kind.__name__: kind for kind in _SYNCHRONIZED.values()})  # where pickle looks for them

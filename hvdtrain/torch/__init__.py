@@ -1,0 +1,28 @@
+"""`import hvdtrain.torch as hvd` in the place of `import horovod.torch as hvd`.
+
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size()))
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+All names and arguments of Horovod 0.28.1 are here. Gradients travel in flat buckets that are summed in place during the
+backward pass; waits for other ranks have a limit; torchrun and Slurm connect ranks too.
+"""
+
+from hvdtrain.torch import elastic, mpi_ops
+from hvdtrain.torch.compression import Compression
+from hvdtrain.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from hvdtrain.torch.mpi_ops import *  # noqa: F403  its `__all__`
+from hvdtrain.torch.optimizer import DistributedOptimizer
+from hvdtrain.torch.sync_batch_norm import SyncBatchNorm
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "SyncBatchNorm",
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "elastic",
+    *mpi_ops.__all__,
+]

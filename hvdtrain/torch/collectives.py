@@ -1,0 +1,63 @@
+"""Horovod's collectives with a deadline, and with sentences where ranks are lost or call different ones."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import mpi_ops
+
+from hvdtrain.comm.peer_failure import waits_for_peers
+from hvdtrain.errors import PeerError, UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_MISMATCHED = ("Mismatched", "is not supported with Join", "Duplicate tensor name", "Invalid", "One or more ranks")
+
+
+class LostPeerError(PeerError, HorovodInternalError):  # type: ignore[misc]
+    """A collective ended because another rank did. `hvd.elastic.run` catches it, as Horovod's own error."""
+
+
+class MismatchedCallError(UsageError, HorovodInternalError):  # type: ignore[misc]
+    """Ranks have called a collective with arguments that do not fit together."""
+
+
+def bounded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """`function`, which waits for other ranks, with the limit on waiting that `init` has set.
+
+    Raises:
+        LostPeerError: another rank has ended or is late.
+        MismatchedCallError: ranks gave different shapes, dtypes, or operations.
+    """
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            with waits_for_peers(name=str(named.get("name") or name or function.__name__)):
+                return function(*arguments, **named)
+        except PeerError as error:
+            raise _described(error) from error.__cause__
+
+    return call
+
+
+def _described(error: PeerError) -> PeerError | MismatchedCallError:
+    text = str(error.__cause__)
+    if any(sign in text for sign in _MISMATCHED):
+        return MismatchedCallError(
+            f"Horovod refused a collective: {text.strip().rstrip('.')}.",
+            "All ranks must call the same collectives in the same way.",
+            "compare what the ranks call, with which shapes and dtypes.",
+        )
+    return LostPeerError(
+        error.fact,
+        error.conflict,
+        "read that rank's own message, which comes first; for a rank that is late, Horovod's lines in the output of "
+        'rank 0 name it after "Missing ranks".',
+    )
+
+
+synchronize: Callable[[Any], Any] = bounded(mpi_ops.synchronize, "synchronize")
+"""Wait for a handle of an asynchronous collective; returns its result."""

@@ -1,0 +1,28 @@
+"""The names of `horovod.torch.elastic`: `@hvd.elastic.run`, and states that survive lost and new workers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from horovod.common.elastic import run_fn
+from horovod.torch.elastic.sampler import ElasticSampler
+from horovod.torch.elastic.state import TorchState
+from horovod.torch.mpi_ops import shutdown
+
+from hvdtrain.torch.start import init
+
+__all__ = ["ElasticSampler", "TorchState", "run"]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the training function, whose first argument is a state: `horovod.torch.elastic.run`.
+
+    After a lost worker the state goes back to its last commit; after a new one it is sent to all. Then `func` begins
+    again in the new world.
+    """
+    decorated: Callable[..., Any] = run_fn(func, _join_next_world)
+    return decorated
+
+
+def _join_next_world() -> None:
+    shutdown()
+    init()

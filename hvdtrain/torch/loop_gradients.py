@@ -1,0 +1,226 @@
+"""The gradients of a training loop that hvdtrain does not run, in the same buckets as those of a `Task`.
+
+A loop may look at gradients after the update, add to them in further backward passes, freeze or add parameters, and
+wrap another optimizer around the same model. So gradients stay until the loop clears them.
+"""
+
+import weakref
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+from horovod.torch import mpi_ops
+from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.torch.buckets import Bucket, Together, Trainable, make_buckets
+from hvdtrain.adapters.torch.comm_hooks import CommHook
+from hvdtrain.adapters.torch.gradient_sync import SummedGradients
+from hvdtrain.errors import PeerError, UsageError
+from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.reduction import Reduction
+from hvdtrain.torch.start import start_count
+
+_AGREE: Final = "hvdtrain.agree"
+_next_number: Final = [0]  # of the next object in this process, in the names of its collectives
+_owners: Final = WeakTensorKeyDictionary()  # of each parameter: a weak reference to the one that reduces its gradient
+
+
+class WrongOrderError(UsageError, AssertionError):
+    """The loop calls backward(), synchronize(), step() and zero_grad() in an order that cannot work."""
+
+
+class MismatchedModelsError(UsageError, ValueError):
+    """Ranks have different parameters."""
+
+
+class LoopGradients(SummedGradients):
+    """Reduces gradients over ranks, in buckets that start when their last gradient is ready.
+
+    The parameters belong to the last object that was made for them; an earlier one cannot be used any more. In the
+    first update of a world no bucket starts before `finish`, where ranks first compare their parameters, and learn
+    which of them have sparse gradients: these are gathered as rows.
+
+    Args:
+        trainable: names and parameters, in the model's order; equal on all ranks.
+        reduction: the rule, and the ranks.
+        hook: what is sent for a bucket; None: what the rule says.
+        passes: backward passes from one reduction to the next.
+        together: see `grouped`.
+
+    Attributes:
+        held: buckets do not start before `finish`.
+        passes: as the argument; may be changed between updates, before `reset_passes`.
+    """
+
+    def __init__(
+        self,
+        trainable: Trainable,
+        reduction: Reduction,
+        hook: CommHook | None = None,
+        passes: int = 1,
+        cap: int = BUCKET_BYTES,
+        together: Together = lambda _: 0,
+    ) -> None:
+        self._reduction, self._together, self.passes = reduction, together, passes
+        self._prefix = _AGREE
+        self._left: dict[nn.Parameter, int] = {}
+        self._sparse: Trainable = []
+        self._agreed_in: int | None = None  # the number of the world
+        self.held = False
+        super().__init__(trainable, hook or reduction.hook(), synchronize, cap)
+        self._finish_all = bounded(super().finish, "hvdtrain.gradients")
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a backward pass has run since the last `finish`."""
+        return any(left != self.passes for left in self._left.values())
+
+    @property
+    def trainable(self) -> Trainable:
+        """Names and parameters."""
+        return [*self._trainable, *self._sparse]
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """All whose gradients are reduced."""
+        return [parameter for _, parameter in self.trainable]
+
+    def set_trainable(self, trainable: Trainable) -> None:
+        """As in `SummedGradients`; gradients that parameters have remain theirs, and ranks compare them again."""
+        self._sparse, self._agreed_in = [], None
+        self._use(trainable)
+
+    def _use(self, trainable: Trainable) -> None:
+        kept = [(parameter, parameter.grad) for _, parameter in [*self._trainable, *trainable]]
+        super().set_trainable(trainable)
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+
+    def _cut(self) -> list[Bucket]:
+        self._take_over()
+        self.reset_passes()
+        return make_buckets(self._trainable, self._hook, self._cap, self._prefix, self._together)
+
+    def _take_over(self) -> None:
+        for parameter in self.parameters:
+            before = _owners.get(parameter)
+            owner = before() if before is not None else None
+            if owner is not None and owner is not self:
+                owner.release()
+            _owners[parameter] = weakref.ref(self)
+
+    def release(self) -> None:
+        """Take the hooks off all parameters, for another object that reduces their gradients."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._buckets = [], []
+
+    def reset_passes(self) -> None:
+        """Expect as many backward passes as after an update."""
+        self._left = dict.fromkeys(self.parameters, self.passes)
+
+    def _on_gradient(self, bucket: Bucket) -> Callable[[nn.Parameter], None]:
+        def hook(parameter: nn.Parameter) -> None:
+            left = self._left[parameter] = self._left[parameter] - 1
+            if left < 0 or bucket.has_begun:
+                raise self._too_many_passes(parameter)
+            bucket.take(parameter)
+            if left == 0 and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
+                self._on_full(bucket)
+
+        return hook
+
+    def finish(self) -> None:
+        """Reduce all gradients of the backward passes since the last time, and wait for them. Collective.
+
+        A parameter that no rank's loss has used has no gradient; where the hook does not know that, it has zeros.
+        """
+        self._require_hooks()
+        if self._agreed_in != start_count():
+            self._agree()
+        for bucket in self._buckets:
+            if bucket.has_begun and bucket.was_changed:
+                raise _changed_while_sent()
+            if not bucket.has_begun:  # the loop may have set or replaced gradients
+                for parameter in bucket.parameters:
+                    bucket.take(parameter)
+        rows = [(parameter, self._reduction.sparse(parameter, f"{self._prefix}.{n}")) for n, parameter in self._sparse]
+        self._finish_all()
+        for parameter, wait in rows:
+            parameter.grad = wait()
+        for bucket in self._buckets:
+            bucket.rearm()
+        self.reset_passes()
+
+    def forget(self) -> None:
+        """Give up the reductions that have begun, after they have ended or failed: the state has been replaced."""
+        for bucket in self._buckets:
+            if bucket.has_begun:
+                with suppress(PeerError, UsageError):  # of the failure itself the loop knows already
+                    bucket.reduce(self._wait)
+            bucket.rearm()
+        self.reset_passes()
+
+    def _agree(self) -> None:
+        """Compare the parameters of all ranks, and find those with sparse gradients. Collective.
+
+        By sums, since these work where some ranks have called `hvd.join()`: such a rank adds zeros.
+        """
+        shapes = ";".join(f"{name} {tuple(p.shape)} {p.dtype}" for name, p in self.trainable)
+        digest = zlib.crc32(shapes.encode()) & 0xFF_FFFF
+        ranks, total, squares = self._reduce([1, digest, digest**2], "parameters")
+        if total != ranks * digest or squares != ranks * digest**2:
+            raise MismatchedModelsError(
+                f"The {len(self.parameters)} parameters of this rank are not those of the other ranks.",
+                "Their gradients would be added to those of other parameters.",
+                "build the same model on all ranks, and give the optimizer its parameters in the same order.",
+            )
+        everything = self.trainable
+        is_sparse = [int(not self._reduction.sparse_as_dense and _has_sparse(p)) for _, p in everything]
+        found = self._reduce(is_sparse, "sparse")
+        self._sparse = [named for named, count in zip(everything, found, strict=True) if count]
+        # Names that no other optimizer has, whether or not all ranks have made equally many in worlds before.
+        (number,) = self._reduce([_next_number[0]], "number", mpi_ops.Max)
+        _next_number[0] = number + 1
+        self._prefix = f"hvdtrain.gradients.{number}"
+        self._use([named for named, count in zip(everything, found, strict=True) if not count])
+        self._agreed_in = start_count()
+
+    def _reduce(self, numbers: list[int], what: str, op: Any = mpi_ops.Sum) -> list[int]:
+        name, within = f"{_AGREE}.{what}", self._reduction.process_set
+        reduced = bounded(mpi_ops.allreduce)(torch.tensor(numbers), name=name, op=op, process_set=within)
+        return [int(number) for number in reduced.tolist()]
+
+    def _require_hooks(self) -> None:
+        if not self._hooks and self._trainable:
+            raise WrongOrderError(
+                "Another distributed optimizer or model was made for the parameters of this one.",
+                "A gradient can be reduced by one of them only, and the last one does it.",
+                "use the last one, or make each where its phase of the training begins.",
+            )
+
+    def _too_many_passes(self, parameter: nn.Parameter) -> WrongOrderError:
+        name = next((name for name, known in self._trainable if known is parameter), "a parameter")
+        return WrongOrderError(
+            f"A gradient of {name} was computed more often than {self.passes} times between two updates.",
+            "After so many backward passes the gradients travel already, and what is added later would be lost.",
+            "call step() or synchronize() first, or give DistributedOptimizer(backward_passes_per_step=…) the number "
+            "of backward passes of an update.",
+        )
+
+
+def _changed_while_sent() -> WrongOrderError:
+    return WrongOrderError(
+        "Gradients were changed after backward() and before synchronize().",
+        "They travel to the other ranks at that time, and ranks would update with different values.",
+        "call optimizer.synchronize() before gradients are clipped or changed, and update in "
+        "`with optimizer.skip_synchronize():`.",
+    )
+
+
+def _has_sparse(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and parameter.grad.is_sparse

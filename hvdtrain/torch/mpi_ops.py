@@ -1,0 +1,139 @@
+"""The names of `horovod.torch.mpi_ops`; those that wait for other ranks have a deadline (see `collectives`)."""
+
+from typing import Any
+
+from horovod.torch import mpi_ops as _horovod
+from horovod.torch.mpi_ops import (
+    Adasum,
+    Average,
+    HorovodInternalError,
+    Max,
+    Min,
+    ProcessSet,
+    Product,
+    Sum,
+    allgather_async,
+    allreduce_async,
+    allreduce_async_,
+    alltoall_async,
+    broadcast_async,
+    broadcast_async_,
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    global_process_set,
+    gloo_built,
+    gloo_enabled,
+    grouped_allgather_async,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter_async,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    poll,
+    rank,
+    reducescatter_async,
+    rocm_built,
+    shutdown,
+    size,
+    sparse_allreduce_async,
+    start_timeline,
+    stop_timeline,
+)
+
+from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.start import init
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "poll",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
+    "synchronize",
+]
+
+add_process_set = bounded(_horovod.add_process_set)
+allgather = bounded(_horovod.allgather)
+allreduce = bounded(_horovod.allreduce)
+allreduce_ = bounded(_horovod.allreduce_)
+alltoall = bounded(_horovod.alltoall)
+barrier = bounded(_horovod.barrier)
+broadcast = bounded(_horovod.broadcast)
+broadcast_ = bounded(_horovod.broadcast_)
+grouped_allgather = bounded(_horovod.grouped_allgather)
+grouped_allreduce = bounded(_horovod.grouped_allreduce)
+grouped_allreduce_ = bounded(_horovod.grouped_allreduce_)
+grouped_reducescatter = bounded(_horovod.grouped_reducescatter)
+reducescatter = bounded(_horovod.reducescatter)
+remove_process_set = bounded(_horovod.remove_process_set)
+
+
+def join(device: Any = -1) -> int:
+    """Say that this rank has no more batches; returns, when all ranks have said it, the last one of them.
+
+    Until then this rank adds zeros to the allreduces of the others, without a limit on the time.
+    """
+    return int(_horovod.join(device))

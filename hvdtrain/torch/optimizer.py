@@ -1,0 +1,294 @@
+"""`hvd.DistributedOptimizer`: a torch optimizer whose gradients are reduced over ranks before it updates."""
+
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import horovod.torch
+import torch
+from horovod.common.util import split_list
+from horovod.torch import mpi_ops
+from horovod.torch.compression import Compression, FP16Compressor, NoneCompressor
+from torch import nn
+
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.torch.buckets import Together
+from hvdtrain.errors import UsageError
+from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError
+from hvdtrain.torch.reduction import Reduction
+from hvdtrain.torch.start import require_start
+
+
+class WrongArgumentError(UsageError, ValueError):
+    """An argument of `DistributedOptimizer` that cannot be meant."""
+
+
+class _Reducing:
+    """The methods of a distributed optimizer, and what they need; see `DistributedOptimizer`."""
+
+    _plain: type[torch.optim.Optimizer]
+    _gradients: LoopGradients | None  # None: this rank has nobody to exchange gradients with
+    _names: dict[nn.Parameter, str]
+
+    def synchronize(self) -> None:
+        """Wait until each parameter's `.grad` is reduced over all ranks. Collective.
+
+        A parameter that no rank's loss has used gets zeros, as in Horovod, unless it is frozen.
+        """
+        if self._gradients is not None:
+            self._take_new_parameters(self._gradients)
+            sparse = [p for p in self._gradients.parameters if p.grad is not None and p.grad.is_sparse]
+            self._gradients.finish()
+            self._fill(self._gradients, sparse)
+        self._synchronized = True
+
+    def _fill(self, gradients: LoopGradients, sparse: Sequence[nn.Parameter]) -> None:
+        trained = [parameter for parameter in gradients.parameters if parameter.requires_grad]
+        if trained and all(parameter.grad is None for parameter in trained):
+            raise WrongOrderError(
+                "step() or synchronize() was called, and no rank has computed a gradient.",
+                "There is nothing to update with.",
+                "call backward() on the loss first, with parameters of this optimizer in it.",
+            ).on_all_ranks()
+        for parameter in trained:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        for parameter in sparse:
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_sparse()
+
+    def _take_new_parameters(self, gradients: LoopGradients) -> None:
+        """Reduce gradients of parameters too that were added, or no longer are frozen, since the last update."""
+        known = set(gradients.parameters)
+        groups: list[dict[str, Any]] = self.param_groups  # type: ignore[attr-defined]
+        new = [p for group in groups for p in group["params"] if p.requires_grad and p not in known]
+        if new:
+            self._names.update((p, f"added.{len(self._names) + number}") for number, p in enumerate(new))
+            gradients.set_trainable([*gradients.trainable, *((self._names[p], p) for p in new)])
+
+    @contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """In this block, `step()` does not synchronize: `synchronize()` was called before."""
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the parameters with reduced gradients. Collective, outside of `skip_synchronize`.
+
+        Args: `closure`: computes the loss and its gradients; these are reduced, and the loss is averaged over ranks,
+        each time that the optimizer calls it.
+        """
+        if closure is not None and self._should_synchronize and self._gradients is not None:
+            return self._plain.step(self, self._reduced(closure))  # type: ignore[arg-type]
+        if self._should_synchronize:
+            if self._synchronized:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
+                    "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code.",
+                    stacklevel=2,
+                )
+            else:
+                self.synchronize()
+        self._synchronized = False
+        return self._plain.step(self, closure)  # type: ignore[arg-type]
+
+    def _reduced(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def evaluate() -> Any:
+            loss = closure()
+            self.synchronize()
+            self._synchronized = False
+            if isinstance(loss, torch.Tensor):
+                return bounded(mpi_ops.allreduce)(loss.detach(), name="hvdtrain.closure.loss", op=mpi_ops.Average)
+            return loss
+
+        return evaluate
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients. Raises `WrongOrderError`: after a backward pass whose gradients are being reduced."""
+        if self._gradients is not None and self._gradients.is_pending:
+            raise WrongOrderError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize().",
+                "The gradients travel to the other ranks at that time.",
+                "call step() or synchronize() first, or zero_grad() before backward().",
+            )
+        self._plain.zero_grad(self, set_to_none)  # type: ignore[arg-type]
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """As the optimizer's own; gradients that were being reduced are given up."""
+        if self._gradients is not None:
+            self._gradients.forget()
+        self._synchronized = False
+        self._should_synchronize = True
+        self._plain.load_state_dict(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Expect so many backward passes of an update from now on."""
+        self.backward_passes_per_step = passes
+        if self._gradients is not None:
+            self._gradients.passes = passes
+            self._gradients.reset_passes()
+
+
+def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, nn.Parameter]] | None = None,
+    compression: Any = Compression.none,
+    backward_passes_per_step: int = 1,
+    op: Any = mpi_ops.Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | list[list[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: Any = mpi_ops.global_process_set,
+) -> torch.optim.Optimizer:
+    """The optimizer, with gradients that are reduced over ranks in `step()`, or before it in `synchronize()`.
+
+    Gradients travel in flat buckets that are summed in place, each as soon as its last gradient is ready in the
+    backward pass. The result shares state and parameter groups with `optimizer`, and is an instance of its class.
+
+    Args:
+        optimizer: of torch's kind. It must not be stepped itself any more.
+        named_parameters: names for messages, usually `model.named_parameters()`.
+        compression: `hvd.Compression.none`, `.fp16`, or a class with compress(tensor) and decompress(tensor, context).
+        backward_passes_per_step: backward passes whose gradients are added before they are reduced.
+        op: `hvd.Average`, `Sum`, `Min`, `Max`, `Product`, or `Adasum`, for which Horovod's own optimizer is returned.
+        gradient_predivide_factor: gradients are divided by it before the sum, and by size / it afterwards; with
+            Average only.
+        num_groups: an old name for `groups`.
+        groups: which gradients travel in one message: how many groups, or lists of parameters; None: buckets by size.
+        sparse_as_dense: make sparse gradients dense for the exchange, instead of gathering their rows.
+        process_set: the ranks that exchange gradients.
+
+    Raises:
+        WrongArgumentError: names that are missing or not unique, or arguments that exclude each other.
+        UsageError: before `hvd.init()`, or for an optimizer that is distributed already.
+    """
+    require_start("hvd.DistributedOptimizer")
+    if num_groups != 0:
+        warnings.warn("Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=2)
+        groups = num_groups if groups is None else groups
+    _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor, groups)
+    if op == mpi_ops.Adasum and mpi_ops.size() > 1:
+        return horovod.torch.DistributedOptimizer(
+            optimizer, named_parameters, compression, backward_passes_per_step, op, process_set=process_set
+        )
+    names = _names_of(optimizer, named_parameters)
+    reduction = Reduction(op, process_set, gradient_predivide_factor, compression, sparse_as_dense)
+    return _wrapped(optimizer, names, reduction, backward_passes_per_step, groups)
+
+
+def _wrapped(
+    optimizer: torch.optim.Optimizer,
+    names: dict[nn.Parameter, str],
+    reduction: Reduction,
+    passes: int,
+    groups: int | list[list[torch.Tensor]] | None,
+) -> torch.optim.Optimizer:
+    plain = type(optimizer)
+    # Horovod's `broadcast_optimizer_state` steps without a reduction what is defined in this module of its own.
+    methods = {name: value for name, value in vars(_Reducing).items() if name not in ("__dict__", "__weakref__")}
+    namespace = {**methods, "_plain": plain, "__module__": "horovod.torch.optimizer"}
+    result: Any = object.__new__(type(plain.__name__, (plain,), namespace))
+    # The state and the groups are the same objects; `step` would be what a scheduler has put around the other one's.
+    vars(result).update({name: value for name, value in vars(optimizer).items() if name != "step"})
+    result._names, result._gradients = names, None
+    result._synchronized, result._should_synchronize = False, True
+    result.backward_passes_per_step, result.op, result.process_set = passes, reduction.op, reduction.process_set
+    if reduction.process_set.included() and (mpi_ops.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"):
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        cap, together = _cut(parameters, groups, reduction.compression)
+        trainable = [(names[parameter], parameter) for parameter in parameters]
+        result._gradients = LoopGradients(trainable, reduction, passes=passes, cap=cap, together=together)
+    return result  # type: ignore[no-any-return]
+
+
+def _cut(
+    parameters: Sequence[nn.Parameter], groups: int | list[list[torch.Tensor]] | None, compression: Any
+) -> tuple[int, Together]:
+    """Bytes of the largest bucket of several gradients, and which may share one."""
+    if compression not in (NoneCompressor, FP16Compressor):
+        return 1, lambda _: 0  # it may make something else of many gradients together than of each
+    if groups is None:
+        return BUCKET_BYTES, lambda _: 0
+    parts = split_list(list(parameters), groups) if isinstance(groups, int) else groups
+    group_of = {parameter: number for number, part in enumerate(parts) for parameter in part}
+    return sys.maxsize, lambda parameter: group_of.get(parameter, parameter)
+
+
+def _names_of(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, nn.Parameter]] | None
+) -> dict[nn.Parameter, str]:
+    groups = optimizer.param_groups
+    if named_parameters is None:
+        return {p: f"noname.{i}.{j}" for i, group in enumerate(groups) for j, p in enumerate(group["params"])}
+    named = list(named_parameters)
+    if not all(isinstance(each, tuple) for each in named):
+        raise WrongArgumentError(
+            "named_parameters should be a sequence of tuples (name, parameter).",
+            "Messages are named after the parameters.",
+            "give model.named_parameters().",
+        )
+    twice = [name for name, times in Counter(name for name, _ in named).items() if times > 1]
+    if twice:
+        raise WrongArgumentError(
+            f"Parameter names in named_parameters must be unique, and these are not: {', '.join(twice)}.",
+            "Gradients of different parameters would be taken for each other.",
+            "give the parameters of each model a prefix of their own.",
+        )
+    names = {parameter: name for name, parameter in named}
+    without = sum(parameter not in names for group in groups for parameter in group["params"])
+    if without:
+        raise WrongArgumentError(
+            f"named_parameters was specified, and {without} parameters of the optimizer are not among them.",
+            "They would not be exchanged by name.",
+            "give named_parameters of the same model as to the optimizer, or leave named_parameters out.",
+        )
+    return names
+
+
+def _check(optimizer: Any, passes: int, op: Any, predivide: float, groups: Any) -> None:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise WrongArgumentError(
+            f"hvd.DistributedOptimizer was given {optimizer!r}.",
+            "It needs an optimizer object.",
+            "give it an instance such as torch.optim.SGD(model.parameters(), lr=0.01).",
+        )
+    if hasattr(optimizer, "skip_synchronize"):
+        raise WrongArgumentError(
+            f"This {type(optimizer).__name__} is distributed already.",
+            "Gradients would be reduced twice.",
+            "call hvd.DistributedOptimizer once for each optimizer.",
+        )
+    if predivide != 1.0 and op != mpi_ops.Average:
+        raise WrongArgumentError(
+            f"gradient_predivide_factor={predivide} is given, and op is not Average.",
+            "It divides a mean's denominator into two factors.",
+            "leave one of them out.",
+        )
+    if passes <= 0:
+        raise WrongArgumentError(
+            f"backward_passes_per_step is {passes}.", "An update needs a gradient.", "use 1 or more."
+        )
+    _check_groups(groups)
+
+
+def _check_groups(groups: Any) -> None:
+    if groups is None or (isinstance(groups, int) and groups > 0):
+        return
+    members = [parameter for group in groups for parameter in group] if isinstance(groups, list) else [None]
+    if not all(isinstance(parameter, torch.Tensor) for parameter in members) or len(set(members)) < len(members):
+        raise WrongArgumentError(
+            "groups is neither a positive number of groups nor lists of parameters in which each appears only once.",
+            "Each gradient travels in one message.",
+            "give a number, or lists of parameters of the model.",
+        )

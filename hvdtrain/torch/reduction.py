@@ -1,0 +1,95 @@
+"""How gradients of several ranks become one: Horovod's operation, factors and compression, over a set of ranks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from horovod.torch import mpi_ops
+from horovod.torch.compression import Compression
+from torch import nn
+
+from hvdtrain.adapters.torch.comm_hooks import BFloat16Sum, CommHook, GradBucket, Handle, PendingReduction, PlainSum
+from hvdtrain.torch.collectives import bounded
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The arguments of `hvd.DistributedOptimizer` that say what is computed."""
+
+    op: Any = mpi_ops.Average
+    process_set: Any = mpi_ops.global_process_set
+    predivide: float = 1.0  # before the sum by this, after it by size / this; with Average only
+    compression: Any = Compression.none
+    sparse_as_dense: bool = False
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether adding nothing leaves the other ranks' result as it is."""
+        return self.op in (mpi_ops.Average, mpi_ops.Sum)
+
+    def start(self, flat: torch.Tensor, name: str) -> Handle:
+        """Begin to reduce in place."""
+        before, after = (1 / self.predivide, self.predivide) if self.op == mpi_ops.Average else (1.0, 1.0)
+        return mpi_ops.allreduce_async_(
+            flat, name=name, op=self.op, prescale_factor=before, postscale_factor=after, process_set=self.process_set
+        )
+
+    def hook(self) -> CommHook:
+        """What is sent for a bucket."""
+        if self.compression is Compression.none:
+            return DenseReduction(self)
+        return CompressedReduction(self)
+
+    def sparse(self, parameter: nn.Parameter, name: str) -> Callable[[], torch.Tensor]:
+        """Begin to gather the rows of a sparse gradient; what it returns waits for the sparse result."""
+        gradient = parameter.grad
+        if gradient is None:
+            none = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
+            gradient = torch.sparse_coo_tensor(none, parameter.detach()[:0], parameter.shape)
+        rows = gradient.coalesce()
+        return bounded(mpi_ops.sparse_allreduce_async(rows, name, self.op, self.process_set), name)
+
+
+class DenseReduction(PlainSum):
+    """Buckets as they are, reduced in place.
+
+    Horovod 0.28.1 cannot add bfloat16: `BFloat16Sum` does it for these, over all ranks.
+    """
+
+    def __init__(self, reduction: Reduction) -> None:
+        super().__init__(reduction.start, keeps_unused=reduction.is_sum)
+        self._rule = reduction
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        if bucket.flat.dtype != torch.bfloat16 or not self._rule.is_sum:
+            return super().open(bucket)
+        import horovod.torch as hvd
+
+        begin = BFloat16Sum(hvd, self._start_sum, 1.0).open(bucket)
+
+        def reduction() -> PendingReduction:
+            yield from begin()
+            if self._rule.op == mpi_ops.Average:
+                bucket.flat.div_(hvd.size())
+
+        return reduction
+
+
+class CompressedReduction(CommHook):
+    """What `Compression`, or a compressor of the user's, makes of a bucket's numbers."""
+
+    def __init__(self, reduction: Reduction) -> None:
+        super().__init__()
+        self._rule, self.keeps_unused = reduction, reduction.is_sum
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        compression = self._rule.compression
+
+        def reduction() -> PendingReduction:
+            sent, context = compression.compress(bucket.flat)
+            bucket.marks.put_into(sent)
+            reduced = yield self._rule.start(sent, bucket.name)
+            bucket.flat.copy_(compression.decompress(reduced, context))
+
+        return reduction

@@ -1,0 +1,51 @@
+"""Horovod's start and end, in a program with a training loop of its own."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from horovod.torch import mpi_ops
+
+from hvdtrain.adapters.torch.device import bind_threads
+from hvdtrain.comm.open import join_as_script
+from hvdtrain.errors import UsageError
+
+_starts: Final = [0]
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Join the other ranks: `horovod.torch.init`, under every launcher that hvdtrain knows.
+
+    Under torchrun and in a Slurm step, which do not connect processes, the ranks meet by hvdtrain's rendezvous. A rank
+    that waits for others longer than HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (here 300, where Horovod has no limit) gets an
+    error. torch computes with this worker's share of the machine's cores, unless OMP_NUM_THREADS is set.
+
+    Args:
+        comm: ranks of the world, or an mpi4py communicator; None: all that the launcher has started.
+        process_sets: Horovod's `ProcessSet`s, or "dynamic".
+
+    Raises:
+        UsageError: the launcher's variables and Horovod disagree about the world.
+        HvdtrainError: the ranks did not find each other in time.
+    """
+    start: Callable[[], object] = lambda: mpi_ops.init(comm=comm, process_sets=process_sets)  # noqa: E731
+    if comm is None:
+        join_as_script("torch", start)
+    else:  # a part of the launcher's world: its variables say nothing about that
+        start()
+    _starts[0] += 1
+    bind_threads(mpi_ops.local_size())
+
+
+def start_count() -> int:
+    """How often this process has joined a world: what ranks have agreed on does not hold in the next one."""
+    return _starts[0]
+
+
+def require_start(wanted: str) -> None:
+    """Raise `UsageError` if `init` has not been called. Args: `wanted`: what the program called."""
+    if not mpi_ops.is_initialized():
+        raise UsageError(
+            f"{wanted} was used before hvd.init().",
+            "Without it no rank knows of the others.",
+            "call hvd.init() as the first statement after the imports.",
+        )
