@@ -13,6 +13,7 @@ from hvdtrain.errors import PeerError, UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_ENDED = ("shut down", "Connection", "timed out", "Timeout", "Broken pipe", "peer", "stalled", "failed")
 _MISMATCHED = ("Mismatched", "is not supported with Join", "Duplicate tensor name", "Invalid", "One or more ranks")
 
 
@@ -43,8 +44,10 @@ def bounded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
     return call
 
 
-def _described(error: PeerError) -> PeerError | MismatchedCallError:
+def _described(error: PeerError) -> BaseException:
     text = str(error.__cause__)
+    if error.__cause__ is not None and not any(sign in text for sign in (*_ENDED, *_MISMATCHED)):
+        return error.__cause__  # of this rank's own call
     if any(sign in text for sign in _MISMATCHED):
         return MismatchedCallError(
             f"Horovod refused a collective: {text.strip().rstrip('.')}.",

@@ -69,6 +69,7 @@ class LoopGradients(SummedGradients):
         self._prefix = _AGREE
         self._left: dict[nn.Parameter, int] = {}
         self._sparse: Trainable = []
+        self._came_sparse: set[nn.Parameter] = set()  # in this update, and are dense while they are exchanged
         self._agreed_in: int | None = None  # the number of the world
         self.held = False
         super().__init__(trainable, hook or reduction.hook(), synchronize, cap)
@@ -128,7 +129,10 @@ class LoopGradients(SummedGradients):
             left = self._left[parameter] = self._left[parameter] - 1
             if left < 0 or bucket.has_begun:
                 raise self._too_many_passes(parameter)
-            bucket.take(parameter)
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                self._came_sparse.add(parameter)
+            if self._agreed_in == start_count():
+                bucket.take(parameter)
             if left == 0 and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
                 self._on_full(bucket)
 
@@ -152,9 +156,10 @@ class LoopGradients(SummedGradients):
         self._finish_all()
         for parameter, wait in rows:
             parameter.grad = wait()
-        for bucket in self._buckets:
-            bucket.rearm()
-        self.reset_passes()
+        for parameter in self._came_sparse:
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_sparse()
+        self._expect()
 
     def forget(self) -> None:
         """Give up the reductions that have begun, after they have ended or failed: the state has been replaced."""
@@ -162,7 +167,12 @@ class LoopGradients(SummedGradients):
             if bucket.has_begun:
                 with suppress(PeerError, UsageError):  # of the failure itself the loop knows already
                     bucket.reduce(self._wait)
+        self._expect()
+
+    def _expect(self) -> None:
+        for bucket in self._buckets:
             bucket.rearm()
+        self._came_sparse.clear()
         self.reset_passes()
 
     def _agree(self) -> None:
@@ -180,7 +190,7 @@ class LoopGradients(SummedGradients):
                 "build the same model on all ranks, and give the optimizer its parameters in the same order.",
             )
         everything = self.trainable
-        is_sparse = [int(not self._reduction.sparse_as_dense and _has_sparse(p)) for _, p in everything]
+        is_sparse = [int(not self._reduction.sparse_as_dense and p in self._came_sparse) for _, p in everything]
         found = self._reduce(is_sparse, "sparse")
         self._sparse = [named for named, count in zip(everything, found, strict=True) if count]
         # Names that no other optimizer has, whether or not all ranks have made equally many in worlds before.
@@ -220,7 +230,3 @@ def _changed_while_sent() -> WrongOrderError:
         "call optimizer.synchronize() before gradients are clipped or changed, and update in "
         "`with optimizer.skip_synchronize():`.",
     )
-
-
-def _has_sparse(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and parameter.grad.is_sparse

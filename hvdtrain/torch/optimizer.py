@@ -33,7 +33,7 @@ class _Reducing:
 
     _plain: type[torch.optim.Optimizer]
     _gradients: LoopGradients | None  # None: this rank has nobody to exchange gradients with
-    _names: dict[nn.Parameter, str]
+    _parameter_names: dict[nn.Parameter, str]
 
     def synchronize(self) -> None:
         """Wait until each parameter's `.grad` is reduced over all ranks. Collective.
@@ -42,12 +42,11 @@ class _Reducing:
         """
         if self._gradients is not None:
             self._take_new_parameters(self._gradients)
-            sparse = [p for p in self._gradients.parameters if p.grad is not None and p.grad.is_sparse]
             self._gradients.finish()
-            self._fill(self._gradients, sparse)
+            self._fill(self._gradients)
         self._synchronized = True
 
-    def _fill(self, gradients: LoopGradients, sparse: Sequence[nn.Parameter]) -> None:
+    def _fill(self, gradients: LoopGradients) -> None:
         trained = [parameter for parameter in gradients.parameters if parameter.requires_grad]
         if trained and all(parameter.grad is None for parameter in trained):
             raise WrongOrderError(
@@ -58,9 +57,6 @@ class _Reducing:
         for parameter in trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for parameter in sparse:
-            if parameter.grad is not None and not parameter.grad.is_sparse:
-                parameter.grad = parameter.grad.to_sparse()
 
     def _take_new_parameters(self, gradients: LoopGradients) -> None:
         """Reduce gradients of parameters too that were added, or no longer are frozen, since the last update."""
@@ -68,8 +64,10 @@ class _Reducing:
         groups: list[dict[str, Any]] = self.param_groups  # type: ignore[attr-defined]
         new = [p for group in groups for p in group["params"] if p.requires_grad and p not in known]
         if new:
-            self._names.update((p, f"added.{len(self._names) + number}") for number, p in enumerate(new))
-            gradients.set_trainable([*gradients.trainable, *((self._names[p], p) for p in new)])
+            self._parameter_names.update(
+                (p, f"added.{len(self._parameter_names) + number}") for number, p in enumerate(new)
+            )
+            gradients.set_trainable([*gradients.trainable, *((self._parameter_names[p], p) for p in new)])
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -173,16 +171,16 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments
         WrongArgumentError: names that are missing or not unique, or arguments that exclude each other.
         UsageError: before `hvd.init()`, or for an optimizer that is distributed already.
     """
-    require_start("hvd.DistributedOptimizer")
     if num_groups != 0:
         warnings.warn("Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
     _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor, groups)
+    names = _names_of(optimizer, named_parameters)
+    require_start("hvd.DistributedOptimizer")
     if op == mpi_ops.Adasum and mpi_ops.size() > 1:
         return horovod.torch.DistributedOptimizer(
             optimizer, named_parameters, compression, backward_passes_per_step, op, process_set=process_set
         )
-    names = _names_of(optimizer, named_parameters)
     reduction = Reduction(op, process_set, gradient_predivide_factor, compression, sparse_as_dense)
     return _wrapped(optimizer, names, reduction, backward_passes_per_step, groups)
 
@@ -201,7 +199,7 @@ def _wrapped(
     result: Any = object.__new__(type(plain.__name__, (plain,), namespace))
     # The state and the groups are the same objects; `step` would be what a scheduler has put around the other one's.
     vars(result).update({name: value for name, value in vars(optimizer).items() if name != "step"})
-    result._names, result._gradients = names, None
+    result._parameter_names, result._gradients = names, None
     result._synchronized, result._should_synchronize = False, True
     result.backward_passes_per_step, result.op, result.process_set = passes, reduction.op, reduction.process_set
     if reduction.process_set.included() and (mpi_ops.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"):
