@@ -8,16 +8,24 @@ All names and arguments of Horovod 0.28.1 are here. Gradients travel in flat buc
 backward pass; waits for other ranks have a limit; torchrun and Slurm connect ranks too.
 """
 
+from typing import NoReturn
+
+import hvdtrain.comm  # noqa: F401  before Horovod: see `horovod_wheel.start_up`
 from hvdtrain.torch import elastic, mpi_ops
 from hvdtrain.torch.compression import Compression
+from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from hvdtrain.torch.missing_names import missing_name
 from hvdtrain.torch.mpi_ops import *  # noqa: F403  its `__all__`
 from hvdtrain.torch.optimizer import DistributedOptimizer
+from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "Compression",
+    "DistributedDataParallel",
     "DistributedOptimizer",
+    "DistributedSampler",
     "SyncBatchNorm",
     "allgather_object",
     "broadcast_object",
@@ -26,3 +34,7 @@ __all__ = [
     "elastic",
     *mpi_ops.__all__,
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("hvdtrain.torch", name, __all__)

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import mpi_ops
 
@@ -64,3 +65,8 @@ def _described(error: PeerError) -> BaseException:
 
 synchronize: Callable[[Any], Any] = bounded(mpi_ops.synchronize, "synchronize")
 """Wait for a handle of an asynchronous collective; returns its result."""
+
+
+def wait_for(handle: Any) -> Any:
+    """The result of a handle of Horovod's, or of a future that a function of the user's has returned."""
+    return handle.wait() if isinstance(handle, torch.futures.Future) else synchronize(handle)

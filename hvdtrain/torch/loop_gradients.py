@@ -20,7 +20,7 @@ from hvdtrain.adapters.torch.buckets import Bucket, Together, Trainable, make_bu
 from hvdtrain.adapters.torch.comm_hooks import CommHook
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.errors import PeerError, UsageError
-from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.collectives import bounded, wait_for
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import start_count
 
@@ -72,7 +72,7 @@ class LoopGradients(SummedGradients):
         self._came_sparse: set[nn.Parameter] = set()  # in this update, and are dense while they are exchanged
         self._agreed_in: int | None = None  # the number of the world
         self.held = False
-        super().__init__(trainable, hook or reduction.hook(), synchronize, cap)
+        super().__init__(trainable, hook or reduction.hook(), wait_for, cap)
         self._finish_all = bounded(super().finish, "hvdtrain.gradients")
 
     @property
@@ -108,7 +108,7 @@ class LoopGradients(SummedGradients):
 
     def _take_over(self) -> None:
         for parameter in self.parameters:
-            before = _owners.get(parameter)
+            before = _owners.get(parameter)  # type: ignore[no-untyped-call]
             owner = before() if before is not None else None
             if owner is not None and owner is not self:
                 owner.release()
@@ -126,17 +126,29 @@ class LoopGradients(SummedGradients):
 
     def _on_gradient(self, bucket: Bucket) -> Callable[[nn.Parameter], None]:
         def hook(parameter: nn.Parameter) -> None:
-            left = self._left[parameter] = self._left[parameter] - 1
-            if left < 0 or bucket.has_begun:
+            is_last = self._is_last_pass(parameter)
+            if bucket.has_begun:
                 raise self._too_many_passes(parameter)
             if parameter.grad is not None and parameter.grad.is_sparse:
                 self._came_sparse.add(parameter)
             if self._agreed_in == start_count():
                 bucket.take(parameter)
-            if left == 0 and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
+            if is_last and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
                 self._on_full(bucket)
 
         return hook
+
+    def _is_last_pass(self, parameter: nn.Parameter) -> bool:
+        """Whether no other backward pass of this update adds to the gradient that is there now."""
+        left = self._left[parameter] = self._left[parameter] - 1
+        if left < 0:
+            raise self._too_many_passes(parameter)
+        return left == 0
+
+    def set_hook(self, hook: CommHook) -> None:
+        """Send by this hook from now on. Between updates."""
+        self._hook = hook
+        self._use(self._trainable)
 
     def finish(self) -> None:
         """Reduce all gradients of the backward passes since the last time, and wait for them. Collective.
@@ -180,15 +192,7 @@ class LoopGradients(SummedGradients):
 
         By sums, since these work where some ranks have called `hvd.join()`: such a rank adds zeros.
         """
-        shapes = ";".join(f"{name} {tuple(p.shape)} {p.dtype}" for name, p in self.trainable)
-        digest = zlib.crc32(shapes.encode()) & 0xFF_FFFF
-        ranks, total, squares = self._reduce([1, digest, digest**2], "parameters")
-        if total != ranks * digest or squares != ranks * digest**2:
-            raise MismatchedModelsError(
-                f"The {len(self.parameters)} parameters of this rank are not those of the other ranks.",
-                "Their gradients would be added to those of other parameters.",
-                "build the same model on all ranks, and give the optimizer its parameters in the same order.",
-            )
+        self.compare()
         everything = self.trainable
         is_sparse = [int(not self._reduction.sparse_as_dense and p in self._came_sparse) for _, p in everything]
         found = self._reduce(is_sparse, "sparse")
@@ -199,6 +203,18 @@ class LoopGradients(SummedGradients):
         self._prefix = f"hvdtrain.gradients.{number}"
         self._use([named for named, count in zip(everything, found, strict=True) if not count])
         self._agreed_in = start_count()
+
+    def compare(self) -> None:
+        """Raise `MismatchedModelsError` where ranks have other parameters. Collective."""
+        shapes = ";".join(f"{name} {tuple(p.shape)} {p.dtype}" for name, p in self.trainable)
+        digest = zlib.crc32(shapes.encode()) & 0xFF_FFFF
+        ranks, total, squares = self._reduce([1, digest, digest**2], "parameters")
+        if total != ranks * digest or squares != ranks * digest**2:
+            raise MismatchedModelsError(
+                f"The {len(self.parameters)} parameters of this rank are not those of the other ranks.",
+                "Their gradients would be added to those of other parameters.",
+                "build the same model on all ranks, and give the optimizer its parameters in the same order.",
+            )
 
     def _reduce(self, numbers: list[int], what: str, op: Any = mpi_ops.Sum) -> list[int]:
         name, within = f"{_AGREE}.{what}", self._reduction.process_set

@@ -31,7 +31,7 @@ class WrongArgumentError(UsageError, ValueError):
 class _Reducing:
     """The methods of a distributed optimizer, and what they need; see `DistributedOptimizer`."""
 
-    _plain: type[torch.optim.Optimizer]
+    _plain: Any  # the class of the optimizer
     _gradients: LoopGradients | None  # None: this rank has nobody to exchange gradients with
     _parameter_names: dict[nn.Parameter, str]
 
@@ -85,7 +85,7 @@ class _Reducing:
         each time that the optimizer calls it.
         """
         if closure is not None and self._should_synchronize and self._gradients is not None:
-            return self._plain.step(self, self._reduced(closure))  # type: ignore[arg-type]
+            return self._plain.step(self, self._reduced(closure))
         if self._should_synchronize:
             if self._synchronized:
                 warnings.warn(
@@ -97,7 +97,7 @@ class _Reducing:
             else:
                 self.synchronize()
         self._synchronized = False
-        return self._plain.step(self, closure)  # type: ignore[arg-type]
+        return self._plain.step(self, closure)
 
     def _reduced(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
@@ -119,7 +119,7 @@ class _Reducing:
                 "The gradients travel to the other ranks at that time.",
                 "call step() or synchronize() first, or zero_grad() before backward().",
             )
-        self._plain.zero_grad(self, set_to_none)  # type: ignore[arg-type]
+        self._plain.zero_grad(self, set_to_none)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
         """As the optimizer's own; gradients that were being reduced are given up."""
@@ -127,7 +127,7 @@ class _Reducing:
             self._gradients.forget()
         self._synchronized = False
         self._should_synchronize = True
-        self._plain.load_state_dict(self, *args, **kwargs)  # type: ignore[arg-type]
+        self._plain.load_state_dict(self, *args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Expect so many backward passes of an update from now on."""
@@ -178,9 +178,15 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments
     names = _names_of(optimizer, named_parameters)
     require_start("hvd.DistributedOptimizer")
     if op == mpi_ops.Adasum and mpi_ops.size() > 1:
-        return horovod.torch.DistributedOptimizer(
-            optimizer, named_parameters, compression, backward_passes_per_step, op, process_set=process_set
+        adasum: torch.optim.Optimizer = horovod.torch.DistributedOptimizer(
+            optimizer,
+            [(name, p) for p, name in names.items()],
+            compression,
+            backward_passes_per_step,
+            op,
+            process_set=process_set,
         )
+        return adasum
     reduction = Reduction(op, process_set, gradient_predivide_factor, compression, sparse_as_dense)
     return _wrapped(optimizer, names, reduction, backward_passes_per_step, groups)
 
@@ -207,7 +213,8 @@ def _wrapped(
         cap, together = _cut(parameters, groups, reduction.compression)
         trainable = [(names[parameter], parameter) for parameter in parameters]
         result._gradients = LoopGradients(trainable, reduction, passes=passes, cap=cap, together=together)
-    return result  # type: ignore[no-any-return]
+    distributed: torch.optim.Optimizer = result
+    return distributed
 
 
 def _cut(

@@ -35,6 +35,10 @@ class Reduction:
             flat, name=name, op=self.op, prescale_factor=before, postscale_factor=after, process_set=self.process_set
         )
 
+    def start_sum(self, flat: torch.Tensor, name: str) -> Handle:
+        """Begin to add up in place."""
+        return mpi_ops.allreduce_async_(flat, name=name, op=mpi_ops.Sum, process_set=self.process_set)
+
     def hook(self) -> CommHook:
         """What is sent for a bucket."""
         if self.compression is Compression.none:
@@ -66,7 +70,7 @@ class DenseReduction(PlainSum):
             return super().open(bucket)
         import horovod.torch as hvd
 
-        begin = BFloat16Sum(hvd, self._start_sum, 1.0).open(bucket)
+        begin = BFloat16Sum(hvd, self._rule.start_sum, 1.0).open(bucket)
 
         def reduction() -> PendingReduction:
             yield from begin()

@@ -95,8 +95,10 @@ class CommHook(HookState, ABC):
         leaves_all: the reduced gradients are in the bucket's memory; else that is not needed after the reduction.
         keeps_unused: a parameter that no rank's loss has used has no gradient after the reduction; else it has zeros,
             or what the hook has kept of earlier updates.
+        in_order: the reductions of buckets begin in their order, the same on all ranks.
     """
 
+    in_order = False
     leaves_all = True
     keeps_unused = True
     fixed_by = ""

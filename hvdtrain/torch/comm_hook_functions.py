@@ -1,0 +1,134 @@
+"""What `register_comm_hook` takes: functions on a bucket, and those of torch's hooks that hvdtrain has itself."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import horovod.torch
+import torch
+from horovod.torch import mpi_ops
+from horovod.torch.compression import Compression
+
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES, ChosenSync
+from hvdtrain.adapters.torch.buckets import Trainable
+from hvdtrain.adapters.torch.comm_hooks import BFloat16Sum, CommHook, GradBucket, PendingReduction
+from hvdtrain.adapters.torch.powersgd import PowerSgd
+from hvdtrain.errors import UsageError
+from hvdtrain.torch.reduction import Reduction
+
+HookFunction = Callable[[Any, "Bucket"], "torch.futures.Future[Any] | torch.Tensor"]
+
+_TORCH_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks."
+
+
+class Bucket:
+    """What a hook function sees of a bucket: the methods of `torch.distributed.GradBucket`."""
+
+    def __init__(self, index: int, bucket: GradBucket, is_last: bool) -> None:
+        self._index, self._bucket, self._is_last = index, bucket, is_last
+
+    def index(self) -> int:
+        """The place of the bucket; 0 has the last parameters of the model."""
+        return self._index
+
+    def buffer(self) -> torch.Tensor:
+        """The gradients of this rank, flat, of shape [numbers]."""
+        return self._bucket.flat
+
+    def set_buffer(self, tensor: torch.Tensor) -> None:
+        """Put other numbers into the buffer."""
+        self._bucket.flat.copy_(tensor)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """The gradient of each parameter, as parts of the buffer."""
+        return [view for _, view in self._bucket.views]
+
+    def parameters(self) -> Sequence[torch.Tensor]:
+        """The parameters, in the order of the buffer."""
+        return [parameter for _, parameter in self._bucket.members]
+
+    def is_last(self) -> bool:
+        """Whether this is the bucket with the first parameters of the model."""
+        return self._is_last
+
+
+class FunctionHook(CommHook):
+    """Lets a function of the user's reduce buckets, in their order, which is the same on all ranks.
+
+    What the function returns, or its future holds, becomes the gradients.
+    """
+
+    in_order = True
+    keeps_unused = False  # the function says what becomes of them
+
+    def __init__(self, state: Any, function: HookFunction) -> None:
+        super().__init__()
+        self._state, self._function, self._count = state, function, 0
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        index = int(bucket.name.rpartition(".")[2])
+        self._count = index + 1
+
+        def reduction() -> PendingReduction:
+            result = self._function(self._state, Bucket(index, bucket, index == self._count - 1))
+            future = result if isinstance(result, torch.futures.Future) else _done(result)
+            reduced = yield future
+            numbers = reduced[0] if isinstance(reduced, list | tuple) else reduced
+            if numbers is not bucket.flat:
+                bucket.flat.copy_(numbers.reshape(-1))
+
+        return reduction
+
+
+class BFloat16Mean(BFloat16Sum):
+    """Sent as bfloat16, summed in float32, divided by the number of ranks."""
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        begin = super().open(bucket)
+
+        def reduction() -> PendingReduction:
+            yield from begin()
+            bucket.flat.div_(self._hvd.size())
+
+        return reduction
+
+
+def hook_of(state: Any, function: HookFunction, trainable: Trainable, reduction: Reduction) -> CommHook:
+    """The comm hook for what the user has registered.
+
+    Raises `UsageError`: one of torch's hooks that needs torch.distributed, or something that cannot be called.
+    """
+    if not callable(function):
+        raise UsageError(
+            f"register_comm_hook was given {function!r}.",
+            "It is called with a state and a bucket.",
+            "give it a function of the form hook(state, bucket) that returns a tensor or a torch.futures.Future.",
+        )
+    module, name = getattr(function, "__module__", "") or "", getattr(function, "__name__", "")
+    if not module.startswith(_TORCH_HOOKS):
+        return FunctionHook(state, function)
+    match name:
+        case "allreduce_hook":
+            return reduction.hook()
+        case "fp16_compress_hook":
+            return Reduction(reduction.op, reduction.process_set, compression=Compression.fp16).hook()
+        case "bf16_compress_hook":
+            return BFloat16Mean(horovod.torch, reduction.start_sum, 1.0)
+        case "powerSGD_hook" | "batched_powerSGD_hook":
+            return _powersgd(state, trainable, reduction)
+    raise UsageError(
+        f"register_comm_hook was given torch's {name}.",
+        "It communicates through torch.distributed, and the gradients here are Horovod's.",
+        "use allreduce_hook, fp16_compress_hook, bf16_compress_hook or powerSGD_hook, or a function of your own.",
+    )
+
+
+def _powersgd(state: Any, trainable: Trainable, reduction: Reduction) -> CommHook:
+    ranks, rank = mpi_ops.size(), int(getattr(state, "matrix_approximation_rank", 1))
+    chosen = ChosenSync("buckets", "powersgd", ranks, float(ranks), BUCKET_BYTES, rank, False, 1)
+    return PowerSgd(reduction.start_sum, trainable, chosen)
+
+
+def _done(result: torch.Tensor) -> "torch.futures.Future[Any]":
+    future: torch.futures.Future[Any] = torch.futures.Future()
+    future.set_result(result)
+    return future

@@ -1,0 +1,195 @@
+"""`DistributedDataParallel`: torch's wrapper of a model, on Horovod and on our buckets.
+
+Gradients are the mean over ranks when `backward()` returns, so that a script may clip them, clear them, or look at them
+as with torch's.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from horovod.torch import mpi_ops
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.torch.gradient_sync import trainable_of
+from hvdtrain.errors import UsageError
+from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
+from hvdtrain.torch.functions import broadcast_parameters
+from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_while_joining
+from hvdtrain.torch.model_gradients import ModelGradients
+from hvdtrain.torch.reduction import Reduction
+from hvdtrain.torch.start import require_start
+
+
+class DistributedDataParallel(nn.Module):
+    """Wrap a model, so that each backward pass gives all ranks the mean of their gradients.
+
+    Construct it on all ranks: they compare their parameters, and rank 0's parameters and buffers are sent to all. A
+    parameter that no rank's loss has used keeps its gradient, as torch has it with find_unused_parameters=True; that
+    costs nothing here.
+
+    Args:
+        module: the model, on its device.
+        device_ids: None, or the one GPU of this worker, to which inputs are moved.
+        broadcast_buffers: send rank 0's buffers (BatchNorm's statistics) to all before a forward pass; True by default.
+        init_sync: compare and send parameters and buffers now.
+        process_group: None, or a `ProcessSet` of Horovod's.
+        bucket_cap_mb: MiB of the largest bucket of several gradients; 25 by default.
+        output_device, dim, find_unused_parameters, check_reduction, gradient_as_bucket_view, static_graph,
+        skip_all_reduce_unused_params: as torch's; they change nothing here.
+        others: further arguments of torch's.
+
+    Raises:
+        UsageError: before `hvd.init()`, nothing to train, several devices, or an argument that is not supported.
+        MismatchedModelsError: ranks have different parameters.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: Any = None,
+        output_device: Any = None,  # noqa: ARG002  torch's
+        dim: int = 0,  # noqa: ARG002
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: Any = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,  # noqa: ARG002
+        check_reduction: bool = False,  # noqa: ARG002
+        gradient_as_bucket_view: bool = False,  # noqa: ARG002
+        static_graph: bool = False,  # noqa: ARG002
+        skip_all_reduce_unused_params: bool = False,  # noqa: ARG002
+        **others: Any,
+    ) -> None:
+        super().__init__()
+        require_start("hvdtrain.torch.DistributedDataParallel")
+        _check(module, device_ids, process_group, others)
+        self.module = module
+        self.device_ids = device_ids or None
+        self.broadcast_buffers = True if broadcast_buffers is None else broadcast_buffers
+        self.require_backward_grad_sync = True
+        self._syncs_buffers = True
+        self._reduction = Reduction(process_set=process_group or mpi_ops.global_process_set)
+        cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
+        self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
+        if init_sync:
+            self._gradients.compare()
+            self._send_from(0)
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """The module's output. Collective where buffers are sent: in training, and in the first pass without it."""
+        if self._syncs_buffers and self.broadcast_buffers:
+            self._sync_buffers()
+        if self.device_ids:
+            inputs, named = tree_map(partial(_moved, self.device_ids[0]), (inputs, named))
+        trains = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self._syncs_buffers = trains
+        if torch.is_grad_enabled():
+            self._gradients.expect_backward(held=not trains)
+        output = self.module(*inputs, **named)
+        if trains:  # a loss may use no parameter on this rank, and the others wait for it
+            for tensor in tree_leaves(output):
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+                    tensor.register_hook(self._gradients.expect_end)  # type: ignore[no-untyped-call]
+        return output
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """In this block, gradients are only added up on this rank; the next backward pass after it reduces them."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    @contextmanager
+    def join(
+        self, divide_by_initial_world_size: bool = True, enable: bool = True, throw_on_early_termination: bool = False
+    ) -> Iterator[None]:
+        """Train with different numbers of batches: a rank that has no more adds zeros to the others' sums.
+
+        At the end, all ranks have the parameters and buffers of a rank that had the most batches.
+        """
+        if throw_on_early_termination or not divide_by_initial_world_size:
+            raise UsageError(
+                "DistributedDataParallel.join() was called with throw_on_early_termination or without "
+                "divide_by_initial_world_size.",
+                "Horovod divides by the number of all ranks, and says nothing to the others when a rank ends early.",
+                "leave these arguments out.",
+            )
+        if not enable or mpi_ops.size() == 1:
+            yield
+            return
+        self._gradients.joins = True
+        try:
+            yield
+        finally:
+            self._gradients.joins = False
+        self._send_from(int(mpi_ops.join()))
+
+    def register_comm_hook(self, state: Any, hook: HookFunction) -> None:
+        """Let `hook(state, bucket)` reduce each bucket: its result, or that of the future that it returns, becomes the
+        bucket's gradients. Call it before the first backward pass, on all ranks.
+
+        Of torch's hooks, allreduce, fp16_compress, bf16_compress and powerSGD are known; others are refused.
+        """
+        self._gradients.set_hook(hook_of(state, hook, self._gradients.trainable, self._reduction))
+
+    def _sync_buffers(self) -> None:
+        if self._gradients.joins:
+            share_buffers_while_joining(self.module)
+        else:
+            broadcast_buffers_of(self.module, 0)
+
+    def _send_from(self, root: int) -> None:
+        tensors = {name: value for name, value in self.module.state_dict().items() if isinstance(value, torch.Tensor)}
+        broadcast_parameters(tensors, root_rank=root)
+
+    def _set_static_graph(self) -> None:
+        """Nothing: see `static_graph`."""
+
+
+def _moved(device: Any, value: Any) -> Any:
+    return value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+
+
+_NOT_SUPPORTED = {
+    "delay_all_reduce_named_params": "leave it out.",
+    "param_to_hook_all_reduce": "leave it out.",
+    "mixed_precision": "use torch.autocast.",
+    "device_mesh": "leave it out; process_group takes a ProcessSet.",
+    "bucket_cap_mb_list": "use bucket_cap_mb.",
+    "forward_sync_buffers": "use broadcast_buffers.",
+}
+_WITHOUT_EFFECT = ("batched_grad_copy",)
+
+
+def _check(module: nn.Module, device_ids: Any, process_group: Any, others: dict[str, Any]) -> None:
+    unknown = [name for name in others if name not in _NOT_SUPPORTED and name not in _WITHOUT_EFFECT]
+    if unknown:
+        raise TypeError(f"DistributedDataParallel.__init__() got an unexpected keyword argument {unknown[0]!r}")
+    for name, hint in _NOT_SUPPORTED.items():
+        if others.get(name) is not None:
+            raise UsageError(f"DistributedDataParallel was given {name}.", "It is not supported on Horovod.", hint)
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise UsageError(
+            "DistributedDataParallel was given a model without a parameter that requires a gradient.",
+            "There is nothing to reduce.",
+            "use the model itself.",
+        )
+    if device_ids is not None and len(device_ids) > 1:
+        raise UsageError(
+            f"device_ids names {len(device_ids)} devices.",
+            "Each worker trains on one.",
+            "start a worker for each device, and give device_ids=[hvd.local_rank()].",
+        )
+    if process_group is not None and not isinstance(process_group, mpi_ops.ProcessSet):
+        raise UsageError(
+            f"process_group is a {type(process_group).__name__}.",
+            "Gradients travel through Horovod, which knows its own sets of ranks only.",
+            "give a ProcessSet of hvd.add_process_set(ranks), or hvdtrain.torch.distributed.new_group(ranks).",
+        )

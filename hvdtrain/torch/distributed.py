@@ -1,0 +1,251 @@
+"""`import hvdtrain.torch.distributed as dist` in the place of `import torch.distributed as dist`, on Horovod.
+
+The functions that training scripts use beside `DistributedDataParallel`. Ranks are read from the variables of any
+launcher: torchrun, Slurm, horovodrun, mpirun. torch.distributed itself is not touched, and may be used beside this.
+"""
+
+import os
+from collections.abc import Iterable
+from datetime import timedelta
+from enum import Enum
+from itertools import count
+from typing import Any, Final, NoReturn
+
+import torch
+from horovod.torch import mpi_ops
+
+from hvdtrain.comm.communicator import transport
+from hvdtrain.errors import UsageError
+from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.data_parallel import DistributedDataParallel
+from hvdtrain.torch.functions import allgather_object, broadcast_object
+from hvdtrain.torch.missing_names import missing_name
+from hvdtrain.torch.sampler import DistributedSampler
+from hvdtrain.torch.start import init, require_start
+
+__all__ = [
+    "DistributedDataParallel",
+    "DistributedSampler",
+    "ReduceOp",
+    "Work",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "destroy_process_group",
+    "get_backend",
+    "get_rank",
+    "get_world_size",
+    "init_process_group",
+    "is_available",
+    "is_initialized",
+    "is_torchelastic_launched",
+    "new_group",
+    "reduce",
+]
+
+_numbers: Final = count()  # of collectives: all ranks call the same ones in the same order, as torch requires
+
+
+class ReduceOp(Enum):
+    """How `all_reduce` combines tensors."""
+
+    SUM = "sum"
+    AVG = "avg"
+    PRODUCT = "product"
+    MIN = "min"
+    MAX = "max"
+
+
+_OPS = {
+    ReduceOp.SUM: mpi_ops.Sum,
+    ReduceOp.AVG: mpi_ops.Average,
+    ReduceOp.PRODUCT: mpi_ops.Product,
+    ReduceOp.MIN: mpi_ops.Min,
+    ReduceOp.MAX: mpi_ops.Max,
+}
+
+
+class Work:
+    """A collective that runs in the background."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002  the job's limit on waiting holds
+        """Return when the tensor has its result."""
+        synchronize(self._handle)
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(mpi_ops.poll(self._handle))
+
+
+def init_process_group(
+    backend: str | None = None,  # noqa: ARG001  Horovod chooses
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Any = None,
+    **others: Any,  # noqa: ARG001  group_name, pg_options, device_id: names and settings of torch's
+) -> None:
+    """Join the other ranks, as `hvd.init()`.
+
+    Args:
+        init_method: "env://", or "tcp://HOST:PORT" with `world_size` and `rank`, for processes that no launcher knows.
+        timeout: how long a collective may wait for a rank; 300 seconds by default.
+
+    Raises:
+        UsageError: a store or a file is given, or numbers that contradict the launcher's.
+    """
+    if store is not None or (init_method or "env://").startswith("file://"):
+        raise UsageError(
+            "init_process_group was given a store or a file to meet in.",
+            "Horovod's ranks meet through their launcher, or at an address.",
+            'start the script with a launcher, or give init_method="tcp://HOST:PORT", world_size and rank.',
+        )
+    if timeout is not None:
+        os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, int(timeout.total_seconds()))))
+    if init_method is not None and init_method.startswith("tcp://") and world_size > 0 and rank >= 0:
+        _announce(init_method.removeprefix("tcp://").rstrip("/"), world_size, rank)
+    init()
+    for what, given, found in (("rank", rank, mpi_ops.rank()), ("world_size", world_size, mpi_ops.size())):
+        if given >= 0 and given != found:
+            raise UsageError(
+                f"init_process_group was given {what}={given}, and the launcher's variables say {found}.",
+                "Data would be divided for another world than the one that trains.",
+                f"leave {what} out.",
+            )
+
+
+def _announce(address: str, world_size: int, rank: int) -> None:
+    host, _, port = address.rpartition(":")
+    if "RANK" in os.environ or "HOROVOD_RANK" in os.environ:
+        return  # a launcher's
+    meeting = {"MASTER_ADDR": host, "MASTER_PORT": port, "WORLD_SIZE": str(world_size), "RANK": str(rank)}
+    os.environ.update(meeting)
+
+
+def destroy_process_group(group: Any = None) -> None:
+    """Leave the world, or a group."""
+    if group is None:
+        mpi_ops.shutdown()
+    else:
+        bounded(mpi_ops.remove_process_set)(group)
+
+
+def is_available() -> bool:
+    """True: Horovod is there."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Whether `init_process_group` was called."""
+    return bool(mpi_ops.is_initialized())
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether torchrun has started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def get_backend(group: Any = None) -> str:  # noqa: ARG001  all groups have the same
+    """What carries tensors: "nccl", "mpi" or "gloo"."""
+    require_start("get_backend()")
+    return transport(mpi_ops, torch.cuda.is_available())
+
+
+def get_rank(group: Any = None) -> int:
+    """This process's number, from 0; in a group -1 where it is not in it."""
+    require_start("get_rank()")
+    if group is None:
+        return int(mpi_ops.rank())
+    return int(group.rank()) if group.included() else -1
+
+
+def get_world_size(group: Any = None) -> int:
+    """How many processes there are, or are in the group."""
+    require_start("get_world_size()")
+    return int((group or mpi_ops.global_process_set).size())
+
+
+def new_group(ranks: Iterable[int] | None = None, **others: Any) -> Any:  # noqa: ARG001  torch's settings
+    """A set of ranks; call it on all ranks. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1 before `init_process_group`."""
+    chosen = list(range(mpi_ops.size()) if ranks is None else ranks)
+    return mpi_ops.global_process_set if len(chosen) == mpi_ops.size() else bounded(mpi_ops.add_process_set)(chosen)
+
+
+def all_reduce(
+    tensor: torch.Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Reduce in place over all ranks; with `async_op` in the background."""
+    handle = mpi_ops.allreduce_async_(tensor, name=_name("all_reduce"), op=_OPS[op], process_set=_set(group))
+    return _started(handle, async_op)
+
+
+def reduce(
+    tensor: torch.Tensor, dst: int, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """As `all_reduce`: Horovod has no reduction to one rank, so that all have the result, `dst` among them."""
+    del dst
+    return all_reduce(tensor, op, group, async_op)
+
+
+def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
+    """Put rank `src`'s values into all ranks' tensors."""
+    return _started(mpi_ops.broadcast_async_(tensor, src, name=_name("broadcast"), process_set=_set(group)), async_op)
+
+
+def all_gather(tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None) -> None:
+    """Put each rank's tensor, all of one shape, into the list."""
+    rows = bounded(mpi_ops.allgather)(tensor.unsqueeze(0), name=_name("all_gather"), process_set=_set(group))
+    for into, row in zip(tensor_list, rows, strict=True):
+        into.copy_(row)
+
+
+def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any = None) -> None:
+    """Put all ranks' tensors, joined along the first axis or as further rows, into one tensor."""
+    rows = bounded(mpi_ops.allgather)(input_tensor, name=_name("all_gather"), process_set=_set(group))
+    output_tensor.copy_(rows.view_as(output_tensor))
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    """Put each rank's object into the list. Objects are pickled."""
+    object_list[:] = allgather_object(obj, name=_name("all_gather_object"), process_set=_set(group))
+
+
+def broadcast_object_list(object_list: list[Any], src: int = 0, group: Any = None) -> None:
+    """Put rank `src`'s objects into all ranks' lists. Objects are pickled."""
+    name = _name("broadcast_object_list")
+    object_list[:] = broadcast_object(object_list, root_rank=src, name=name, process_set=_set(group))
+
+
+def barrier(group: Any = None, **others: Any) -> None:  # noqa: ARG001  torch's device_ids
+    """Return when all ranks have called it."""
+    bounded(mpi_ops.barrier)(process_set=_set(group))
+
+
+def _started(handle: int, async_op: bool) -> Work | None:
+    work = Work(handle)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+def _set(group: Any) -> Any:
+    require_start("A collective of hvdtrain.torch.distributed")
+    return mpi_ops.global_process_set if group is None else group
+
+
+def _name(kind: str) -> str:
+    return f"hvdtrain.distributed.{kind}.{next(_numbers)}"
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("hvdtrain.torch.distributed", name, __all__, "torch.distributed itself may be used beside it")

@@ -1,0 +1,47 @@
+"""A model's buffers, made equal on all ranks: one message for each dtype."""
+
+from collections.abc import Iterator
+
+import torch
+from horovod.torch import mpi_ops
+from torch import nn
+
+from hvdtrain.torch.collectives import bounded
+
+_NAME = "hvdtrain.buffers"
+
+
+@torch.no_grad()
+def broadcast_buffers_of(module: nn.Module, root: int) -> None:
+    """Give all ranks the root's buffers. Collective."""
+    for name, buffers, flat in _by_dtype(module):
+        bounded(mpi_ops.broadcast_)(flat, root, name=name)
+        _copy_back(flat, buffers)
+
+
+@torch.no_grad()
+def share_buffers_while_joining(module: nn.Module) -> None:
+    """Give all ranks the buffers of the last one that has not called `join`, as torch does: who has, adds zeros.
+    Collective."""
+    active = torch.zeros(mpi_ops.size(), dtype=torch.int32)
+    active[mpi_ops.rank()] = 1
+    bounded(mpi_ops.allreduce_)(active, op=mpi_ops.Sum, name=f"{_NAME}.active")
+    is_source = int(active.nonzero()[-1]) == mpi_ops.rank()
+    for name, buffers, flat in _by_dtype(module):
+        numbers = flat.double() if is_source else torch.zeros_like(flat, dtype=torch.float64)
+        bounded(mpi_ops.allreduce_)(numbers, op=mpi_ops.Sum, name=name)
+        _copy_back(numbers.to(flat.dtype), buffers)
+
+
+def _by_dtype(module: nn.Module) -> Iterator[tuple[str, list[torch.Tensor], torch.Tensor]]:
+    """A name, the buffers of one dtype and device, and their numbers in one flat tensor."""
+    groups: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+    for buffer in module.buffers():
+        groups.setdefault((buffer.dtype, buffer.device), []).append(buffer)
+    for (dtype, _), buffers in groups.items():
+        yield f"{_NAME}.{dtype}", buffers, torch.cat([buffer.reshape(-1) for buffer in buffers])
+
+
+def _copy_back(flat: torch.Tensor, buffers: list[torch.Tensor]) -> None:
+    for part, buffer in zip(torch.split(flat, [b.numel() for b in buffers]), buffers, strict=True):
+        buffer.copy_(part.view_as(buffer))

@@ -1,0 +1,71 @@
+"""The gradients of a model in `DistributedDataParallel`: reduced when a backward pass ends."""
+
+from typing import Any
+
+import torch
+from horovod.torch import mpi_ops
+from torch import nn
+
+from hvdtrain.adapters.torch.buckets import Bucket
+from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.loop_gradients import LoopGradients
+
+
+class ModelGradients(LoopGradients):
+    """Reduces the gradients of each backward pass, unless `held`, before `backward()` returns.
+
+    Attributes: `joins`: some ranks may have called `hvd.join()`, and add zeros to what the others send.
+    """
+
+    joins = False
+    _ends = False  # `finish` will be called when the backward pass ends
+    _next = 0  # the first bucket that has not begun, where their order is fixed
+
+    def expect_backward(self, held: bool) -> None:
+        """A forward pass was made, whose backward pass reduces gradients unless `held`."""
+        self.held, self._ends = held, False
+
+    def expect_end(self, _gradient: Any = None) -> None:
+        """A backward pass has begun: reduce when it ends."""
+        if not self._ends and not self.held:
+            self._ends = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end)  # as FSDP
+
+    def _end(self) -> None:
+        self._ends = False
+        if self.joins:
+            self._finish_while_joining()
+        else:
+            self.finish()
+
+    def _finish_while_joining(self) -> None:
+        """Zeros hide the marks by which ranks learn who is unused (`UsageMarks`): count them by a message."""
+        trainable = self.parameters
+        uses = torch.tensor([parameter.grad is not None for parameter in trainable], dtype=torch.int32)
+        bounded(mpi_ops.allreduce_)(uses, op=mpi_ops.Sum, name="hvdtrain.join.uses")
+        self.finish()
+        for parameter, used in zip(trainable, uses.tolist(), strict=True):
+            if not used:
+                parameter.grad = None
+
+    def _is_last_pass(self, parameter: nn.Parameter) -> bool:  # noqa: ARG002
+        self.expect_end()
+        return not self.held
+
+    def _cut(self) -> list[Bucket]:
+        self._full: set[Bucket] = set()
+        return super()._cut()
+
+    def _expect(self) -> None:
+        self._full.clear()
+        self._next = 0
+        super()._expect()
+
+    def _on_full(self, bucket: Bucket) -> None:
+        if not self._hook.in_order:
+            super()._on_full(bucket)
+            return
+        self._full.add(bucket)
+        while self._next < len(self._buckets) and self._buckets[self._next] in self._full:
+            super()._on_full(self._buckets[self._next])
+            self._next += 1
