@@ -24,7 +24,7 @@ def tell_if_unconnected() -> None:
             f"{_LAUNCHERS[topology.launcher]} has started {topology.size} processes ({topology.source['size']}), and "
             "nothing connects them for Horovod.",
             "Each of them will be rank 0 of 1, and train alone on all of the data.",
-            "write `import hvdtrain.torch as hvd` (or hvdtrain.tensorflow, hvdtrain.keras), which connects them; or let "
+            "write `import hvdtrain.torch as hvd` (or hvdtrain.tensorflow), which connects them; or let "
             "the launcher start `python -P -m hvdtrain.comm.script_start python SCRIPT`; or use horovodrun. Where each process is to be alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1.",
         )
         sys.stderr.write(f"hvdtrain: {warning}\n")

@@ -11,27 +11,38 @@ backward pass; waits for other ranks have a limit; torchrun and Slurm connect ra
 from typing import NoReturn
 
 import hvdtrain.comm  # noqa: F401  before Horovod: see `horovod_wheel.start_up`
+from hvdtrain.errors import RESUMABLE
 from hvdtrain.torch import elastic, mpi_ops
+from hvdtrain.torch.checkpoint import Checkpoint
 from hvdtrain.torch.compression import Compression
 from hvdtrain.torch.data_parallel import DistributedDataParallel
+from hvdtrain.torch.equality import assert_equal
 from hvdtrain.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from hvdtrain.torch.mean import Mean
 from hvdtrain.torch.missing_names import missing_name
 from hvdtrain.torch.mpi_ops import *  # noqa: F403  its `__all__`
 from hvdtrain.torch.optimizer import DistributedOptimizer
 from hvdtrain.torch.sampler import DistributedSampler
+from hvdtrain.torch.stopping import stop_reason, stop_requested
 from hvdtrain.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
+    "RESUMABLE",
+    "Checkpoint",
     "Compression",
     "DistributedDataParallel",
     "DistributedOptimizer",
     "DistributedSampler",
+    "Mean",
     "SyncBatchNorm",
     "allgather_object",
+    "assert_equal",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "elastic",
+    "stop_reason",
+    "stop_requested",
     *mpi_ops.__all__,
 ]
 

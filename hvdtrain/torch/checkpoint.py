@@ -1,0 +1,153 @@
+"""`hvd.Checkpoint`: checkpoints of a training loop that hvdtrain does not run, in the format of a `Task`'s."""
+
+import atexit
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hvdtrain.adapters.plain_values import NotPlainError, from_text, to_text
+from hvdtrain.adapters.torch.tensor_arrays import to_tensor
+from hvdtrain.checkpoints.format import Checkpoint as Stored
+from hvdtrain.checkpoints.format import Position
+from hvdtrain.checkpoints.saved import Saved
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter, await_all_writes
+from hvdtrain.comm.messages import START_SECONDS, agree, broadcast_json, do_while_others_wait
+from hvdtrain.engine.state_sync import broadcast_state
+from hvdtrain.errors import UsageError
+from hvdtrain.named_arrays import State
+from hvdtrain.torch.plain_state import load_into, state_of
+from hvdtrain.torch.world import communicator
+
+_VALUES: Final = "values/#values"
+_log = logging.getLogger("hvdtrain")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What `Checkpoint.restore` has found."""
+
+    step: int  # that was given to `save`; 0: there was no checkpoint
+    values: Mapping[str, Any] = field(default_factory=dict)  # what else was given to `save`
+
+
+class Checkpoint:
+    """Saves and restores a training: whole or not at all, by rank 0, for any number of ranks. Without pickle.
+
+        checkpoint = hvd.Checkpoint("checkpoints", model=model, optimizer=optimizer, sampler=sampler)
+        start = checkpoint.restore()
+        for step in range(start.step, steps):
+            ...
+            if (step + 1) % 100 == 0:
+                checkpoint.save(step + 1, epoch=epoch)
+        checkpoint.wait()
+
+    Rank 0 copies the state and writes it in a thread, while training goes on. All methods are collective: call them on
+    all ranks. All ranks have rank 0's state after `restore`, also where there was no checkpoint.
+
+    Args:
+        folder: on rank 0's disk; is made by the first save.
+        keep: how many of the newest checkpoints stay.
+        objects: by name, what has `state_dict()` and `load_state_dict()`: models, optimizers, schedulers, samplers,
+            gradient scalers. Their states must be equal on all ranks, except for statistics such as BatchNorm's, of
+            which rank 0's are saved.
+
+    Raises:
+        UsageError: before `hvd.init()`, or an object cannot be saved.
+    """
+
+    def __init__(self, folder: str | Path = "checkpoints", *, keep: int = 2, **objects: Any) -> None:
+        self._comm, self._objects = communicator("hvd.Checkpoint"), objects
+        if not objects or keep < 1:
+            raise UsageError(
+                f"hvd.Checkpoint was given {len(objects)} objects and keep={keep}.",
+                "It saves at least one object, and keeps at least one checkpoint.",
+                "write hvd.Checkpoint(model=model, optimizer=optimizer).",
+            )
+        self._store = CheckpointStore(Path(folder), keep)
+        about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(objects)}
+        self._writer = CheckpointWriter(self._comm, self._store, about)
+        self._knows_folder = False
+        atexit.register(await_all_writes)
+
+    def restore(self) -> Restored:
+        """Load the newest sound checkpoint into the objects, on all ranks; without one, rank 0's state as it is.
+
+        Raises `UsageError`: on all ranks; the checkpoints are damaged, or of other objects.
+        """
+        is_root = self._comm.topology.is_root
+        newest = do_while_others_wait(
+            self._comm, lambda: self._newest() if is_root else None, "hvdtrain.checkpoint.read", START_SECONDS
+        )
+        step = int(broadcast_json(self._comm, newest.position.step if newest else 0, "hvdtrain.checkpoint.step"))
+        own = agree(self._comm, lambda: self._state(newest) if is_root else None, "hvdtrain.checkpoint.own")
+        state = broadcast_state(self._comm, own)
+        values = from_text(state.pop(_VALUES), to_tensor)
+        agree(self._comm, lambda: load_into(self._objects, state), "hvdtrain.checkpoint.load")
+        self._knows_folder = True
+        return Restored(step, values)
+
+    def _newest(self) -> Stored | None:
+        return self._store.newest()
+
+    def _state(self, newest: Stored | None) -> State:
+        return dict(newest.state) if newest is not None else self._read({}, {})
+
+    def save(self, step: int, *, wait: bool = False, **values: Any) -> None:
+        """Begin to save; a later call, or `wait`, learns how it ended.
+
+        A checkpoint that cannot be written, for a full disk, is a warning: older ones are intact.
+
+        Args:
+            step: of the checkpoint's name, and what `restore` returns.
+            wait: return when it is on disk.
+            values: numbers, texts and collections of them, which `restore` returns.
+
+        Raises:
+            UsageError: on all ranks; the state cannot be saved, or the folder has checkpoints that were not restored.
+        """
+        agree(self._comm, lambda: self._check(values), "hvdtrain.checkpoint.check")
+        while self._writer.under_way >= COPIES:
+            self._collect()
+        self._writer.begin(lambda earlier: self._read(values, earlier), Position(step))
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when what was begun is on disk."""
+        while self._writer.under_way:
+            self._collect()
+
+    def _collect(self) -> Saved:
+        saved = self._writer.collect()
+        if saved.failure is not None and self._comm.topology.is_root:
+            _log.warning("the checkpoint of step %d was not written: %s", saved.step, saved.failure)
+        return saved
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        if not self._knows_folder and self._comm.topology.is_root and self._store.paths():
+            raise UsageError(
+                f"{self._store.folder} has checkpoints, and restore() was not called.",
+                "Those of later steps would be removed, as of a training that went back.",
+                "call restore() before the first step, or choose another folder.",
+            )
+        self._knows_folder = True
+        _text_of(values)
+
+    def _read(self, values: Mapping[str, Any], earlier: Mapping[str, Any]) -> State:
+        return state_of(self._objects, earlier) | {_VALUES: _text_of(values)}
+
+
+def _text_of(values: Mapping[str, Any]) -> "np.ndarray[Any, Any]":
+    try:
+        return to_text(dict(values), lambda _: None)
+    except NotPlainError as error:
+        raise UsageError(
+            f"save() was given an instance of {type(error.part).__name__}.",
+            "A checkpoint holds numbers, texts, arrays and collections of them.",
+            "give such a value, or an object with state_dict() to hvd.Checkpoint.",
+        ) from error

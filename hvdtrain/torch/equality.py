@@ -1,0 +1,55 @@
+"""`hvd.assert_equal`: proof that ranks have the same weights."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hvdtrain.comm.messages import gather_json
+from hvdtrain.errors import DivergenceError
+from hvdtrain.named_arrays import array_checksum
+from hvdtrain.torch.plain_state import view_of_state
+from hvdtrain.torch.world import communicator
+
+
+def assert_equal(*objects: Any) -> None:
+    """Raise `DivergenceError`, on all ranks, unless models, optimizers or other states have the same bits everywhere.
+
+    Only checksums travel. BatchNorm's statistics differ between ranks unless something makes them equal.
+
+    Args: `objects`: what has a `state_dict()`, or a dict of tensors.
+    """
+    comm = communicator("hvd.assert_equal")
+    named = {f"{type(each).__name__} {number}": _as_object(each) for number, each in enumerate(objects)}
+    sums = {name: array_checksum(name, array) for name, array in view_of_state(named).items()}
+    totals = gather_json(
+        comm, [len(sums), sum(value * (n + 1) for n, value in enumerate(sums.values()))], "hvdtrain.equal"
+    )
+    if all(total == totals[0] for total in totals):
+        return
+    by_rank: list[dict[str, int]] = gather_json(comm, sums, "hvdtrain.equal.names")
+    unlike = {rank: _differing(by_rank[0], theirs) for rank, theirs in enumerate(by_rank) if theirs != by_rank[0]}
+    first = next(iter(next(iter(unlike.values()))))
+    raise DivergenceError(
+        f"The state of rank {', '.join(map(str, unlike))} differs from rank 0's, first in {first.partition('/')[2]}.",
+        "The ranks no longer train one model.",
+        "look for weights that were changed on some ranks, an optimizer that is not distributed, or a missing "
+        "broadcast_parameters.",
+    ).on_all_ranks()
+
+
+def _differing(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:
+    return [name for name in {**first, **second} if first.get(name) != second.get(name)]
+
+
+class _Tensors:
+    def __init__(self, tensors: dict[str, Any]) -> None:
+        self._tensors = tensors
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._tensors
+
+    def load_state_dict(self, _tensors: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+
+def _as_object(each: Any) -> Any:
+    return _Tensors(each) if isinstance(each, dict) else each
