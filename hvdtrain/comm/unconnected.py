@@ -25,7 +25,8 @@ def tell_if_unconnected() -> None:
             "nothing connects them for Horovod.",
             "Each of them will be rank 0 of 1, and train alone on all of the data.",
             "write `import hvdtrain.torch as hvd` (or hvdtrain.tensorflow), which connects them; or let "
-            "the launcher start `python -P -m hvdtrain.comm.script_start python SCRIPT`; or use horovodrun. Where each process is to be alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1.",
+            "the launcher start `python -P -m hvdtrain.comm.script_start python SCRIPT`; or use horovodrun. Where each "
+            "process is to be alone, set HOROVOD_RANK=0 and HOROVOD_SIZE=1.",
         )
         sys.stderr.write(f"hvdtrain: {warning}\n")
         sys.stderr.flush()

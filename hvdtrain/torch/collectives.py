@@ -1,8 +1,9 @@
 """Horovod's collectives with a deadline, and with sentences where ranks are lost or call different ones."""
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import torch
 from horovod.common.exceptions import HorovodInternalError
@@ -26,23 +27,52 @@ class MismatchedCallError(UsageError, HorovodInternalError):  # type: ignore[mis
     """Ranks have called a collective with arguments that do not fit together."""
 
 
+_unnamed: Final = [0]  # collectives without a name that this rank has called in this world
+
+
 def bounded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """`function`, which waits for other ranks, with the limit on waiting that `init` has set.
+    """`function`, which waits for other ranks, with the limit on waiting that `init` has set; see `numbered`, too.
 
     Raises:
         LostPeerError: another rank has ended or is late.
         MismatchedCallError: ranks gave different shapes, dtypes, or operations.
     """
+    called = numbered(function)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         try:
             with waits_for_peers(name=str(named.get("name") or name or function.__name__)):
-                return function(*arguments, **named)
+                return called(*arguments, **named)
         except PeerError as error:
             raise _described(error) from error.__cause__
 
     return call
+
+
+def numbered(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`; where its caller gives it no name, with the number of such calls on this rank.
+
+    Horovod numbers by its handles, of which ranks have different numbers where some have had fewer batches.
+    """
+    parameters = list(inspect.signature(function).parameters)
+    if "name" not in parameters:
+        return function
+    place = parameters.index("name")
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        if len(arguments) <= place and named.get("name") is None:
+            named["name"] = f"{function.__name__}.unnamed.{_unnamed[0]}"
+            _unnamed[0] += 1
+        return function(*arguments, **named)
+
+    return call
+
+
+def number_from_zero() -> None:
+    """All ranks are here: `init` and `join` have waited for each other."""
+    _unnamed[0] = 0
 
 
 def _described(error: PeerError) -> BaseException:

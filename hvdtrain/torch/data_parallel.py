@@ -146,8 +146,7 @@ class DistributedDataParallel(nn.Module):
             broadcast_buffers_of(self.module, 0)
 
     def _send_from(self, root: int) -> None:
-        tensors = {name: value for name, value in self.module.state_dict().items() if isinstance(value, torch.Tensor)}
-        broadcast_parameters(tensors, root_rank=root)
+        broadcast_parameters(self.module.state_dict(), root_rank=root)
 
     def _set_static_graph(self) -> None:
         """Nothing: see `static_graph`."""

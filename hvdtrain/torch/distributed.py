@@ -216,7 +216,13 @@ def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tens
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Put each rank's object into the list. Objects are pickled."""
-    object_list[:] = allgather_object(obj, name=_name("all_gather_object"), process_set=_set(group))
+    if group not in (None, mpi_ops.global_process_set):
+        raise UsageError(
+            "all_gather_object was given a group.",
+            "Horovod gathers objects of all ranks only.",
+            "leave group out, and choose the group's objects from the list.",
+        )
+    object_list[:] = allgather_object(obj, name=_name("all_gather_object"))
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0, group: Any = None) -> None:

@@ -33,16 +33,16 @@ class ModelGradients(LoopGradients):
 
     def _end(self) -> None:
         self._ends = False
-        if self.joins:
-            self._finish_while_joining()
+        if self.joins or not self._hook.keeps_unused:
+            self._finish_counting_uses()
         else:
             self.finish()
 
-    def _finish_while_joining(self) -> None:
-        """Zeros hide the marks by which ranks learn who is unused (`UsageMarks`): count them by a message."""
+    def _finish_counting_uses(self) -> None:
+        """Where no marks tell which parameters no rank has used (`UsageMarks`), since zeros or a function hide them."""
         trainable = self.parameters
         uses = torch.tensor([parameter.grad is not None for parameter in trainable], dtype=torch.int32)
-        bounded(mpi_ops.allreduce_)(uses, op=mpi_ops.Sum, name="hvdtrain.join.uses")
+        bounded(mpi_ops.allreduce_)(uses, op=mpi_ops.Sum, name="hvdtrain.uses")
         self.finish()
         for parameter, used in zip(trainable, uses.tolist(), strict=True):
             if not used:

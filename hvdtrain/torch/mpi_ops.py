@@ -12,12 +12,6 @@ from horovod.torch.mpi_ops import (
     ProcessSet,
     Product,
     Sum,
-    allgather_async,
-    allreduce_async,
-    allreduce_async_,
-    alltoall_async,
-    broadcast_async,
-    broadcast_async_,
     ccl_built,
     cross_rank,
     cross_size,
@@ -26,10 +20,6 @@ from horovod.torch.mpi_ops import (
     global_process_set,
     gloo_built,
     gloo_enabled,
-    grouped_allgather_async,
-    grouped_allreduce_async,
-    grouped_allreduce_async_,
-    grouped_reducescatter_async,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -40,7 +30,6 @@ from horovod.torch.mpi_ops import (
     nccl_built,
     poll,
     rank,
-    reducescatter_async,
     rocm_built,
     shutdown,
     size,
@@ -49,7 +38,7 @@ from horovod.torch.mpi_ops import (
     stop_timeline,
 )
 
-from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.collectives import bounded, number_from_zero, numbered, synchronize
 from hvdtrain.torch.start import init
 
 __all__ = [
@@ -130,10 +119,24 @@ grouped_reducescatter = bounded(_horovod.grouped_reducescatter)
 reducescatter = bounded(_horovod.reducescatter)
 remove_process_set = bounded(_horovod.remove_process_set)
 
+allgather_async = numbered(_horovod.allgather_async)
+allreduce_async = numbered(_horovod.allreduce_async)
+allreduce_async_ = numbered(_horovod.allreduce_async_)
+alltoall_async = numbered(_horovod.alltoall_async)
+broadcast_async = numbered(_horovod.broadcast_async)
+broadcast_async_ = numbered(_horovod.broadcast_async_)
+grouped_allgather_async = numbered(_horovod.grouped_allgather_async)
+grouped_allreduce_async = numbered(_horovod.grouped_allreduce_async)
+grouped_allreduce_async_ = numbered(_horovod.grouped_allreduce_async_)
+grouped_reducescatter_async = numbered(_horovod.grouped_reducescatter_async)
+reducescatter_async = numbered(_horovod.reducescatter_async)
+
 
 def join(device: Any = -1) -> int:
     """Say that this rank has no more batches; returns, when all ranks have said it, the last one of them.
 
     Until then this rank adds zeros to the allreduces of the others, without a limit on the time.
     """
-    return int(_horovod.join(device))
+    last = int(_horovod.join(device))
+    number_from_zero()
+    return last

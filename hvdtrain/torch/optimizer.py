@@ -3,7 +3,6 @@
 import os
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,15 +16,11 @@ from torch import nn
 
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.adapters.torch.buckets import Together
-from hvdtrain.errors import UsageError
 from hvdtrain.torch.collectives import bounded
 from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError
+from hvdtrain.torch.optimizer_arguments import check_arguments, names_of
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import require_start
-
-
-class WrongArgumentError(UsageError, ValueError):
-    """An argument of `DistributedOptimizer` that cannot be meant."""
 
 
 class _Reducing:
@@ -174,8 +169,8 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments
     if num_groups != 0:
         warnings.warn("Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
-    _check(optimizer, backward_passes_per_step, op, gradient_predivide_factor, groups)
-    names = _names_of(optimizer, named_parameters)
+    check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor, groups)
+    names = names_of(optimizer, named_parameters)
     require_start("hvd.DistributedOptimizer")
     if op == mpi_ops.Adasum and mpi_ops.size() > 1:
         adasum: torch.optim.Optimizer = horovod.torch.DistributedOptimizer(
@@ -228,72 +223,3 @@ def _cut(
     parts = split_list(list(parameters), groups) if isinstance(groups, int) else groups
     group_of = {parameter: number for number, part in enumerate(parts) for parameter in part}
     return sys.maxsize, lambda parameter: group_of.get(parameter, parameter)
-
-
-def _names_of(
-    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, nn.Parameter]] | None
-) -> dict[nn.Parameter, str]:
-    groups = optimizer.param_groups
-    if named_parameters is None:
-        return {p: f"noname.{i}.{j}" for i, group in enumerate(groups) for j, p in enumerate(group["params"])}
-    named = list(named_parameters)
-    if not all(isinstance(each, tuple) for each in named):
-        raise WrongArgumentError(
-            "named_parameters should be a sequence of tuples (name, parameter).",
-            "Messages are named after the parameters.",
-            "give model.named_parameters().",
-        )
-    twice = [name for name, times in Counter(name for name, _ in named).items() if times > 1]
-    if twice:
-        raise WrongArgumentError(
-            f"Parameter names in named_parameters must be unique, and these are not: {', '.join(twice)}.",
-            "Gradients of different parameters would be taken for each other.",
-            "give the parameters of each model a prefix of their own.",
-        )
-    names = {parameter: name for name, parameter in named}
-    without = sum(parameter not in names for group in groups for parameter in group["params"])
-    if without:
-        raise WrongArgumentError(
-            f"named_parameters was specified, and {without} parameters of the optimizer are not among them.",
-            "They would not be exchanged by name.",
-            "give named_parameters of the same model as to the optimizer, or leave named_parameters out.",
-        )
-    return names
-
-
-def _check(optimizer: Any, passes: int, op: Any, predivide: float, groups: Any) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise WrongArgumentError(
-            f"hvd.DistributedOptimizer was given {optimizer!r}.",
-            "It needs an optimizer object.",
-            "give it an instance such as torch.optim.SGD(model.parameters(), lr=0.01).",
-        )
-    if hasattr(optimizer, "skip_synchronize"):
-        raise WrongArgumentError(
-            f"This {type(optimizer).__name__} is distributed already.",
-            "Gradients would be reduced twice.",
-            "call hvd.DistributedOptimizer once for each optimizer.",
-        )
-    if predivide != 1.0 and op != mpi_ops.Average:
-        raise WrongArgumentError(
-            f"gradient_predivide_factor={predivide} is given, and op is not Average.",
-            "It divides a mean's denominator into two factors.",
-            "leave one of them out.",
-        )
-    if passes <= 0:
-        raise WrongArgumentError(
-            f"backward_passes_per_step is {passes}.", "An update needs a gradient.", "use 1 or more."
-        )
-    _check_groups(groups)
-
-
-def _check_groups(groups: Any) -> None:
-    if groups is None or (isinstance(groups, int) and groups > 0):
-        return
-    members = [parameter for group in groups for parameter in group] if isinstance(groups, list) else [None]
-    if not all(isinstance(parameter, torch.Tensor) for parameter in members) or len(set(members)) < len(members):
-        raise WrongArgumentError(
-            "groups is neither a positive number of groups nor lists of parameters in which each appears only once.",
-            "Each gradient travels in one message.",
-            "give a number, or lists of parameters of the model.",
-        )

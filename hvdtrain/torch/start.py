@@ -9,6 +9,7 @@ from horovod.torch import mpi_ops
 from hvdtrain.adapters.torch.device import bind_threads
 from hvdtrain.comm.open import join_as_script
 from hvdtrain.errors import UsageError
+from hvdtrain.torch.collectives import number_from_zero
 
 _starts: Final = [0]
 
@@ -36,6 +37,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     else:  # a part of the launcher's world: its variables say nothing about that
         start()
     _starts[0] += 1
+    number_from_zero()
     bind_threads(mpi_ops.local_size())
 
 

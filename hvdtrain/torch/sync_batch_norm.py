@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -19,6 +20,10 @@ class SyncBatchNorm(SynchronizedBatchNorm):
 
     def __init__(self, num_features: int, *arguments: Any, **named: Any) -> None:
         _BatchNorm.__init__(self, num_features, *arguments, **named)
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:  # noqa: A002  torch's name
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     @classmethod
     def convert_sync_batchnorm(cls, module: nn.Module, process_group: Any = None) -> nn.Module:  # noqa: ARG003  torch's

@@ -1,0 +1,42 @@
+"""hvdtrain.torch under real launchers: loops of users' own train as one process, as torch's DDP, and go on later."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from support.processes import run_command
+from support.ranks import run_ranks
+
+pytestmark = pytest.mark.timeout(600)
+
+WORKERS = Path(__file__).parent / "workers"
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join((str(WORKERS), os.environ.get("PYTHONPATH", "")))}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints that two ranks under torchrun have saved; these have passed their checks."""
+    folder = tmp_path_factory.mktemp("saved") / "checkpoints"
+    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    script = [str(WORKERS / "data_parallel_torch.py"), str(folder)]
+    finished = run_command([*torchrun, "--rdzv-endpoint", "localhost:0", *script], 240, ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1"]
+    assert "nothing connects them" not in finished.stderr
+    return folder
+
+
+def test_a_wrapped_model_trains_as_in_torch(saved: Path) -> None:
+    assert sorted(path.name for path in saved.iterdir()) == ["latest", "step_00000002", "step_00000003"]
+
+
+def test_many_ranks_train_as_one(saved: Path) -> None:
+    finished = run_ranks(
+        ["python", str(WORKERS / "loops_torch.py"), str(saved)], 3, "horovodrun-gloo", 240, ENVIRONMENT
+    )
+    assert finished.returncode == 0, finished.tail()
+    assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]

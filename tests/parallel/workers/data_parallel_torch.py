@@ -1,0 +1,197 @@
+"""hvdtrain.torch.DistributedDataParallel beside torch's own in the same processes: the same bits.
+
+Started by torchrun, whose variables both read. The last line says that this rank has passed all checks.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed
+from loops_torch import Pictures
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.functional import cross_entropy
+
+import hvdtrain.torch as hvd
+import hvdtrain.torch.distributed as dist
+from hvdtrain.errors import HvdtrainError, UsageError
+
+Wrapper = Callable[..., Any]
+
+
+class Branches(Pictures):
+    """One layer is used by some ranks in some updates."""
+
+    def __init__(self) -> None:
+        super().__init__(norm=True)
+        self.sometimes = nn.Linear(10, 10)
+
+    def forward(self, pictures: torch.Tensor, words: torch.Tensor, branch: bool = False) -> torch.Tensor:
+        output = super().forward(pictures, words)
+        return self.sometimes(output) if branch else output
+
+
+def batches(rank: int, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(rank)
+    for _ in range(count):
+        yield (
+            torch.randn(4, 3, 8, 8, generator=generator),
+            torch.randint(0, 50, (4,), generator=generator),
+            torch.randint(0, 10, (4,), generator=generator),
+        )
+
+
+def trained(wrap: Wrapper, hook: Callable[..., Any] | None = None, join: bool = False) -> Any:
+    """Updates with accumulation, clipping after backward(), weight decay, evaluation between, and uneven data."""
+    rank = dist.get_rank()
+    torch.manual_seed(rank)
+    model = wrap(Branches(), find_unused_parameters=True, bucket_cap_mb=1)
+    if hook is not None:
+        model.register_comm_hook(None, hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.1)
+    for step, (pictures, words, labels) in enumerate(batches(rank, 20)):
+        with model.no_sync() if step % 2 == 0 else nullcontext():
+            branch = step % 6 == 3 and rank == 1
+            cross_entropy(model(pictures, words, branch=branch), labels).backward()
+        if step % 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            optimizer.zero_grad()
+            model.eval()
+            with torch.no_grad():
+                model(pictures, words)
+            model.train()
+    if join:
+        with model.join():
+            for pictures, words, labels in batches(rank + 10, 2 + 2 * rank):
+                cross_entropy(model(pictures, words), labels).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    return model
+
+
+def same_bits(first: nn.Module, second: nn.Module, tolerance: float = 0.0) -> None:
+    assert list(first.state_dict()) == list(second.state_dict())
+    for name, value in first.state_dict().items():
+        torch.testing.assert_close(value, second.state_dict()[name], rtol=tolerance, atol=tolerance)
+
+
+def it_trains_as_torchs() -> None:
+    ours = trained(hvd.DistributedDataParallel, join=True)
+    same_bits(ours, trained(nn.parallel.DistributedDataParallel, join=True), 1e-6)
+    hvd.assert_equal(ours)
+    assert ours.module.unused.weight.grad is None  # decay acts on no layer that no rank has used
+
+
+def hooks_on_a_bucket() -> None:
+    def mean(_state: Any, bucket: Any) -> torch.Tensor:
+        assert sum(part.numel() for part in bucket.gradients()) == bucket.buffer().numel()
+        return hvd.allreduce(bucket.buffer(), name=f"mine.{bucket.index()}")
+
+    plain = trained(hvd.DistributedDataParallel)
+    for hook, tolerance in (
+        (mean, 1e-6),
+        (default_hooks.fp16_compress_hook, 1e-2),
+        (default_hooks.bf16_compress_hook, 5e-2),
+    ):
+        ours = trained(hvd.DistributedDataParallel, hook)
+        hvd.assert_equal(nn.ModuleList(p for n, p in ours.module.named_children() if n != "norm"))
+        same_bits(ours, plain, tolerance)
+
+
+def other_hooks_and_arguments_are_refused() -> None:
+    model = hvd.DistributedDataParallel(nn.Linear(2, 2))
+    for call in (
+        lambda: model.register_comm_hook(None, default_hooks.fp16_compress_wrapper),
+        lambda: hvd.DistributedDataParallel(nn.Linear(2, 2), device_ids=[0, 1]),
+        lambda: hvd.DistributedDataParallel(nn.Linear(2, 2).requires_grad_(False)),
+        lambda: hvd.DistributedDataParallel(nn.Linear(2, 2), process_group=torch.distributed.group.WORLD),
+        lambda: hvd.DistributedDataParallel(nn.Linear(2, 2 + hvd.rank())),
+        lambda: dist.init_process_group(init_method="file:///nowhere"),
+        lambda: dist.init_process_group(world_size=7),
+        lambda: dist.send,
+    ):
+        with pytest.raises((UsageError, HvdtrainError)) as caught:
+            call()
+        assert "HINT: " in str(caught.value)
+
+
+def functions_of_torch_distributed() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = torch.tensor([float(rank + 1)])
+    dist.all_reduce(total)
+    assert float(total) == size * (size + 1) / 2
+    most = torch.tensor([float(rank)])
+    work = dist.all_reduce(most, dist.ReduceOp.MAX, async_op=True)
+    assert work is not None
+    assert work.wait()
+    assert float(most) == size - 1
+    rows = [torch.zeros(2) for _ in range(size)]
+    dist.all_gather(rows, torch.full((2,), float(rank)))
+    assert [float(row[0]) for row in rows] == list(range(size))
+    objects: list[Any] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": n} for n in range(size)]
+    sent = [f"from {rank}"]
+    dist.broadcast_object_list(sent, src=1)
+    assert sent == ["from 1"]
+    dist.barrier()
+    sampler = dist.DistributedSampler(list(range(10)), shuffle=False)
+    assert list(sampler) == [*range(rank, 10, size), *range(10 % size)][: len(sampler)]
+
+
+def a_training_goes_on(folder: str) -> None:
+    """Saved by these ranks; `loops_torch.py` restores it with another number of ranks."""
+    torch.manual_seed(hvd.rank())
+    model = Pictures()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    checkpoint = hvd.Checkpoint(folder, model=model, optimizer=optimizer)
+    assert checkpoint.restore().step == 0
+    hvd.assert_equal(model)
+    for pictures, words, labels in batches(0, 3):
+        optimizer.zero_grad()
+        cross_entropy(model(pictures, words), labels).backward()
+        optimizer.step()
+        assert not hvd.stop_requested()
+    checkpoint.save(2, epoch=0)
+    values = {"sum": float(sum(p.detach().double().sum() for p in model.parameters())), "note": ["a", 1.5]}
+    checkpoint.save(3, wait=True, **values)
+    restored = Pictures()
+    other = torch.optim.AdamW(restored.parameters(), lr=0.5)
+    again = hvd.Checkpoint(folder, model=restored, optimizer=other)
+    with pytest.raises(UsageError, match="restore\\(\\) was not called"):
+        again.save(1)
+    found = again.restore()
+    assert (found.step, dict(found.values)) == (3, values)
+    same_bits(model, restored)
+    assert other.param_groups[0]["lr"] == 0.01
+    for pictures, words, labels in batches(1, 1):
+        for each, its in ((model, optimizer), (restored, other)):
+            its.zero_grad()
+            cross_entropy(each(pictures, words), labels).backward()
+            its.step()
+    same_bits(model, restored)
+
+
+def main(folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    dist.init_process_group("gloo")
+    torch.set_num_threads(1)
+    it_trains_as_torchs()
+    hooks_on_a_bucket()
+    functions_of_torch_distributed()
+    other_hooks_and_arguments_are_refused()
+    a_training_goes_on(folder)
+    sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
+    dist.destroy_process_group()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,277 @@
+"""Loops of users' own with hvdtrain.torch, on several ranks under a real launcher: what they must be equal to.
+
+Each check is run in the order of the file; the last line says that this rank has passed all.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import hvdtrain.torch as hvd
+from hvdtrain.errors import DivergenceError, HvdtrainError
+from hvdtrain.torch.collectives import MismatchedCallError
+from hvdtrain.torch.loop_gradients import MismatchedModelsError, WrongOrderError
+from hvdtrain.torch.optimizer_arguments import WrongArgumentError
+
+UPDATES = 20
+CASES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "fp16": {"compression": hvd.Compression.fp16},
+    "predivide": {"gradient_predivide_factor": 2.0},
+    "two passes": {"backward_passes_per_step": 2},
+    "groups": {"groups": 2, "sparse_as_dense": True},
+    "sum": {"op": hvd.Sum},
+}
+
+
+class Pictures(nn.Module):
+    """Gradients below and above 1 MiB, in two memory layouts; one layer is never used, and one is frozen."""
+
+    def __init__(self, sparse: bool = False, norm: bool = False) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8) if norm else nn.Identity()
+        self.large = nn.Linear(288, 1200)
+        self.middle = nn.Linear(1200, 300)
+        self.unused = nn.Linear(4, 4)
+        self.frozen = nn.Linear(10, 10).requires_grad_(False)
+        self.words = nn.Embedding(50, 10, sparse=sparse)
+        self.last = nn.Linear(300, 10)
+
+    def forward(self, pictures: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.large(self.norm(self.conv(pictures)).flatten(1)))
+        return self.frozen(self.last(torch.relu(self.middle(hidden)))) + self.words(words)
+
+
+def batches(count: int, parts: int) -> Iterator[list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]]:
+    """The global batch of each update, in parts: all ranks see the same ones."""
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(count):
+        yield [
+            (
+                torch.randn(4, 3, 8, 8, generator=generator),
+                torch.randint(0, 50, (4,), generator=generator),
+                torch.randint(0, 10, (4,), generator=generator),
+            )
+            for _ in range(parts)
+        ]
+
+
+def trained(case: dict[str, Any], distributed: bool) -> nn.Module:
+    """The model after some updates: this rank's part of each batch, or all parts one after the other."""
+    passes, op = case.get("backward_passes_per_step", 1), case.get("op", hvd.Average)
+    torch.manual_seed(3 + (hvd.rank() if distributed else 0))
+    model = Pictures(sparse=True)
+    # A mean of the parts, or their sum; weight decay acts on the unused layer too, as in Horovod.
+    rows = [p for name, p in model.named_parameters() if name == "words.weight"]
+    dense = [p for name, p in model.named_parameters() if name != "words.weight"]
+    groups = [{"params": dense, "momentum": 0.9, "weight_decay": 0.01}, {"params": rows}]
+    optimizer = torch.optim.SGD(groups, lr=0.02)
+    if distributed:
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), **case)
+        hvd.broadcast_parameters(model.state_dict(), 0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.5)
+    for update in batches(UPDATES, hvd.size() * passes):
+        optimizer.zero_grad()
+        mine = update[hvd.rank() * passes : (hvd.rank() + 1) * passes] if distributed else update
+        for pictures, words, labels in mine:
+            loss = cross_entropy(model(pictures, words), labels)
+            (loss if distributed or op == hvd.Sum else loss / hvd.size()).backward()
+        if distributed:
+            optimizer.synchronize()
+        else:
+            for parameter in model.unused.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+        nn.utils.clip_grad_norm_(dense, 0.5)
+        if distributed:
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        else:
+            optimizer.step()
+        schedule.step()
+    return model
+
+
+def many_ranks_train_as_one() -> None:
+    for name, case in CASES.items():
+        ours, alone = trained(case, True), trained(case, False)
+        hvd.assert_equal(ours)
+        for key, value in alone.state_dict().items():
+            tolerance = 2e-3 if name == "fp16" else 1e-4
+            torch.testing.assert_close(ours.state_dict()[key], value, rtol=tolerance, atol=tolerance)
+
+
+def two_optimizers_take_turns() -> None:
+    """As a GAN does: the one's model is frozen while the other's is trained, and layers are added later."""
+    torch.manual_seed(5)
+    maker, critic = nn.Linear(6, 6), nn.Linear(6, 1)
+    of_maker = hvd.DistributedOptimizer(torch.optim.Adam(maker.parameters()))
+    of_critic = hvd.DistributedOptimizer(torch.optim.Adam(critic.parameters()), critic.named_parameters())
+    late = nn.Linear(6, 6)
+    for step in range(6):
+        noise = torch.randn(5, 6, generator=torch.Generator().manual_seed(10 * step + hvd.rank()))
+        of_critic.zero_grad()
+        critic(maker(noise).detach()).mean().backward()
+        of_critic.step()
+        critic.requires_grad_(False)
+        of_maker.zero_grad()
+        critic(late(maker(noise)) if step > 2 else maker(noise)).square().mean().backward()
+        of_maker.step()
+        critic.requires_grad_(True)
+        if step == 2:
+            of_maker.add_param_group({"params": list(late.parameters())})
+        hvd.assert_equal(maker, critic, late)
+
+
+def a_closure_is_reduced() -> None:
+    torch.manual_seed(1)
+    model = nn.Linear(4, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe"))
+    rows = torch.randn(8, 4, generator=torch.Generator().manual_seed(hvd.rank()))
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (model(rows) - rows.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        return loss
+
+    losses = [float(optimizer.step(closure)) for _ in range(3)]
+    assert losses[-1] < 1e-3 * losses[0], losses
+    hvd.assert_equal(model)
+
+
+def ranks_with_fewer_batches_join() -> None:
+    torch.manual_seed(2)
+    model = nn.Linear(4, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2 + hvd.rank()):
+        optimizer.zero_grad()
+        model(torch.randn(3, 4)).sum().backward()
+        optimizer.step()
+    assert hvd.join() == hvd.size() - 1
+    hvd.broadcast_parameters(model.state_dict(), hvd.size() - 1)
+    hvd.assert_equal(model)
+
+
+def refused(kind: type[HvdtrainError], words: str, call: Callable[[], object]) -> None:
+    """The call ends with a sentence that contains these words."""
+    with pytest.raises(kind) as caught:
+        call()
+    text = str(caught.value)
+    assert words in text, text
+    assert "HINT: " in text, text
+
+
+def after_backward() -> tuple[nn.Module, Any]:
+    """A model with gradients that travel, and its optimizer."""
+    torch.manual_seed(6)
+    model = nn.Linear(4, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in range(2):  # in the first update nothing travels before step()
+        optimizer.step() if model.weight.grad is not None else None
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+    return model, optimizer
+
+
+def misuse_has_a_sentence() -> None:
+    model, rows = nn.Linear(4, 2), torch.ones(3, 4)
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(plain)
+    refused(WrongOrderError, "no rank has computed a gradient", optimizer.step)
+    refused(WrongArgumentError, "is distributed already", lambda: hvd.DistributedOptimizer(optimizer))
+    others = nn.Linear(4, 2).named_parameters()
+    refused(WrongArgumentError, "are not among them", lambda: hvd.DistributedOptimizer(plain, others))
+    model, optimizer = after_backward()
+    refused(WrongOrderError, "before optimizer.step()", optimizer.zero_grad)
+    refused(WrongOrderError, "more often than 1 times", lambda: model(rows).sum().backward())
+    model, optimizer = after_backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    refused(WrongOrderError, "changed after backward()", optimizer.step)
+    model, optimizer = after_backward()
+    optimizer.step()
+    hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    refused(WrongOrderError, "Another distributed optimizer", optimizer.step)
+    uneven = torch.ones(2 + hvd.rank())
+    refused(MismatchedCallError, "Mismatched", lambda: hvd.allreduce(uneven, name="mismatched"))
+    different = nn.Linear(4, 2 + hvd.rank())
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(different.parameters(), lr=0.1))
+    different(rows).sum().backward()
+    refused(MismatchedModelsError, "are not those of the other ranks", optimizer.step)
+    unequal = {"weight": torch.full((2,), float(hvd.rank()))}
+    ranks = ", ".join(map(str, range(1, hvd.size())))
+    refused(DivergenceError, f"rank {ranks} differs", lambda: hvd.assert_equal(unequal))
+    refused(HvdtrainError, "has no allredcue", lambda: hvd.allredcue)
+
+
+def a_mean_counts_samples() -> None:
+    mean = hvd.Mean()
+    for number in range(hvd.rank() + 1):
+        mean.update(torch.tensor(float(number)), weight=number + 1)
+    values = [(n, n + 1) for rank in range(hvd.size()) for n in range(rank + 1)]
+    assert mean.compute() == sum(v * w for v, w in values) / sum(w for _, w in values)
+    mean.reset()
+    assert mean.compute() != mean.compute()  # not a number
+
+
+def batch_norm_sees_all_ranks() -> None:
+    torch.manual_seed(4)
+    layer = nn.BatchNorm1d(3)
+    whole = torch.randn(2 * hvd.size(), 3)
+    synchronized = hvd.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm1d(3)))
+    part = synchronized(whole[2 * hvd.rank() : 2 * hvd.rank() + 2])
+    torch.testing.assert_close(part, layer(whole)[2 * hvd.rank() : 2 * hvd.rank() + 2])
+    torch.testing.assert_close(hvd.SyncBatchNorm(3)(whole[2 * hvd.rank() : 2 * hvd.rank() + 2]), part)
+
+
+def a_training_is_taken_up(folder: str) -> None:
+    """That `data_parallel_torch.py` has saved with two ranks."""
+    torch.manual_seed(hvd.rank())
+    model = Pictures()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+    found = hvd.Checkpoint(folder, model=model, optimizer=optimizer).restore()
+    assert found.step == 3
+    assert found.values["sum"] == float(sum(p.detach().double().sum() for p in model.parameters()))
+    assert optimizer.param_groups[0]["lr"] == 0.01
+    hvd.assert_equal(model, optimizer)
+
+
+def a_signal_to_one_rank_stops_all() -> None:
+    last = hvd.size() - 1
+    for step in range(5000):
+        if hvd.stop_requested():
+            break
+        if step == 5 and hvd.rank() == last:
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.002)
+    assert hvd.stop_reason() == f"SIGTERM (rank {last})"
+    assert hvd.allgather(torch.tensor([step])).tolist() == [step] * hvd.size()
+
+
+CHECKS: list[Callable[[], None]] = [
+    *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
+    *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
+]
+
+
+def main() -> None:
+    hvd.init()
+    for check in CHECKS:
+        check()
+    a_training_is_taken_up(sys.argv[1])
+    a_signal_to_one_rank_stops_all()
+    sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
