@@ -8,7 +8,7 @@ All names and arguments of Horovod 0.28.1 are here. Gradients travel in flat buc
 backward pass; waits for other ranks have a limit; torchrun and Slurm connect ranks too.
 """
 
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any
 
 import hvdtrain.comm  # noqa: F401  before Horovod: see `horovod_wheel.start_up`
 from hvdtrain.errors import RESUMABLE
@@ -22,9 +22,12 @@ from hvdtrain.torch.mean import Mean
 from hvdtrain.torch.missing_names import missing_name
 from hvdtrain.torch.mpi_ops import *  # noqa: F403  its `__all__`
 from hvdtrain.torch.optimizer import DistributedOptimizer
+from hvdtrain.torch.run_record import run
 from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.stopping import stop_reason, stop_requested
-from hvdtrain.torch.sync_batch_norm import SyncBatchNorm
+
+if TYPE_CHECKING:
+    from hvdtrain.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "RESUMABLE",
@@ -41,11 +44,16 @@ __all__ = [
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "elastic",
+    "run",
     "stop_reason",
     "stop_requested",
     *mpi_ops.__all__,
 ]
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
+    if name == "SyncBatchNorm":  # its import takes a second, as it loads torch's compiler
+        from hvdtrain.torch.sync_batch_norm import SyncBatchNorm
+
+        return SyncBatchNorm
     raise missing_name("hvdtrain.torch", name, __all__)

@@ -1,0 +1,112 @@
+"""`with hvd.run(folder) as run`: a run folder with metrics and a report, for a loop that hvdtrain does not run."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.messages import agree
+from hvdtrain.errors import UsageError
+from hvdtrain.files import open_lines, unwritable, write_atomically, write_json
+from hvdtrain.run.ending import write_report
+from hvdtrain.run.result import environment
+from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.torch.mean import Mean
+from hvdtrain.torch.world import communicator
+
+Value = Mean | float
+"""A number, of which rank 0's is written, or a mean, which is computed over all ranks and begins again."""
+
+
+class Run:
+    """What `run` gives: lines of metrics. Call the methods on all ranks."""
+
+    def __init__(self, folder: Path, file: TextIO | None) -> None:
+        self.folder = folder
+        self._file, self.step = file, 0
+
+    def log(self, step: int, *, epoch: int = 0, **values: Value) -> dict[str, float]:
+        """Write metrics of training after update `step`; returns them as numbers. Collective where there are means."""
+        return self._log("train", step, epoch, values)
+
+    def log_validation(self, step: int, *, epoch: int = 0, **values: Value) -> dict[str, float]:
+        """Write metrics of a validation after update `step`; returns them as numbers."""
+        return self._log("validation", step, epoch, values)
+
+    def _log(self, split: str, step: int, epoch: int, values: Mapping[str, Value]) -> dict[str, float]:
+        self.step, numbers = step, {name: _number(value) for name, value in values.items()}
+        self.write({"split": split, "epoch": epoch, "step": step, **numbers})
+        return numbers
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        """Append a line to metrics.jsonl, on rank 0."""
+        if self._file is not None:
+            self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+            self._file.flush()
+
+
+@contextmanager
+def run(folder: str | Path, config: Mapping[str, Any] | None = None, report: bool = True) -> Iterator[Run]:
+    """Keep a run folder while the block runs: config.yaml, env.json, metrics.jsonl, and report.html at its end.
+
+    `hvdtrain ls`, `compare` and `report` read such a folder as that of a `Task`. A folder that has metrics already is
+    continued: give the same one after a restart. Enter it on all ranks; rank 0 writes.
+
+        with hvd.run("runs/mine", config=vars(options)) as run:
+            run.log(step, loss=loss, lr=0.1)
+
+    Args:
+        config: what was chosen, of numbers, texts and collections of them.
+        report: draw report.html at the end.
+
+    Raises:
+        UsageError: on all ranks; another job is running in the folder, or it cannot be written.
+    """
+    comm, begun = communicator("hvd.run"), time.time()
+    place = RunFolder(Path(folder).absolute(), keep_checkpoints=1)
+    with ExitStack() as stack:
+        file = agree(comm, lambda: _opened(place, comm, config or {}, stack), "hvdtrain.run.folder")
+        record = Run(place.path, file)
+        record.write({"event": "started", "step": 0, "begun": round(begun, 3)})
+        try:
+            yield record
+        except BaseException as error:
+            record.write({"event": "failed", "step": record.step, "error": f"{type(error).__name__}: {error}"})
+            raise
+        record.write({"event": "ended", "step": record.step, "finished": True})
+        if file is not None and report:
+            write_report(place.path, "always", time.time() - begun)
+
+
+def _opened(place: RunFolder, comm: Communicator, config: Mapping[str, Any], stack: ExitStack) -> TextIO | None:
+    """Rank 0's file of metrics, in a folder that no other job uses."""
+    if not comm.topology.is_root:
+        return None
+    try:
+        place.path.mkdir(parents=True, exist_ok=True)
+        place.claim()
+        stack.callback(place.release)
+        write_atomically(place.config, yaml.safe_dump(dict(config), sort_keys=False).encode())
+        write_json(place.env, {**environment(comm.topology), "hosts": []})
+        return stack.enter_context(open_lines(place.metrics))
+    except OSError as error:
+        raise unwritable(place.path, error) from error
+    except yaml.YAMLError as error:
+        raise UsageError(
+            f"config cannot be written as YAML: {str(error).splitlines()[0]}.",
+            "config.yaml holds numbers, texts and collections of them.",
+            "give such values, as in config=vars(options).",
+        ) from error
+
+
+def _number(value: Value) -> float:
+    if not isinstance(value, Mean):
+        return float(value)
+    number = value.compute()
+    value.reset()
+    return number
