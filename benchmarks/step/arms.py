@@ -77,6 +77,10 @@ _DDP = ("-m", "benchmarks.step.ddp_torch")
 _TORCH: Mapping[str, Arm] = {
     "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _ours("torch_task:TorchStep")),
     "hvdtrain_gloo": Arm("horovodrun --gloo", "hvdtrain", _GLOO, "-np", _ours("torch_task:TorchStep")),
+    "hvdtrain_loop": Arm(
+        "mpirun", "hvdtrain.torch by hand", _MPIRUN, "-np", (*_by_hand("horovod_torch"), "--look-alike")
+    ),
+    "hvdtrain_ddp": Arm("torchrun", "hvdtrain's DDP by hand", _TORCHRUN, "--nproc-per-node", (*_DDP, "--look-alike")),
     "horovod": Arm("mpirun", "Horovod by hand", _MPIRUN, "-np", _by_hand("horovod_torch")),
     "horovod_yield": Arm(
         "mpirun, mpi_yield_when_idle", "Horovod by hand", (*_MPIRUN, *_YIELD), "-np", _by_hand("horovod_torch")

@@ -1,8 +1,10 @@
-"""What one writes by hand with Horovod in torch."""
+"""What one writes by hand with Horovod in torch; and the same with `hvdtrain.torch` imported in its place."""
 
 from __future__ import annotations
 
-import horovod.torch as hvd
+from importlib import import_module
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -13,11 +15,12 @@ from benchmarks.step.workload import LR, SEED
 def main() -> None:
     """Train on one batch."""
     options = hand_protocol.parse()
+    hvd: Any = import_module("hvdtrain.torch" if options.look_alike else "horovod.torch")
     hvd.init()
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     model = networks_torch.build(options.model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=LR)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     x, y = networks_torch.own_batch(options.model, hvd.rank(), hvd.size())

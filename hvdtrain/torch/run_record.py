@@ -26,9 +26,9 @@ Value = Mean | float
 class Run:
     """What `run` gives: lines of metrics. Call the methods on all ranks."""
 
-    def __init__(self, folder: Path, file: TextIO | None) -> None:
-        self.folder = folder
-        self._file, self.step = file, 0
+    def __init__(self, folder: Path, file: TextIO | None, step: int) -> None:
+        self.folder, self.step = folder, step
+        self._file = file
 
     def log(self, step: int, *, epoch: int = 0, **values: Value) -> dict[str, float]:
         """Write metrics of training after update `step`; returns them as numbers. Collective where there are means."""
@@ -51,7 +51,9 @@ class Run:
 
 
 @contextmanager
-def run(folder: str | Path, config: Mapping[str, Any] | None = None, report: bool = True) -> Iterator[Run]:
+def run(
+    folder: str | Path, config: Mapping[str, Any] | None = None, step: int = 0, report: bool = True
+) -> Iterator[Run]:
     """Keep a run folder while the block runs: config.yaml, env.json, metrics.jsonl, and report.html at its end.
 
     `hvdtrain ls`, `compare` and `report` read such a folder as that of a `Task`. A folder that has metrics already is
@@ -62,6 +64,7 @@ def run(folder: str | Path, config: Mapping[str, Any] | None = None, report: boo
 
     Args:
         config: what was chosen, of numbers, texts and collections of them.
+        step: updates that were done before, as `Checkpoint.restore` returns them.
         report: draw report.html at the end.
 
     Raises:
@@ -71,8 +74,8 @@ def run(folder: str | Path, config: Mapping[str, Any] | None = None, report: boo
     place = RunFolder(Path(folder).absolute(), keep_checkpoints=1)
     with ExitStack() as stack:
         file = agree(comm, lambda: _opened(place, comm, config or {}, stack), "hvdtrain.run.folder")
-        record = Run(place.path, file)
-        record.write({"event": "started", "step": 0, "begun": round(begun, 3)})
+        record = Run(place.path, file, step)
+        record.write({"event": "resumed" if step else "started", "step": step, "begun": round(begun, 3)})
         try:
             yield record
         except BaseException as error:

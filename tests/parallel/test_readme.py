@@ -67,7 +67,7 @@ def test_block_runs(name: str, tmp_path: Path) -> None:
         for command in behind:
             command.result()
     results = [read_json(path) for path in tmp_path.rglob("result.json")]
-    assert results or name in ("keras", "plain horovod")
+    assert results or name in ("keras", "plain horovod", "own loops")
     for result in results:
         assert name == "synthetic" or result["metrics"]["accuracy"] >= 0.9  # noise teaches nothing
         assert result["weights"]["equal_on_all_ranks"]
