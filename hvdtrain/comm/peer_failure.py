@@ -65,7 +65,7 @@ class peer_failures(AbstractContextManager[None]):  # noqa: N801  read as a func
     than a generator, and every step enters this one."""
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if isinstance(error, Exception) and is_peer_failure(error):
+        if isinstance(error, Exception) and not isinstance(error, HvdtrainError) and is_peer_failure(error):
             raise PeerError(
                 "A collective operation was aborted.",
                 f"Another rank has ended or stalled: {_telling_sentence(error)}.",

@@ -5,7 +5,7 @@ Asking is not being: which rank a process has, `hvdtrain.topology.Topology` says
 
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError, did_you_mean
@@ -34,7 +34,8 @@ def option_of(field: str) -> str:
 class JobSpec:
     """One training job. Raises UsageError: anything that cannot be started as described."""
 
-    command: tuple[str, ...]  # argv of hvdtrain, such as ("train", "--max-steps", "3")
+    # argv of hvdtrain, such as ("train", "--max-steps", "3"), or a script: see `is_script`
+    command: tuple[str, ...]
     np: int  # workers in all
     hosts: tuple[Host, ...] = ()  # where they run, in rank order; empty where the launcher finds machines itself
     slots_per_host: int | None = None  # of such machines; None: as many as GPUs, or all workers on one machine
@@ -81,6 +82,8 @@ class JobSpec:
 
     @property
     def argv(self) -> tuple[str, ...]:
+        if is_script(self.command):
+            return (self.python, *self.command[self.command[0] == "python" :])
         return (self.python, "-m", "hvdtrain", *self.command)
 
     @property
@@ -124,6 +127,11 @@ class JobSpec:
             return ", ".join(str(host) for host in self.used_hosts)
         machines = "1 host" if self.num_hosts == 1 else f"{self.num_hosts} hosts"
         return f"{machines}, up to {self.slots} workers each"
+
+
+def is_script(command: Sequence[str]) -> bool:
+    """Whether workers run a Python program of the user's: `SCRIPT.py ...`, or `python ...`."""
+    return bool(command) and (command[0] == "python" or command[0].endswith(".py"))
 
 
 def _require_command(job: JobSpec) -> None:

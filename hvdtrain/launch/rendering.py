@@ -1,9 +1,11 @@
 """What the renderers share: the plan and its text, each worker's share of its host, and what they refuse."""
 
+import re
 import shlex
 import textwrap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec, option_of
@@ -59,8 +61,8 @@ def comment(title: str, notes: tuple[Note, ...]) -> str:
 
 
 def wrap_command(argv: tuple[str, ...]) -> str:
-    """The command quoted for a shell, each option on a line of its own, and so the interpreter of hvdtrain."""
-    interpreter = next((i for i in range(1, len(argv)) if argv[i + 1 : i + 3] == ("-m", "hvdtrain")), 0)
+    """The command quoted for a shell, each option on a line of its own, and so the interpreter of the workers."""
+    interpreter = next((i for i in range(1, len(argv)) if re.fullmatch(r"python[\d.]*", PurePath(argv[i]).name)), 0)
     text = shlex.quote(argv[0])
     for i, word in enumerate(argv[1:], start=1):
         is_option = word.startswith("-") and " " not in word and not (interpreter and i == interpreter + 1)

@@ -44,8 +44,10 @@ def bounded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
         try:
             with waits_for_peers(name=str(named.get("name") or name or function.__name__)):
                 return called(*arguments, **named)
+        except LostPeerError:
+            raise
         except PeerError as error:
-            raise _described(error) from error.__cause__
+            raise _described(error) from None  # the cause says less, on many lines
 
     return call
 

@@ -40,3 +40,37 @@ def test_many_ranks_train_as_one(saved: Path) -> None:
     )
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
+
+
+def test_a_script_is_launched_again_until_it_has_ended(tmp_path: Path) -> None:
+    """A loop of a user's fails, is started again, and goes on from its checkpoint."""
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import sys, torch, hvdtrain.torch as hvd\n"
+        "hvd.init()\n"
+        "model = torch.nn.Linear(2, 2)\n"
+        "checkpoint = hvd.Checkpoint('saved', model=model)\n"
+        "step = checkpoint.restore().step\n"
+        "checkpoint.save(step + 1, wait=True)\n"
+        "print('rank', hvd.rank(), 'step', step, sys.argv[1:], flush=True)\n"
+        "sys.exit(0 if step == 1 else 3)\n"
+    )
+    launch = [
+        "hvdtrain",
+        "launch",
+        "local",
+        "-np",
+        "2",
+        "--max-restarts",
+        "1",
+        "--backoff",
+        "0",
+        "--",
+        "mine.py",
+        "--x",
+    ]
+    finished = run_command(launch, 120, ENVIRONMENT, tmp_path, interpreter="warm workers")
+    assert finished.returncode == 0, finished.tail()
+    for rank in (0, 1):
+        for step in (0, 1):
+            assert f"rank {rank} step {step} ['--x']" in finished.stdout, finished.tail()

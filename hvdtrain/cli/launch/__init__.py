@@ -7,6 +7,7 @@ from typing import Final
 from hvdtrain import extensions
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.launch.job_spec import is_script
 from hvdtrain.launch.launcher_api import Launcher
 from hvdtrain.launch.option_groups import HOSTS
 
@@ -78,7 +79,7 @@ def _parser(name: str, launcher: Launcher) -> CommandParser:
         _SYNONYMS,
         usage=f"hvdtrain launch {name} [OPTIONS] [-- train ...]",
         description=launcher.line,
-        epilog="What follows -- is hvdtrain's own command; default: train.",
+        epilog="What follows -- is hvdtrain's own command, or a script of yours (SCRIPT.py ...); default: train.",
     )
     for names, settings in launcher.options:
         parser.add_argument(*names, **settings)
@@ -117,9 +118,9 @@ def _require_command(command: tuple[str, ...]) -> None:
     from hvdtrain.cli.main import COMMANDS
 
     valid = [name for name in COMMANDS if name != "launch"]
-    if not command[0].startswith("-") and command[0] not in valid:
+    if not command[0].startswith("-") and command[0] not in valid and not is_script(command):
         raise UsageError(
             f"The command to launch is {command[0]!r}.",
-            "This is not a command of hvdtrain that workers can run.",
-            did_you_mean(command[0], valid),
+            "This is neither a command of hvdtrain that workers can run, nor a Python script.",
+            f"for a script write SCRIPT.py or python …; {did_you_mean(command[0], valid)}",
         )

@@ -58,7 +58,10 @@ MPIRUN = ("mpirun", "--mpi", "openmpi4", "--dry-run")
         ([*MPIRUN, "-np", "2", "--pass-env", "KEY=hunter2"], "export the variable"),
         ([*MPIRUN, "-np", "2", "--time-limit", "soon"], "is not a time"),
         ([*MPIRUN, "-np", "2", "--", "trian"], "did you mean 'train'"),
-        ([*MPIRUN, "-np", "2", "--", "launch", "local"], "not a command of hvdtrain that workers can run"),
+        (
+            [*MPIRUN, "-np", "2", "--", "launch", "local"],
+            "neither a command of hvdtrain that workers can run, nor a Python script",
+        ),
         ([*MPIRUN, "-np", "2", "--epochs", "3"], "come after --"),
         (["mpirun", "--mpi", "lam", "-np", "2"], "invalid choice"),
         (["slurm", "-np", "2", "--dry-run", "--partition", "a b"], "--partition is 'a b'"),
