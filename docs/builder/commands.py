@@ -13,6 +13,7 @@ from pathlib import Path
 from hvdtrain.cli.command_parser import Run, parser_of
 from hvdtrain.cli.main import COMMANDS
 from hvdtrain.config.option_help import groups, keys, option_of
+from hvdtrain.launch.job_spec import is_script
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 _TAKE_TRAIN_OPTIONS = ("train", "bench", "plan")
@@ -84,7 +85,7 @@ def unknown_words(call: list[str]) -> list[str]:
         return unknown_words(call[:at]) + unknown_words(call[at + 1 :])
     first, second = [*call, "", ""][:2]
     if first and not first.startswith("-") and first not in COMMANDS and first != "help":
-        return [] if _is_placeholder(first) else [first]
+        return [] if _is_placeholder(first) or is_script([first]) else [first]
     name = first if first in COMMANDS else "train"
     below = {words[1]: command for command in commands() if (words := command.name.split())[0] == name and words[1:]}
     added = launchers_of_examples() if name == "launch" else frozenset()

@@ -20,7 +20,8 @@ from hvdtrain.config.conflicts import ROWS, Condition, flag_of
 from hvdtrain.config.option_help import all_page, groups, keys, option_of
 
 _MARK = re.compile(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->\n", re.DOTALL)
-_PUBLIC = ("hvdtrain", "data_sharding", "hvdtrain.keras", "hvdtrain.extensions")
+_PUBLIC = ("hvdtrain", "data_sharding", "hvdtrain.torch", "hvdtrain.torch.distributed", "hvdtrain.keras")
+_PUBLIC += ("hvdtrain.extensions",)
 
 
 def with_generated_parts(root: Path) -> dict[str, str]:
@@ -132,15 +133,17 @@ def _exports(root: Path, package: str) -> Iterator[tuple[str, str]]:
         node for node in tree.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
     ]
     names = (
-        ast.literal_eval(assigned[0].value)
+        [ast.literal_eval(name) for name in getattr(assigned[0].value, "elts", []) if not isinstance(name, ast.Starred)]
         if assigned
         else [
             node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_"
         ]
     )
     for name in names:
-        if not name.startswith("__") and name != "events":
-            yield name, imported.get(name, package)
+        module = imported.get(name, package)
+        is_package_below = module == package and (base / name).is_dir()  # of names that Horovod has
+        if not name.startswith("__") and name != "events" and not is_package_below:
+            yield name, module
 
 
 def _environment(root: Path) -> str:

@@ -1,5 +1,8 @@
 """The names of `horovod.torch.compression`."""
 
-from horovod.torch.compression import Compression, Compressor, FP16Compressor, NoneCompressor
+from horovod.torch import compression as _horovod
 
-__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+Compression = _horovod.Compression
+"""`Compression.none` and `Compression.fp16`: what travels of gradients."""
+
+Compressor, NoneCompressor, FP16Compressor = _horovod.Compressor, _horovod.NoneCompressor, _horovod.FP16Compressor
