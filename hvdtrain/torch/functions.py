@@ -1,27 +1,64 @@
 """The names of `horovod.torch.functions`, with a deadline."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from horovod.torch import functions as _horovod
+from horovod.torch import mpi_ops
 
-from hvdtrain.torch.collectives import bounded
+from hvdtrain.errors import UsageError
+from hvdtrain.torch.collectives import bounded, synchronize
 
 allgather_object = bounded(_horovod.allgather_object)
 broadcast_object = bounded(_horovod.broadcast_object)
 broadcast_optimizer_state = bounded(_horovod.broadcast_optimizer_state)
-_broadcast_parameters = bounded(_horovod.broadcast_parameters)
+
+_SENT_AS_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_KNOWN_TO_HOROVOD: Final = frozenset(
+    (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool)
+)
+
+
+class WrongParametersError(UsageError, ValueError):
+    """What was given to `broadcast_parameters` has no tensors with names."""
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
-    """Give all ranks the root's tensors: a dict, as `model.state_dict()`, a list, or pairs of name and tensor.
+    """Give all ranks the root's tensors, of any dtype and memory layout. Collective.
 
-    What is no tensor in a state dict is left alone.
+    Args:
+        params: a dict of tensors, as `model.state_dict()`, of which other values are left alone; or a list of tensors,
+            or of pairs of name and tensor.
+        root_rank: whose values all get.
     """
+    pending = []
+    for name, tensor in _named(params):
+        bits = as_known(tensor.detach())
+        sent = bits.contiguous()
+        pending.append((mpi_ops.broadcast_async_(sent, root_rank, name), bits, sent))
+    for handle, bits, sent in pending:
+        synchronize(handle)
+        if sent is not bits:
+            bits.copy_(sent)
+
+
+def as_known(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as numbers of a dtype that Horovod can send: bfloat16 and others as their bits."""
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor if tensor.dtype in _KNOWN_TO_HOROVOD else tensor.view(_SENT_AS_BITS[tensor.element_size()])
+
+
+def _named(params: Any) -> list[tuple[str, torch.Tensor]]:
     if isinstance(params, dict):
-        params = {name: value for name, value in params.items() if isinstance(value, torch.Tensor)}
-    elif isinstance(params, Iterable):
-        listed = list(params)
-        params = [each if isinstance(each, tuple) else (f"parameter.{n}", each) for n, each in enumerate(listed)]
-    _broadcast_parameters(params, root_rank)
+        return sorted((name, value) for name, value in params.items() if isinstance(value, torch.Tensor))
+    if isinstance(params, Iterable):
+        listed = [each if isinstance(each, tuple) else (f"parameter.{n}", each) for n, each in enumerate(params)]
+        if all(isinstance(tensor, torch.Tensor) for _, tensor in listed):
+            return listed
+    raise WrongParametersError(
+        f"broadcast_parameters was given an instance of {type(params).__name__} without tensors.",
+        "It sends tensors by their names.",
+        "give model.state_dict(), or model.named_parameters().",
+    )

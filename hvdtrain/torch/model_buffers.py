@@ -7,6 +7,7 @@ from horovod.torch import mpi_ops
 from torch import nn
 
 from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.functions import as_known
 
 _NAME = "hvdtrain.buffers"
 
@@ -15,7 +16,7 @@ _NAME = "hvdtrain.buffers"
 def broadcast_buffers_of(module: nn.Module, root: int) -> None:
     """Give all ranks the root's buffers. Collective."""
     for name, buffers, flat in _by_dtype(module):
-        bounded(mpi_ops.broadcast_)(flat, root, name=name)
+        bounded(mpi_ops.broadcast_)(as_known(flat), root, name=name)
         _copy_back(flat, buffers)
 
 

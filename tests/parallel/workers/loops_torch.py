@@ -38,7 +38,7 @@ class Pictures(nn.Module):
 
     def __init__(self, sparse: bool = False, norm: bool = False) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 8, 3)
+        self.conv = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.norm = nn.BatchNorm2d(8) if norm else nn.Identity()
         self.large = nn.Linear(288, 1200)
         self.middle = nn.Linear(1200, 300)
