@@ -18,12 +18,23 @@ from typing import TYPE_CHECKING, Any
 from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
+    from hvdtrain.cli.python_calls.train_result import TrainResult
     from hvdtrain.cli.train_call import train
     from hvdtrain.engine import events
     from hvdtrain.errors import HvdtrainError, UsageError
     from hvdtrain.task import Splits, Task, TaskDefaults
 
-__all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "events", "train"]
+__all__ = [
+    "HvdtrainError",
+    "Splits",
+    "Task",
+    "TaskDefaults",
+    "TrainResult",
+    "UsageError",
+    "__version__",
+    "events",
+    "train",
+]
 
 
 class _Beside:
@@ -44,6 +55,7 @@ _MODULES = {
     "Splits": "hvdtrain.task",
     "Task": "hvdtrain.task",
     "TaskDefaults": "hvdtrain.task",
+    "TrainResult": "hvdtrain.cli.python_calls.train_result",
     "events": "hvdtrain.engine.events",
     "train": "hvdtrain.cli.train_call",
 }

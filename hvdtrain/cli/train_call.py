@@ -1,13 +1,13 @@
 """A training as a function call, for notebooks, scripts and sweeps: one process."""
 
 import inspect
-import json
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hvdtrain.cli.python_calls.train_result import TrainResult, result_in
 from hvdtrain.cli.train import train_once, with_deadline
 from hvdtrain.config.parser import train_config_of
 from hvdtrain.config.yaml_file import read_yaml
@@ -19,7 +19,7 @@ from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology, detect_topology
 
 
-def train(*, task: str | type[Task] | None = None, config: str | Path | None = None, **keys: Any) -> dict[str, Any]:
+def train(*, task: str | type[Task] | None = None, config: str | Path | None = None, **keys: Any) -> TrainResult:
     """Train in this process, as `hvdtrain train` does; returns what result.json holds, and "run_folder".
 
     An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns.
@@ -48,9 +48,7 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
             end = train_once(parsed, load_task_class(parsed, task_class), begin, asked)
     finally:
         close_logs()
-    if end.folder is None:
-        return {"status": "checked"}
-    return {**json.loads((end.folder / "result.json").read_text()), "run_folder": str(end.folder)}
+    return TrainResult({"status": "checked"}) if end.folder is None else result_in(end.folder, task_class)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.tasks.task_registry import require_installed
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights, without_wrappers
-from hvdtrain.weights.rebuild import built_model, data_access, example_features, rebuilt_task
+from hvdtrain.weights.rebuild import data_access, example_features, rebuilt_task
+from hvdtrain.weights.trained_model import model_with
 from hvdtrain.weights.weight_files import kind_of, read_run, read_weights, weights_of_run
 
 
@@ -132,20 +133,16 @@ def _write_built(run: Checkpoint, weights: NamedWeights, format_name: str, path:
     framework = FORMATS[format_name].framework or weights.framework
     task = rebuilt_task(run.about, framework)
     if framework == "torch":
-        from hvdtrain.weights import torch_files, torch_loading
+        from hvdtrain.weights import torch_files
 
         features = example_features(task, run.about, data_dir)
-        model = built_model(task)
-        torch_loading.give_weights(model, weights)
-        return torch_files.write_model(model, task, features, format_name, path)
+        return torch_files.write_model(model_with(task, weights), task, features, format_name, path)
     from hvdtrain.weights import keras_models
 
     keras_models.use_no_gpu()
     if data_dir is not None:
         task.open_data(data_access(run.about, data_dir))
-    model = built_model(task)
-    keras_models.give_weights(model, weights)
-    return keras_models.write_model(model, format_name, path)
+    return keras_models.write_model(model_with(task, weights), format_name, path)
 
 
 def _default_path(source: Path, run: Checkpoint | None, chosen: Format) -> Path:

@@ -5,16 +5,19 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.backend.common import global_state
 from numpy.typing import NDArray
 
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.weights.keras_files import datasets, is_of_keras_3, opened, read_old
 from hvdtrain.weights.named_weights import Arrays, Exclusion, NamedWeights, fitted, no_onnx, require_same
+
+_UIDS: Final = "object_name_uids"  # of keras/src/utils/naming.py, `auto_name`
 
 
 def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: Exclusion) -> Arrays:
@@ -84,6 +87,17 @@ def write_model(model: keras.Model, format_name: str, path: Path) -> str:
         else:
             _write_onnx(model, path)
     return ", ".join(f"{x.name} {x.dtype} {['batch', *x.shape[1:]]}" for x in model.inputs).replace("'", "")
+
+
+@contextmanager
+def names_from_the_start() -> Iterator[None]:
+    """Layers that are built in the block get the names that they have in a new process, whatever was built before."""
+    before = global_state.get_global_attribute(_UIDS)
+    global_state.set_global_attribute(_UIDS, None)
+    try:
+        yield
+    finally:
+        global_state.set_global_attribute(_UIDS, before)
 
 
 def use_no_gpu() -> None:

@@ -19,8 +19,9 @@ from hvdtrain.user_cache import user_cache
 _SAMPLES: Final = 2  # exporters take an axis of length 1 for one that never grows
 
 
-def rebuilt_task(about: Mapping[str, Any], framework: str) -> Task:
-    """The task with the arguments that it was trained with, in either framework.
+def rebuilt_task(about: Mapping[str, Any], framework: str, kind: type[Task] | None = None) -> Task:
+    """The task with the arguments that it was trained with, in either framework; `kind` is its class, where that cannot
+    be found by its name.
 
     Raises `UsageError`: the task is not there, or not in this framework.
     """
@@ -31,7 +32,8 @@ def rebuilt_task(about: Mapping[str, Any], framework: str) -> Task:
             f"This format is {framework}'s, and hvdtrain does not know the model there.",
             f"choose a format of {about['framework']}, or safetensors, which both can read.",
         )
-    kind = load_task(name, framework)
+    if kind is None:
+        kind = load_task(name, framework)
     return build_task(kind, {**about.get("task_args", {}), **about.get("found", {})})
 
 

@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import hvdtrain
+from hvdtrain.weights.weight_files import read_run
 
 if sys.argv[1] == "torch":
     import torch
@@ -23,6 +26,9 @@ if sys.argv[1] == "torch":
 
     untied: Any = torch.Tensor.detach
 
+    def weights_of(model: Any) -> list[Any]:
+        return [tensor.numpy() for tensor in model.state_dict().values()]
+
 else:
     import keras
 
@@ -32,6 +38,9 @@ else:
         return keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Flatten(), keras.layers.Dense(10)])
 
     untied = keras.ops.stop_gradient
+
+    def weights_of(model: Any) -> list[Any]:
+        return [np.asarray(array) for array in model.get_weights()]
 
 
 class Mine(Digits):
@@ -49,8 +58,26 @@ class Untied(Mine):
         return {"loss": untied(super().measure(model, batch)["loss"])}
 
 
-def call(task: type[hvdtrain.Task] = Mine, **config: Any) -> dict[str, Any]:
+def call(task: type[hvdtrain.Task] = Mine, **config: Any) -> hvdtrain.TrainResult:
     return hvdtrain.train(task=task, global_batch_size=32, progress="none", **config)
+
+
+def facts(result: hvdtrain.TrainResult) -> dict[str, Any]:
+    """What the result of the run says of itself, and whether its model has the weights of its last checkpoint."""
+    lengths = {len(column) for column in result.history.values()}
+    given = sum(float(abs(values).sum()) for values in weights_of(result.model("last")))
+    saved = read_run(result.run_folder).state
+    kept = sum(float(abs(array).sum()) for name, array in saved.items() if name.startswith("model/"))
+    page = result.report()
+    html = page._repr_html_()
+    return {
+        "rows": lengths == {len(result.history["split"])},
+        "splits": sorted(set(result.history["split"])),
+        "same": abs(given - kept) < 1e-6 * kept,
+        "page": page.path.name,
+        "framed": html.startswith("<iframe srcdoc=") and "&lt;!DOCTYPE html&gt;" in html,
+        "metrics": result.metrics == result["metrics"],
+    }
 
 
 def refusal(**config: Any) -> str:
@@ -73,4 +100,10 @@ if __name__ == "__main__":
     refused += [refusal(task=3), refusal(task=Untied, dry_run=True)]
     runs.append(call(max_steps=1, output_dir="after"))
     keys = ("status", "steps", "run_folder", "weights")
-    print(json.dumps({"runs": [{k: r[k] for k in keys} for r in runs], "named": named, "refused": refused}))
+    told = {
+        "runs": [{k: r[k] for k in keys} for r in runs],
+        "named": named,
+        "refused": refused,
+        "facts": facts(runs[-1]),
+    }
+    print(json.dumps(told))

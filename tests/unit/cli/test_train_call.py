@@ -32,6 +32,8 @@ def test_a_script_trains_its_own_class_several_times(
     assert infinite.startswith("HvdtrainError: The training loss is nan")
     assert no_task == "UsageError: hvdtrain.train() was given task=3."
     assert untied == "UsageError: The 'loss' of the task's measure() depends on no weight that is trained."
+    held = {"rows": True, "same": True, "framed": True, "metrics": True}
+    assert told["facts"] == held | {"splits": ["train", "validation"], "page": "report.html"}
     logs = [(tmp_path / name / "logs" / "rank_0.log").read_text() for name in ("lr_0.001", "after")]
     assert [log.count("run started: ") for log in logs] == [1, 1]  # each run writes to its own log
 
