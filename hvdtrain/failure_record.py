@@ -72,10 +72,14 @@ def claim_failure_file() -> None:
 
 def write_failure(kind: Kind, rank: int, cause: str, exit_code: int, detail: str = "") -> bool:
     """Leave a record for the launcher; returns False if it asks for none. A later record replaces an earlier one."""
+    return pass_on_failure(FailureRecord(kind, rank, socket.gethostname(), cause, exit_code, detail))
+
+
+def pass_on_failure(record: FailureRecord) -> bool:
+    """Leave another process's record, as a launcher does for whoever has started it; returns as `write_failure`."""
     place = _claimed.get(os.getpid()) or os.environ.get(FILE_VARIABLE)
     if not place:
         return False
-    record = FailureRecord(kind, rank, socket.gethostname(), cause, exit_code, detail)
     try:
         _append(place, json.dumps(asdict(record)).encode() + b"\n")
     except (OSError, ValueError):

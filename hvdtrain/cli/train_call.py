@@ -1,4 +1,4 @@
-"""A training as a function call, for notebooks, scripts and sweeps: one process."""
+"""A training as a function call, for notebooks, scripts and sweeps: in this process, or by workers of this machine."""
 
 import inspect
 import os
@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hvdtrain.cli.python_calls.own_job import require_alone, require_count
+from hvdtrain.cli.python_calls.train_job import train_on_workers
 from hvdtrain.cli.python_calls.train_result import TrainResult, result_in
 from hvdtrain.cli.train import train_once, with_deadline
 from hvdtrain.config.parser import train_config_of
@@ -16,32 +18,40 @@ from hvdtrain.run.job import load_task_class
 from hvdtrain.run.run_folder import close_logs
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
-from hvdtrain.topology import Topology, detect_topology
+from hvdtrain.topology import detect_topology
 
 
-def train(*, task: str | type[Task] | None = None, config: str | Path | None = None, **keys: Any) -> TrainResult:
-    """Train in this process, as `hvdtrain train` does; returns what result.json holds, and "run_folder".
+def train(
+    *, task: str | type[Task] | None = None, config: str | Path | None = None, workers: int | None = None, **keys: Any
+) -> TrainResult:
+    """Train as `hvdtrain train` does: in this process, or with `workers` by so many processes of this machine.
 
-    An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns.
+    An interrupt (Ctrl-C, a notebook's stop button) ends the training with a checkpoint, and this returns. A second one
+    ends it at once: workers are killed, and KeyboardInterrupt is raised; without `workers` this process itself ends.
 
     Args:
         task: a task's name, module:Class, or a class derived from `hvdtrain.Task`, wherever it is defined (default:
             what `config` says, otherwise digits).
         config: a YAML file; `keys` override it.
+        workers: as many as `hvdtrain launch local -np`. They get the class itself, so that it may be a notebook's, and
+            print into the cell or terminal. None: no other process is started.
         keys: the keys of a config file: lr=0.01, data={"dir": "DIR"}, task_args={"width": 64}.
 
     Returns:
-        result.json's content; {"status": "checked"} with dry_run=True.
+        result.json's content with "run_folder", and more as attributes; {"status": "checked"} with dry_run=True.
 
     Raises:
         UsageError: an unknown key or wrong value, data or a task that cannot be used, or this is a worker of a job.
-        HvdtrainError: training failed.
+        HvdtrainError: training failed; with `workers`, with the sentences of the worker that has caused it.
+        KeyboardInterrupt: with `workers`, as above.
     """
     begin = time.perf_counter()
     task_class = task if inspect.isclass(task) else None
     named = {} if task is None else {"task": _name_of(task)}
     parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
-    _require_alone(detect_topology(os.environ))
+    require_alone(detect_topology(os.environ), "hvdtrain.train()")
+    if workers is not None:
+        return train_on_workers(parsed, task_class, require_count("workers", workers))
     try:
         with StopSignals("hvdtrain", answers=True) as signals:
             asked = with_deadline(signals.asked, parsed, begin)
@@ -75,12 +85,3 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
         key: _plain(value) if isinstance(value, Mapping) else str(value) if isinstance(value, Path) else value
         for key, value in values.items()
     }
-
-
-def _require_alone(topology: Topology) -> None:
-    if topology.is_distributed:
-        raise UsageError(
-            f"hvdtrain.train() is called by rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
-            "It trains in one process, and an error in it would leave the other workers waiting.",
-            "start the command in the workers: python -m hvdtrain --task module:Class ...",
-        )

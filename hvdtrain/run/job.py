@@ -18,6 +18,7 @@ from hvdtrain.failure_record import write_failure
 from hvdtrain.run.data_opening import DataOpening
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.task import Task
+from hvdtrain.tasks.by_value import sent_task_class
 from hvdtrain.tasks.task_registry import load_task, usable
 from hvdtrain.topology import Topology
 from hvdtrain.world_channel import WORLD_VARIABLE
@@ -27,12 +28,13 @@ Choose = Callable[[TrainConfig, type[Task], Communicator], TrainConfig]
 
 
 def load_task_class(config: TrainConfig, task_class: type[Task] | None = None) -> type[Task]:
-    """The task's class, and with it its framework; `task_class` is one that `config.task` only names. Raises
-    UsageError: there is no such task, or its framework is not installed."""
+    """The task's class, and with it its framework. `task_class`, and one that `hvdtrain.train` has sent, is what
+    `config.task` only names. Raises UsageError: there is no such task, or its framework is not installed."""
     faulthandler.enable(sys.__stderr__ or sys.stderr)  # a notebook's own sys.stderr is not a file
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     with _task_must_not_exit(), _collections_paused():
+        task_class = task_class or sent_task_class()
         if task_class is not None:
             return usable(task_class, config.task, config.framework)
         return load_task(config.task, config.framework)

@@ -106,7 +106,7 @@ class _LogFile(logging.FileHandler):
 def choose_folder(config: TrainConfig, framework: str) -> Path:
     """The run folder, made if it is not there. Rank 0 only. Raises UsageError: it cannot be written, or holds a run
     that is not the one to resume."""
-    path = Path(config.output_dir) if config.output_dir else _new_folder(config.task, framework)
+    path = Path(config.output_dir) if config.output_dir else new_folder(config.task, framework)
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(path / ".writable", bytes(_PROBE_BYTES))
@@ -127,9 +127,10 @@ def _continues(resume: str, path: Path) -> bool:
     return resume == "auto" or (resume != "never" and Path(resume).resolve().is_relative_to(path.resolve()))
 
 
-def _new_folder(task: str, framework: str) -> Path:
+def new_folder(task: str, how: str) -> Path:
+    """A folder in runs/ that is not there yet, named after the task, `how` it is trained, and the time."""
     name = "".join(c if c.isalnum() or c in "._-" else "-" for c in task.rpartition(":")[2])
-    stem = Path("runs") / f"{name}-{framework}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stem = Path("runs") / f"{name}-{how}-{time.strftime('%Y%m%d-%H%M%S')}"
     path, number = stem, 1
     while path.exists():
         number += 1

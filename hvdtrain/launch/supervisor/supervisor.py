@@ -2,6 +2,7 @@
 
 import selectors
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
+from hvdtrain.failure_record import FailureRecord, pass_on_failure
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
@@ -66,6 +68,7 @@ class Supervisor:
                 self._act_on_changes()
         outcome = self._outcome()
         self._print(outcome)
+        self._pass_on_cause(outcome)
         losses = self.elastic.losses
         return replace(outcome, mended=losses.mended, first_cause=losses.cause)
 
@@ -212,6 +215,18 @@ class Supervisor:
         self.console.release_all()
         if outcome.message:
             self.console.say(outcome.message)
+
+    def _pass_on_cause(self, outcome: JobOutcome) -> None:
+        """For a program that has started this launcher and asks for the cause of its end."""
+        root = outcome.root_cause_rank
+        if outcome.code == 0 or root is None:
+            return
+        worker = self.workers[root]
+        if worker.failure is not None:
+            pass_on_failure(replace(worker.failure, exit_code=outcome.code))
+        else:
+            host = worker.host or socket.gethostname()
+            pass_on_failure(FailureRecord("signal", root, host, outcome.cause, outcome.code))
 
 
 def _after(seconds: float | None) -> float | None:

@@ -1,0 +1,71 @@
+"""`hvdtrain.train(workers=2)` in a script: the result, errors of workers, interrupts, and the death of the script."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+from support.processes import Spawned, environment
+from support.runs import latest_checkpoint, result_of
+
+from hvdtrain.stop_requests import ECHO_SECONDS
+
+SCRIPT = str(Path(__file__).parent / "workers" / "train_calls_with_workers.py")
+DEADLINE_S = 180.0
+
+
+def script(how: str, folder: Path) -> Spawned:
+    return Spawned([sys.executable, SCRIPT, how], environment(), folder)
+
+
+def test_a_script_trains_its_own_class_by_two_workers_as_one_process_would(tmp_path: Path) -> None:
+    with script("results", tmp_path) as call:
+        done = call.wait(DEADLINE_S)
+        call.require_gone()
+    assert done.returncode == 0, done.tail()
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["distance"] < 1e-5
+    assert told["rows"][0] == told["rows"][1] > 0
+    assert told["run_folder"] == str(tmp_path / "by_2")
+    assert result_of(tmp_path / "by_2")["weights"]["equal_on_all_ranks"]
+    assert ", 2 workers by hvdtrain launch on 1 node" in done.stdout, done.tail()
+    kind, text = told["failing"].values()
+    assert kind == "HvdtrainError", told
+    assert "failed: LookupError: a Sequential has no use for records of shape (8, 8, 1) (" in text, told
+    kind, text = told["taken"].values()
+    assert kind == "UsageError", told
+    assert "by_2 already holds a run. --resume never would mix another one into it.\nHINT: choose another" in text, told
+    assert told["open"]["text"].startswith("The class Open cannot be pickled: "), told
+    assert told["none"]["text"].startswith("workers is 0."), told
+    assert told["text"]["text"].startswith("workers is '2'."), told
+
+
+def test_an_interrupt_saves_a_checkpoint_and_the_call_returns(tmp_path: Path) -> None:
+    with script("slow", tmp_path) as call:
+        call.await_that((tmp_path / "out" / "checkpoints" / "latest").exists, "a checkpoint")
+        call.process.send_signal(signal.SIGINT)
+        done = call.wait(DEADLINE_S)
+        call.require_gone()
+    assert done.stdout.splitlines()[-1] == "returned stopped", done.tail()
+    assert latest_checkpoint(tmp_path / "out").name == f"step_{result_of(tmp_path / 'out')['steps']:08d}"
+
+
+def test_a_second_interrupt_kills_workers_that_do_not_answer(tmp_path: Path) -> None:
+    with script("stuck", tmp_path) as call:
+        call.await_that((tmp_path / "measures").exists, "the first update")
+        call.process.send_signal(signal.SIGINT)
+        time.sleep(ECHO_SECONDS + 0.2)  # an earlier one would be the same request by another way
+        call.process.send_signal(signal.SIGINT)
+        done = call.wait(DEADLINE_S)
+        call.require_gone()
+    assert done.stdout.splitlines()[-1] == "interrupted", done.tail()
+
+
+def test_no_worker_outlives_a_script_that_is_killed(tmp_path: Path) -> None:
+    with script("stuck", tmp_path) as call:
+        call.await_that((tmp_path / "measures").exists, "the first update")
+        call.process.kill()
+        call.require_gone(30.0)
