@@ -1,7 +1,8 @@
 """Data-parallel training on Horovod for PyTorch and TensorFlow/Keras 3.
 
     class MyTask(hvdtrain.Task): ...        what to train: see `hvdtrain.task`
-    hvdtrain.train(task=MyTask, epochs=3)   a training in one process, from a notebook or script
+    hvdtrain.train(task=MyTask, workers=2)  a training, from a notebook or script
+    hvdtrain.run(function, np=2)            a function on each of several workers, from a notebook or script
     import hvdtrain.keras as hvd            make a plain Keras 3 `model.fit` distributed
 
 Nothing is imported until it is used: the installer needs this package before its dependencies are there.
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
+    from hvdtrain.cli.python_calls.function_call import run
     from hvdtrain.cli.python_calls.train_result import TrainResult
     from hvdtrain.cli.train_call import train
     from hvdtrain.engine import events
@@ -33,6 +35,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "events",
+    "run",
     "train",
 ]
 
@@ -57,6 +60,7 @@ _MODULES = {
     "TaskDefaults": "hvdtrain.task",
     "TrainResult": "hvdtrain.cli.python_calls.train_result",
     "events": "hvdtrain.engine.events",
+    "run": "hvdtrain.run",
     "train": "hvdtrain.cli.train_call",
 }
 
@@ -65,5 +69,5 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'hvdtrain' has no attribute {name!r}")
     module = import_module(_MODULES[name])
-    globals()[name] = found = module if name == "events" else getattr(module, name)  # looked up once
+    globals()[name] = found = module if name in ("events", "run") else getattr(module, name)  # looked up once
     return found

@@ -31,6 +31,9 @@ COMMANDS = {
 }
 """Subcommand → (module with `run(argv) -> int`, one line of help). Each is imported only when it is used."""
 
+INTERNAL = {"call": "hvdtrain.cli.python_calls.rank_call"}
+"""Subcommand → module, of what hvdtrain itself starts. No help names them."""
+
 _OTHER_WORDS = {
     **dict.fromkeys(["run", "fit", "training", "learn"], "train"),
     **dict.fromkeys(["eval", "evaluate", "validate", "test"], "train, which validates after each epoch"),
@@ -89,9 +92,9 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     if name == "help":  # `hvdtrain help export`
         return _dispatch([*arguments[1:], "--help"])
-    if name is not None and name not in COMMANDS:
+    if name is not None and name not in COMMANDS and name not in INTERNAL:
         near = f"did you mean {_OTHER_WORDS[name]}?" if name in _OTHER_WORDS else did_you_mean(name, COMMANDS)
         raise UsageError(f"There is no command {name!r}.", "Nothing was started.", near)
-    module = importlib.import_module(COMMANDS[name or "train"][0])
+    module = importlib.import_module(INTERNAL[name] if name in INTERNAL else COMMANDS[name or "train"][0])
     code: int = module.run(arguments[1:] if name else arguments)
     return code

@@ -1,1 +1,22 @@
-"""One run, from options to its result."""
+"""One training run: what all commands share whose processes are ranks of a job. Called, it is `hvdtrain.run`.
+
+    hvdtrain.run(function, np=2)
+
+A function of that name, which `horovod.run` has, and this package would hide each other in `hvdtrain`, whichever of
+them was imported last. So the package itself can be called.
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class _Called(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """As `hvdtrain.cli.python_calls.function_call.run`, which is above this package and imported when called."""
+        results: list[Any] = import_module("hvdtrain.cli.python_calls.function_call").run(*args, **kwargs)
+        return results
+
+
+sys.modules[__name__].__class__ = _Called

@@ -115,10 +115,11 @@ def _line_of(name: str) -> str:
 
 
 def _require_command(command: tuple[str, ...]) -> None:
-    from hvdtrain.cli.main import COMMANDS
+    from hvdtrain.cli.main import COMMANDS, INTERNAL
 
     valid = [name for name in COMMANDS if name != "launch"]
-    if not command[0].startswith("-") and command[0] not in valid and not is_script(command):
+    known = command[0] in (*valid, *INTERNAL) or command[0].startswith("-")
+    if not known and not is_script(command):
         raise UsageError(
             f"The command to launch is {command[0]!r}.",
             "This is neither a command of hvdtrain that workers can run, nor a Python script.",

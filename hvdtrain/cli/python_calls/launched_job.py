@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from hvdtrain.cli.python_calls.relay import Relay
+from hvdtrain.errors import UsageError
 from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.processes.worker import require_none_left
@@ -28,11 +29,14 @@ class JobEnd:
     failure: FailureRecord | None  # of the rank that caused the end, or of the launcher; None: nobody left any
 
 
-def run_job(arguments: Sequence[str], variables: Mapping[str, str]) -> JobEnd:
-    """Run `hvdtrain launch ARGUMENTS` with `variables` added to this process's own until it has ended.
+def run_job(arguments: Sequence[str], variables: Mapping[str, str], executable: str | None = None) -> JobEnd:
+    """Run `hvdtrain launch ARGUMENTS` with `variables` added to this process's own until it has ended; `executable` is
+    the Python of launcher and workers (None: this one).
 
     What it prints goes to sys.stdout and sys.stderr. Signals that ask for a stop are passed on; a second one kills the
-    workers. Whatever ends this call, no process of the job is left. Raises HvdtrainError: one cannot be killed.
+    workers. Whatever ends this call, no process of the job is left.
+
+    Raises: UsageError: there is no such `executable`. HvdtrainError: a process cannot be killed.
     """
     token, record = secrets.token_hex(16), FailureFile()
     with ExitStack() as stack:
@@ -40,7 +44,11 @@ def run_job(arguments: Sequence[str], variables: Mapping[str, str]) -> JobEnd:
         in_main = threading.current_thread() is threading.main_thread()
         inbox = stack.enter_context(SignalInbox()) if in_main else None
         reaper = stack.enter_context(OrphanReaper(token))
-        process = _started(arguments, {**variables, FILE_VARIABLE: record.place}, token)
+        process = _started(
+            [executable or sys.executable, "-m", "hvdtrain", "launch", *arguments],
+            {**variables, FILE_VARIABLE: record.place},
+            token,
+        )
         stack.callback(process.wait)
         stack.callback(lambda: require_none_left(reaper.sweep()))
         with Relay(process, inbox) as relay:
@@ -48,12 +56,21 @@ def run_job(arguments: Sequence[str], variables: Mapping[str, str]) -> JobEnd:
         return JobEnd(code, record.read())
 
 
-def _started(arguments: Sequence[str], variables: Mapping[str, str], token: str) -> "subprocess.Popen[bytes]":
+def _started(command: Sequence[str], variables: Mapping[str, str], token: str) -> "subprocess.Popen[bytes]":
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+    try:
+        return _popen(command, variables, token)
+    except OSError as error:
+        raise UsageError(
+            f"{command[0]} cannot be started: {error.strerror or error}.", "It was to run workers.", "check the path."
+        ) from error
+
+
+def _popen(command: Sequence[str], variables: Mapping[str, str], token: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, "-m", "hvdtrain", "launch", *arguments],
+        list(command),
         stdin=subprocess.DEVNULL,
         # A terminal can redraw a bar; a notebook's cell is no file.
         stdout=None if sys.stdout is sys.__stdout__ else subprocess.PIPE,

@@ -1,0 +1,76 @@
+"""`hvdtrain.run(function, np=2)`: results of all ranks, and what goes wrong as an exception of the calling process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.processes import Spawned, environment
+
+SCRIPT = str(Path(__file__).parent / "workers" / "run_calls.py")
+DEADLINE_S = 180.0
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What came of each call; nothing of them is left, neither a process nor a file."""
+    folder = tmp_path_factory.mktemp("calls")
+    with Spawned([sys.executable, SCRIPT, str(folder)], environment(), folder) as spawned:
+        done = spawned.wait(DEADLINE_S)
+        spawned.require_gone()
+    assert done.returncode == 0, done.tail()
+    assert list(folder.iterdir()) == []
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_results_come_in_the_order_of_ranks(told: dict[str, Any]) -> None:
+    assert told["sums"] == [[0, 18.0], [1, 18.0]]
+
+
+def test_agents_of_ssh_call_a_closure(told: dict[str, Any]) -> None:
+    assert told["by_agents"] == [40, 41]
+
+
+def test_an_exception_of_a_rank_is_raised_here_with_its_traceback(told: dict[str, Any]) -> None:
+    error = told["fails"]
+    assert error["kind"] == "HvdtrainError"
+    assert error["text"].startswith("fails_on_one() raised an exception on rank 1 of 2, on "), error
+    assert ": LookupError: nothing is here. The other workers were ended" in error["text"], error
+    assert 'raise LookupError("nothing is here")' in error["notes"], error
+    assert error["cause"] == "LookupError('nothing is here')"
+
+
+def test_an_error_of_hvdtrain_keeps_its_class_and_sentences(told: dict[str, Any]) -> None:
+    error = told["refuses"]
+    assert (error["kind"], error["text"]) == ("UsageError", "This is a fact. This is a conflict.\nHINT: this helps.")
+    assert error["notes"].startswith("Raised by refuses() on rank 0 of 1, on "), error
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        ("generator", "UsageError", "The result of <lambda>() on rank 0, of type generator, cannot be pickled: "),
+        ("killed", "HvdtrainError", "rank 0 of 1 was killed by SIGKILL"),
+        ("exits", "HvdtrainError", "<lambda>() raised an exception on rank 0 of 1, on "),
+        ("lock", "UsageError", "The function _getframe cannot be pickled: TypeError: "),
+        ("slots", "UsageError", "The job has 3 workers. Its hosts have 2 slots: localhost:2."),
+        ("elsewhere", "UsageError", "No folder can be made in "),
+        ("np", "UsageError", "np is 0. A job has one worker or more."),
+        ("use_mpi", "UsageError", "hvdtrain.run() was given use_mpi=True. Workers meet by Gloo here."),
+        ("executable", "UsageError", "/no cannot be started: No such file or directory."),
+    ],
+)
+def test_what_goes_wrong_is_said(call: str, kind: str, text: str, told: dict[str, Any]) -> None:
+    error = told[call]
+    assert error["kind"] == kind, error
+    assert error["text"].startswith(text), error
+    assert "\nHINT: " in error["text"], error
+
+
+def test_run_is_a_function_and_a_package_whichever_is_used_first(tmp_path: Path) -> None:
+    program = "import hvdtrain; a = hvdtrain.run; import hvdtrain.run.result; print(hvdtrain.run is a, callable(a))"
+    with Spawned([sys.executable, "-c", program], environment(), tmp_path) as spawned:
+        assert spawned.wait(DEADLINE_S).stdout == "True True\n"
