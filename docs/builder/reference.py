@@ -109,7 +109,9 @@ def _api(root: Path) -> str:
         elsewhere = []
         for name, module in _exports(root, package):
             if module.partition(".")[0] in ("hvdtrain", "data_sharding"):
-                parts.append(f"::: {package}.{name}\n    options:\n      heading_level: 3\n\n")
+                # A package of that name would be shown instead of the function.
+                path = f"{module}.{name}" if (root / package / name).is_dir() else f"{package}.{name}"
+                parts.append(f"::: {path}\n    options:\n      heading_level: 3\n\n")
             else:
                 elsewhere.append(f"`{package}.{name}` is `{module}.{name}`.\n")
         parts += ["\n", *elsewhere]
