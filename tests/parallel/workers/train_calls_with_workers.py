@@ -70,10 +70,7 @@ def results() -> dict[str, Any]:
         "rows": [len(result.history["step"]) for result in (together, alone)],
         "run_folder": str(together.run_folder),
         "failing": raised(Failing, max_steps=2, output_dir="failing"),
-        "taken": raised(Mine, max_steps=6, output_dir="by_2", resume="never"),
         "open": raised(Open),
-        "none": raised(Mine, workers=0),
-        "text": raised(Mine, workers="2"),
     }
 
 
