@@ -1,9 +1,10 @@
 """Classes and functions of a script or notebook on their way to workers, which cannot import them.
 
 What `__main__` defines is pickled by value, with what it uses of `__main__`; everything else by its name. A pickle runs
-code when it is read, so it travels in a file that only its owner could have written.
+code when it is read, so it travels in a file of a folder that nobody but its owner can open.
 """
 
+import errno
 import os
 import pickle
 import stat
@@ -16,8 +17,6 @@ from hvdtrain.errors import UsageError
 
 TASK_FILE_VARIABLE: Final = "HVDTRAIN_TASK_FILE"
 """The file with the task's class that `hvdtrain.train` has sent to its workers, which sets this variable itself."""
-
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def packed(value: Any, what: str, hint: str) -> bytes:
@@ -60,8 +59,11 @@ def sent_task_class() -> Any:
 
 
 def _own_bytes(path: Path) -> bytes:
+    """Raises OSError: the file cannot be read, or its folder is not its owner's alone; then whatever the file's own
+    mode is, which follows the umask, nobody else gets to it."""
     with path.open("rb") as file:
-        for status in (os.fstat(file.fileno()), os.stat(path.parent)):
-            if status.st_uid != os.geteuid() or status.st_mode & _OTHERS_WRITE:
-                raise PermissionError(1, "others could have written it")
+        folder = os.stat(path.parent)
+        owners = {os.fstat(file.fileno()).st_uid, folder.st_uid}
+        if owners != {os.geteuid()} or folder.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise PermissionError(errno.EPERM, "others could have written it")
         return file.read()

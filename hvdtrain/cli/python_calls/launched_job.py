@@ -8,6 +8,7 @@ import os
 import secrets
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -87,5 +88,7 @@ def _popen(command: Sequence[str], variables: Mapping[str, str], token: str) -> 
 
 
 def _python_path() -> str:
-    """Workers find the modules that this process finds."""
-    return os.pathsep.join(dict.fromkeys(os.path.abspath(folder) for folder in sys.path))
+    """Workers find the modules that this process finds; what belongs to the interpreter, theirs has itself."""
+    own = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    folders = dict.fromkeys(os.path.abspath(folder) for folder in sys.path)
+    return os.pathsep.join(folder for folder in folders if not folder.startswith(own) and os.path.isdir(folder))

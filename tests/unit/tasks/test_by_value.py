@@ -23,13 +23,20 @@ def test_what_cannot_be_pickled_is_refused_by_its_name() -> None:
     assert refused.value.hint == "open it later."
 
 
-@pytest.mark.parametrize("who", ["file", "folder"])
-def test_a_file_that_others_may_have_written_is_not_read(who: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o750, 0o701])
+def test_a_file_in_a_folder_that_others_can_open_is_not_read(mode: int, tmp_path: Path) -> None:
     file = tmp_path / "sent"
     file.write_bytes(packed(print, "It", ""))
-    (file if who == "file" else tmp_path).chmod(0o777)
+    tmp_path.chmod(mode)
     with pytest.raises(UsageError, match="cannot be read: others could have written it"):
         unpacked(file, "the function")
+
+
+def test_the_mode_of_the_file_itself_follows_the_umask(tmp_path: Path) -> None:
+    file = tmp_path / "sent"
+    file.write_bytes(packed(print, "It", ""))
+    file.chmod(0o664)
+    assert unpacked(file, "the function") is print
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x80\x05cno_such_module\nname\n."])
