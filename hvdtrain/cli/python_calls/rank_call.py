@@ -8,6 +8,7 @@ from typing import Any
 from hvdtrain.cli.python_calls.rank_results import CALL, write_exception, write_value
 from hvdtrain.comm.open import STALL_TIMEOUT
 from hvdtrain.comm.peer_failure import peer_failures
+from hvdtrain.errors import UsageError
 from hvdtrain.tasks.by_value import unpacked
 from hvdtrain.topology import detect_topology
 
@@ -18,6 +19,12 @@ def run(argv: Sequence[str]) -> int:
     Raises: what the function raises; PeerError where a collective failed because of another rank. UsageError: FOLDER or
     the function is not here, or its result cannot be pickled.
     """
+    if len(argv) != 1:
+        raise UsageError(
+            f"`hvdtrain call` was given {len(argv)} arguments.",
+            "hvdtrain.run starts it in its workers, with one.",
+            "call hvdtrain.run(function, np=2) in Python.",
+        )
     folder, rank = Path(argv[0]), detect_topology(os.environ).rank
     # Horovod itself lets a collective wait without an end for a rank that has stopped.
     os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(int(STALL_TIMEOUT)))

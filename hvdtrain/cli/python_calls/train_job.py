@@ -26,6 +26,7 @@ def train_on_workers(config: TrainConfig, task_class: type[Task] | None, workers
     if task_class is not None:
         usable(task_class, config.task, config.framework)
     folder = Path(config.output_dir) if config.output_dir else new_folder(config.task, f"{workers}-workers")
+    before = _written_at(folder / "result.json")
     with private_folder() as exchange:
         variables = {}
         if task_class is not None:
@@ -38,10 +39,15 @@ def train_on_workers(config: TrainConfig, task_class: type[Task] | None, workers
     require_success(end)
     if config.dry_run:
         return TrainResult({"status": "checked"})
-    if not (folder / "result.json").is_file():
+    if _written_at(folder / "result.json") == before:
         raise HvdtrainError(
-            f"The workers have ended, and {folder} holds no result.json.",
-            "They were stopped before the first update.",
+            f"The workers have ended, and have written no result.json to {folder}.",
+            "They were stopped before training began.",
             "call it again.",
         )
     return result_in(folder, task_class)
+
+
+def _written_at(file: Path) -> int | None:
+    """In ns of the file's clock; None where there is no file. A run that goes on in its folder replaces its result."""
+    return file.stat().st_mtime_ns if file.is_file() else None
