@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.processes import Spawned, environment
+
+from hvdtrain.stop_requests import ECHO_SECONDS
 
 SCRIPT = str(Path(__file__).parent / "workers" / "run_calls.py")
 DEADLINE_S = 180.0
@@ -18,7 +24,7 @@ DEADLINE_S = 180.0
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What came of each call; nothing of them is left, neither a process nor a file."""
     folder = tmp_path_factory.mktemp("calls")
-    with Spawned([sys.executable, SCRIPT, str(folder)], environment(), folder) as spawned:
+    with Spawned([sys.executable, SCRIPT, "all", str(folder)], environment(), folder) as spawned:
         done = spawned.wait(DEADLINE_S)
         spawned.require_gone()
     assert done.returncode == 0, done.tail()
@@ -68,6 +74,31 @@ def test_what_goes_wrong_is_said(call: str, kind: str, text: str, told: dict[str
     assert error["kind"] == kind, error
     assert error["text"].startswith(text), error
     assert "\nHINT: " in error["text"], error
+
+
+@contextmanager
+def deaf_workers(folder: Path) -> Iterator[Spawned]:
+    """A script with two workers that no first interrupt ends."""
+    with Spawned([sys.executable, SCRIPT, "deaf", str(folder)], environment(), folder) as call:
+        call.await_that(lambda: len(list(folder.iterdir())) == 2, "two workers")
+        yield call
+
+
+def test_a_second_interrupt_kills_workers_that_do_not_answer(tmp_path: Path) -> None:
+    with deaf_workers(tmp_path) as call:
+        call.process.send_signal(signal.SIGINT)
+        time.sleep(ECHO_SECONDS + 0.2)  # an earlier one would be the same request by another way
+        assert call.running
+        call.process.send_signal(signal.SIGINT)
+        done = call.wait(DEADLINE_S)
+        call.require_gone()
+    assert json.loads(done.stdout.splitlines()[-1])["kind"] == "KeyboardInterrupt", done.tail()
+
+
+def test_no_worker_outlives_a_script_that_is_killed(tmp_path: Path) -> None:
+    with deaf_workers(tmp_path) as call:
+        call.process.kill()
+        call.require_gone(DEADLINE_S)
 
 
 def test_run_is_a_function_and_a_package_whichever_is_used_first(tmp_path: Path) -> None:

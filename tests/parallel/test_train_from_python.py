@@ -1,17 +1,14 @@
-"""`hvdtrain.train(workers=2)` in a script: the result, errors of workers, interrupts, and the death of the script."""
+"""`hvdtrain.train(workers=2)` in a script: the result, errors of workers, and an interrupt."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-import time
 from pathlib import Path
 
 from support.processes import Spawned, environment
 from support.runs import latest_checkpoint, result_of
-
-from hvdtrain.stop_requests import ECHO_SECONDS
 
 SCRIPT = str(Path(__file__).parent / "workers" / "train_calls_with_workers.py")
 DEADLINE_S = 180.0
@@ -46,21 +43,3 @@ def test_an_interrupt_saves_a_checkpoint_and_the_call_returns(tmp_path: Path) ->
         call.require_gone()
     assert done.stdout.splitlines()[-1] == "returned stopped", done.tail()
     assert latest_checkpoint(tmp_path / "out").name == f"step_{result_of(tmp_path / 'out')['steps']:08d}"
-
-
-def test_a_second_interrupt_kills_workers_that_do_not_answer(tmp_path: Path) -> None:
-    with script("stuck", tmp_path) as call:
-        call.await_that((tmp_path / "measures").exists, "the first update")
-        call.process.send_signal(signal.SIGINT)
-        time.sleep(ECHO_SECONDS + 0.2)  # an earlier one would be the same request by another way
-        call.process.send_signal(signal.SIGINT)
-        done = call.wait(DEADLINE_S)
-        call.require_gone()
-    assert done.stdout.splitlines()[-1] == "interrupted", done.tail()
-
-
-def test_no_worker_outlives_a_script_that_is_killed(tmp_path: Path) -> None:
-    with script("stuck", tmp_path) as call:
-        call.await_that((tmp_path / "measures").exists, "the first update")
-        call.process.kill()
-        call.require_gone(30.0)

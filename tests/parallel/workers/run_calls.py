@@ -1,4 +1,8 @@
-"""Calls `hvdtrain.run` with functions of this script, and prints what came of each as a line of JSON."""
+"""Calls `hvdtrain.run` with functions of this script.
+
+python run_calls.py all FOLDER    prints what came of each call as a line of JSON
+python run_calls.py deaf FOLDER   workers that no first interrupt ends; each makes a file in FOLDER when it runs
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import json
 import os
 import signal
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import hvdtrain
@@ -37,6 +43,12 @@ def refuses() -> None:
     raise hvdtrain.UsageError("This is a fact.", "This is a conflict.", "this helps.")
 
 
+def deaf(folder: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    (Path(folder) / os.environ["HOROVOD_RANK"]).touch()
+    time.sleep(600)
+
+
 def result(function: Any, *args: Any, **options: Any) -> Any:
     try:
         return hvdtrain.run(function, *args, **options)
@@ -47,7 +59,7 @@ def result(function: Any, *args: Any, **options: Any) -> Any:
 
 def all_calls() -> dict[str, Any]:
     offset = 40
-    here = sys.argv[1]
+    here = sys.argv[2]
     return {
         "sums": result(summed, (1.0,), {"more": 1.0}, np=2),
         "by_agents": result(lambda: int(os.environ["HOROVOD_RANK"]) + offset, hosts="localhost:2"),
@@ -67,4 +79,4 @@ def all_calls() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(all_calls()))
+    print(json.dumps(all_calls() if sys.argv[1] == "all" else result(deaf, sys.argv[2:], np=2)))
