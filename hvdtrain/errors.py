@@ -70,3 +70,19 @@ def did_you_mean(name: str, valid: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     suggestion = f"did you mean {near[0]!r}? " if near else ""
     return f"{suggestion}Valid: {', '.join(names)}."
+
+
+class MissingNameError(UsageError, AttributeError):
+    """A module has no such name."""
+
+
+def missing_name(module: str, name: str, names: Iterable[str], instead: str = "") -> AttributeError:
+    """The error for `module.name`. Args: `instead`: one more way out. Names with underscores get Python's own error."""
+    if name.startswith("_"):
+        return AttributeError(f"module {module!r} has no attribute {name!r}")
+    hint = did_you_mean(name, names)
+    return MissingNameError(
+        f"{module} has no {name}.",
+        "The program would call something that does not exist.",
+        f"{hint[:-1]}; {instead}." if instead else hint,
+    )

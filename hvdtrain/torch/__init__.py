@@ -11,7 +11,7 @@ backward pass; waits for other ranks have a limit; torchrun and Slurm connect ra
 from typing import TYPE_CHECKING, Any
 
 import hvdtrain.comm  # noqa: F401  before Horovod: see `horovod_wheel.start_up`
-from hvdtrain.errors import RESUMABLE
+from hvdtrain.errors import RESUMABLE, missing_name
 from hvdtrain.torch import elastic, mpi_ops
 from hvdtrain.torch.checkpoint import Checkpoint
 from hvdtrain.torch.compression import Compression
@@ -19,7 +19,6 @@ from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.equality import assert_equal
 from hvdtrain.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from hvdtrain.torch.mean import Mean
-from hvdtrain.torch.missing_names import missing_name
 from hvdtrain.torch.mpi_ops import *  # noqa: F403  its `__all__`
 from hvdtrain.torch.optimizer import DistributedOptimizer
 from hvdtrain.torch.run_record import run

@@ -15,11 +15,10 @@ import torch
 from horovod.torch import mpi_ops
 
 from hvdtrain.comm.communicator import transport
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import UsageError, missing_name
 from hvdtrain.torch.collectives import bounded, synchronize
 from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
-from hvdtrain.torch.missing_names import missing_name
 from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.start import init, require_start
 
