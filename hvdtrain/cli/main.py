@@ -25,6 +25,7 @@ COMMANDS = {
     "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),
     "plan": ("hvdtrain.cli.plan", "predict how long each way to divide a training takes, on 1 to 10,000 workers"),
     "chaos": ("hvdtrain.cli.chaos", "train while workers are killed and stopped, and prove that nothing is lost"),
+    "evaluate": ("hvdtrain.cli.evaluate", "measure a run's model on records, by one or many workers"),
     "export": ("hvdtrain.cli.export", "write a run's weights or model as a file: state_dict, ONNX, SavedModel, ..."),
     "env": ("hvdtrain.cli.env", "show versions, and which variable decided rank and size: --explain"),
     "completion": ("hvdtrain.cli.completion", "a script for the Tab key of a shell: bash, zsh, fish"),
@@ -33,7 +34,7 @@ COMMANDS = {
 
 _OTHER_WORDS = {
     **dict.fromkeys(["run", "fit", "training", "learn"], "train"),
-    **dict.fromkeys(["eval", "evaluate", "validate", "test"], "train, which validates after each epoch"),
+    **dict.fromkeys(["eval", "validate", "test"], "evaluate"),
     **dict.fromkeys(["start", "submit", "srun", "torchrun", "mpirun", "horovodrun", "local", "ssh", "slurm"], "launch"),
     **dict.fromkeys(["check", "diagnose", "preflight"], "doctor"),
     **dict.fromkeys(["benchmark", "measure", "profile"], "bench"),
