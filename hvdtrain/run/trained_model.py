@@ -106,7 +106,7 @@ def _config_of(checkpoint: Checkpoint, data_dir: str | None) -> TrainConfig:
         }
     )
     folder = config.data.dir if data_dir is None else data_dir
-    return replace(config, data=replace(config.data, dir=folder, download=False))
+    return replace(config, data=replace(config.data, dir=folder, download=False, balance="records"))
 
 
 _ONLY_TRAINING: Final = {
