@@ -2,6 +2,7 @@
 
     class MyTask(hvdtrain.Task): ...        what to train: see `hvdtrain.task`
     hvdtrain.train(task=MyTask, epochs=3)   a training in one process, from a notebook or script
+    hvdtrain.evaluate("RUN")                a run's model measured on records; hvdtrain.predict: its predictions
     import hvdtrain.keras as hvd            make a plain Keras 3 `model.fit` distributed
 
 Nothing is imported until it is used: the installer needs this package before its dependencies are there.
@@ -18,12 +19,24 @@ from typing import TYPE_CHECKING, Any
 from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
+    from hvdtrain.cli.evaluate_call import evaluate, predict
     from hvdtrain.cli.train_call import train
     from hvdtrain.engine import events
     from hvdtrain.errors import HvdtrainError, UsageError
     from hvdtrain.task import Splits, Task, TaskDefaults
 
-__all__ = ["HvdtrainError", "Splits", "Task", "TaskDefaults", "UsageError", "__version__", "events", "train"]
+__all__ = [
+    "HvdtrainError",
+    "Splits",
+    "Task",
+    "TaskDefaults",
+    "UsageError",
+    "__version__",
+    "evaluate",
+    "events",
+    "predict",
+    "train",
+]
 
 
 class _Beside:
@@ -44,7 +57,9 @@ _MODULES = {
     "Splits": "hvdtrain.task",
     "Task": "hvdtrain.task",
     "TaskDefaults": "hvdtrain.task",
+    "evaluate": "hvdtrain.cli.evaluate_call",
     "events": "hvdtrain.engine.events",
+    "predict": "hvdtrain.cli.evaluate_call",
     "train": "hvdtrain.cli.train_call",
 }
 

@@ -41,7 +41,7 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
     task_class = task if inspect.isclass(task) else None
     named = {} if task is None else {"task": _name_of(task)}
     parsed = train_config_of(_over(read_yaml(Path(config)) if config is not None else {}, _plain({**named, **keys})))
-    _require_alone(detect_topology(os.environ))
+    require_alone(detect_topology(os.environ), "train")
     try:
         with StopSignals("hvdtrain", answers=True) as signals:
             asked = with_deadline(signals.asked, parsed, begin)
@@ -51,6 +51,13 @@ def train(*, task: str | type[Task] | None = None, config: str | Path | None = N
     if end.folder is None:
         return {"status": "checked"}
     return {**json.loads((end.folder / "result.json").read_text()), "run_folder": str(end.folder)}
+
+
+_COMMANDS = {
+    "train": "--task module:Class ...",
+    "evaluate": "evaluate RUN ...",
+    "predict": "predict RUN --output FILE ...",
+}
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,10 +86,12 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _require_alone(topology: Topology) -> None:
+def require_alone(topology: Topology, function: str) -> None:
+    """Raise UsageError in a worker of a job. `function`: of `hvdtrain`, which is called."""
     if topology.is_distributed:
         raise UsageError(
-            f"hvdtrain.train() is called by rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
-            "It trains in one process, and an error in it would leave the other workers waiting.",
-            "start the command in the workers: python -m hvdtrain --task module:Class ...",
+            f"hvdtrain.{function}() is called by rank {topology.rank} of {topology.size}, "
+            f"started by {topology.launcher}.",
+            "It works in one process, and an error in it would leave the other workers waiting.",
+            f"start the command in the workers: python -m hvdtrain {_COMMANDS[function]}",
         )
