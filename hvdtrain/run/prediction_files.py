@@ -100,7 +100,7 @@ def format_of(path: Path) -> Write:
         raise UsageError(
             f"--output is {path}, and pyarrow is not installed.",
             "hvdtrain writes Parquet by it.",
-            "pip install pyarrow, or choose .npz or .jsonl.",
+            "run `pip install 'hvdtrain[parquet]'`, or choose .npz or .jsonl.",
         )
     return FORMATS[path.suffix]
 
