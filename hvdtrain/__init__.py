@@ -3,6 +3,7 @@
     class MyTask(hvdtrain.Task): ...        what to train: see `hvdtrain.task`
     hvdtrain.train(task=MyTask, workers=2)  a training, from a notebook or script
     hvdtrain.run(function, np=2)            a function on each of several workers, from a notebook or script
+    hvdtrain.evaluate("RUN")                a run's model measured on records; hvdtrain.predict: its predictions
     import hvdtrain.keras as hvd            make a plain Keras 3 `model.fit` distributed
 
 Nothing is imported until it is used: the installer needs this package before its dependencies are there.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hvdtrain.version import __version__
 
 if TYPE_CHECKING:
+    from hvdtrain.cli.evaluate_call import evaluate, predict
     from hvdtrain.cli.python_calls.function_call import run
     from hvdtrain.cli.python_calls.train_result import TrainResult
     from hvdtrain.cli.train_call import train
@@ -34,7 +36,9 @@ __all__ = [
     "TrainResult",
     "UsageError",
     "__version__",
+    "evaluate",
     "events",
+    "predict",
     "run",
     "train",
 ]
@@ -59,7 +63,9 @@ _MODULES = {
     "Task": "hvdtrain.task",
     "TaskDefaults": "hvdtrain.task",
     "TrainResult": "hvdtrain.cli.python_calls.train_result",
+    "evaluate": "hvdtrain.cli.evaluate_call",
     "events": "hvdtrain.engine.events",
+    "predict": "hvdtrain.cli.evaluate_call",
     "run": "hvdtrain.run",
     "train": "hvdtrain.cli.train_call",
 }

@@ -25,6 +25,8 @@ COMMANDS = {
     "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),
     "plan": ("hvdtrain.cli.plan", "predict how long each way to divide a training takes, on 1 to 10,000 workers"),
     "chaos": ("hvdtrain.cli.chaos", "train while workers are killed and stopped, and prove that nothing is lost"),
+    "evaluate": ("hvdtrain.cli.evaluate", "measure a run's model on records, by one or many workers"),
+    "predict": ("hvdtrain.cli.predict", "write what a run's model predicts for each record: npz, jsonl, parquet"),
     "export": ("hvdtrain.cli.export", "write a run's weights or model as a file: state_dict, ONNX, SavedModel, ..."),
     "env": ("hvdtrain.cli.env", "show versions, and which variable decided rank and size: --explain"),
     "completion": ("hvdtrain.cli.completion", "a script for the Tab key of a shell: bash, zsh, fish"),
@@ -36,13 +38,12 @@ INTERNAL = {"call": "hvdtrain.cli.python_calls.rank_call"}
 
 _OTHER_WORDS = {
     **dict.fromkeys(["run", "fit", "training", "learn"], "train"),
-    **dict.fromkeys(["eval", "evaluate", "validate", "test"], "train, which validates after each epoch"),
+    **dict.fromkeys(["infer", "inference", "predictions"], "predict"),
+    **dict.fromkeys(["eval", "validate", "test"], "evaluate"),
     **dict.fromkeys(["start", "submit", "srun", "torchrun", "mpirun", "horovodrun", "local", "ssh", "slurm"], "launch"),
     **dict.fromkeys(["check", "diagnose", "preflight"], "doctor"),
     **dict.fromkeys(["benchmark", "measure", "profile"], "bench"),
-    **dict.fromkeys(
-        ["save", "onnx", "predict", "infer", "convert-weights"], "export, which writes a model for other programs"
-    ),
+    **dict.fromkeys(["save", "onnx", "convert-weights"], "export, which writes a model for other programs"),
     **dict.fromkeys(["data", "convert", "index", "verify", "audit"], "shard"),
     **dict.fromkeys(["checkpoints", "ckpt", "prune"], "checkpoint"),
     **dict.fromkeys(["html", "plot", "plots", "curves", "dashboard", "summary"], "report"),

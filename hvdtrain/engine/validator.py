@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from data_sharding import LoadedBatch
 from hvdtrain import activity
 from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, require_metric
@@ -23,6 +24,7 @@ class Validator:
     comm: Communicator
     source: Source
     limits: RunLimits
+    look: Callable[[LoadedBatch], None] | None = None  # called with each batch that was measured
 
     def __post_init__(self) -> None:
         self._meter = Meter(self.adapter, self.comm)
@@ -47,6 +49,8 @@ class Validator:
                 self.adapter.eval_step(batch)
                 self._meter.count(batch)
                 self._guard.add(batch)
+                if self.look is not None:
+                    self.look(batch)
                 if vote.after_step() and done < plan.steps:
                     loader.abandon()  # as in training
                     return None

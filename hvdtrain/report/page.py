@@ -86,6 +86,14 @@ def page(runs: Sequence[RunRecord]) -> str:
     sections = list(_of_one(runs[0]) if len(runs) == 1 else _of_several(runs))
     names = ", ".join(run.name for run in runs)
     title = f"{runs[0].what} – {names}" if len(runs) == 1 else f"{len(runs)} runs: {names}"
+    links = [tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections]
+    made = [tag("section", tag("h2", heading), _made(make), id=name) for name, heading, make in sections]
+    header = tag("header", _heading(runs), tag("nav", tag("ul", links), aria_label="Sections"))
+    return document(title, header, with_own_ids(tag("main", _notice(runs), made)))
+
+
+def document(title: str, header: Part, main: Part) -> str:
+    """A complete HTML document of ours."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -94,15 +102,8 @@ def page(runs: Sequence[RunRecord]) -> str:
         tag("title", title),
         tag("style", Markup(_STYLE.read_text())),
     )
-    links = [tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in sections]
-    made = [tag("section", tag("h2", heading), _made(make), id=name) for name, heading, make in sections]
-    body = tag(
-        "body",
-        tag("header", _heading(runs), tag("nav", tag("ul", links), aria_label="Sections")),
-        with_own_ids(tag("main", _notice(runs), made)),
-        tag("footer", f"Made by hvdtrain {__version__} on {time.strftime('%Y-%m-%d %H:%M:%S %Z')}."),
-    )
-    return f"{MARKER}{tag('html', head, body, lang='en')}\n"
+    footer = tag("footer", f"Made by hvdtrain {__version__} on {time.strftime('%Y-%m-%d %H:%M:%S %Z')}.")
+    return f"{MARKER}{tag('html', head, tag('body', header, main, footer), lang='en')}\n"
 
 
 def _heading(runs: Sequence[RunRecord]) -> Markup:

@@ -102,7 +102,7 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
             "--data.download would do nothing.",
             "leave it out, and give the data as --data.dir DIR.",
         )
-    access = _data_access(config.data)
+    access = data_access(config.data)
     if by_pipe:
         return task, OpenedData(None, _open_validation(task, access))
     splits = task.open_data(access)
@@ -132,7 +132,7 @@ def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
     return catalog
 
 
-def _data_access(config: DataConfig) -> DataAccess:
+def data_access(config: DataConfig) -> DataAccess:
     folder = config.dir
     if folder is not None and not is_remote(folder):
         path = Path(folder).expanduser().absolute()

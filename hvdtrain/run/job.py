@@ -66,24 +66,38 @@ def open_job(
         SystemExit: all ranks have the same error, which rank 0 has printed; its exit code.
         HvdtrainError: this rank fails, and the others may not know it: the process is to end at once.
     """
-    bind_device_and_threads(task_class.framework, topology)
+    opening = DataOpening(config, task_class)
+    # In an elastic job a later world ends the connections that were opened while Horovod started.
+    early = opening.begin if choose is None and WORLD_VARIABLE not in os.environ else lambda: None
+    stages = config.parallel if parallel is None else parallel
+    with joined_ranks(config, task_class.framework, topology, stages, early, opening.settle) as comm:
+        yield prepare(choose(config, task_class, comm) if choose else config, task_class, comm, opening), comm
+
+
+@contextmanager
+def joined_ranks(
+    config: TrainConfig,
+    framework: str,
+    topology: Topology,
+    stages: ParallelOptions,
+    meanwhile: Callable[[], object] = lambda: None,  # called while Horovod starts
+    settle: Callable[[], object] = lambda: None,  # called before the connections are closed
+) -> Iterator[Communicator]:
+    """Connect this rank with the others; at the end of the block all ranks end together. Raises as `open_job`."""
+    bind_device_and_threads(framework, topology)
     if config.deterministic:
         sum_in_order(os.environ)
     if config.gradient_sync == "horovod":
         fuse_gradients(os.environ)
     if config.trace is not None:
         allow_timeline(os.environ)
-    opening = DataOpening(config, task_class)
-    # In an elastic job a later world ends the connections that were opened while Horovod started.
-    early = opening.begin if choose is None and WORLD_VARIABLE not in os.environ else lambda: None
-    stages = config.parallel if parallel is None else parallel
     comm = open_communicator(
-        task_class.framework, topology, config.stall_timeout, config.process_sets, stages, meanwhile=early
+        framework, topology, config.stall_timeout, config.process_sets, stages, meanwhile=meanwhile
     )
     failure: HvdtrainError | None = None
     try:
         with _task_must_not_exit():
-            yield prepare(choose(config, task_class, comm) if choose else config, task_class, comm, opening), comm
+            yield comm
     except HvdtrainError as error:
         if not error.joint or config.debug or not comm.topology.is_distributed:
             raise
@@ -93,7 +107,7 @@ def open_job(
         if comm.topology.is_root:
             sys.stderr.write(f"hvdtrain: {failure}\n")
             sys.stderr.flush()
-    opening.settle()
+    settle()
     comm.close()
     if failure is not None:
         raise SystemExit(failure.exit_code)

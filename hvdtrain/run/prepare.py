@@ -77,11 +77,11 @@ def prepare(
         agree(comm, lambda: require_loggers(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
     opening = opening or DataOpening(config, task_class)
     task, data = agree(comm, opening.result, "hvdtrain.prepare.data")
-    _require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
+    require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
     agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify")
     setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan")
     if config.data.mode == "pipe":  # each host reads a plan file of its own
-        _require_same_data(comm, [[setup.train.plan(0).num_records, setup.about["data"]]])
+        require_same_data(comm, [[setup.train.plan(0).num_records, setup.about["data"]]])
     return setup
 
 
@@ -132,7 +132,7 @@ def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
                     reader.read(local_rows[start : start + _VERIFY_RECORDS])
 
 
-def _require_same_data(comm: Communicator, local: list[list[Any]]) -> None:
+def require_same_data(comm: Communicator, local: list[list[Any]]) -> None:
     """`local`: records and fingerprint of each part of what this rank sees."""
     everywhere = gather_json(comm, local, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.predicting import RecordedModel
 
 Features = dict[str, NDArray[Any]]
 
@@ -71,6 +72,10 @@ class Task(ABC):
 
     smallest_slice: int = 1
     """Records that each worker must have in a full step: 2 for models whose BatchNorm needs statistics of a batch."""
+
+    label_feature: ClassVar[str | None] = None
+    """Which feature of `decode` is the class of each record, int64 [n]; None: the task is no classification. The model
+    then returns logits [n, classes], unless `predict` is overridden."""
 
     found: Mapping[str, Any] = MappingProxyType({})
     """Constructor arguments that `open_data` learnt from the data, e.g. how many classes there are. Checkpoints keep
@@ -155,6 +160,19 @@ class Task(ABC):
             model: what `build_model` returned.
             batch: the arrays of `decode` as tensors on the model's device.
         """
+
+    def predict(self, model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """What `hvdtrain predict` writes of a batch: named tensors, the first axis of each has n rows.
+
+        Unless overridden it is {"output": what the model returns inside of `measure`}. Where `label_feature` is set,
+        "label" (the most probable class) and "probability" (the softmax) take the place of "output". A classification
+        that overrides it returns "label" [n] itself.
+
+        Args: as those of `measure`.
+        """
+        recorded = RecordedModel(model)
+        self.measure(recorded, batch)
+        return {"output": recorded.output(type(self).__name__)}
 
 
 def require_catalog(records: Any, where: str) -> None:

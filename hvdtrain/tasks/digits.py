@@ -38,6 +38,7 @@ class Digits(Task):
 
     defaults: ClassVar[TaskDefaults] = TaskDefaults(epochs=12, global_batch_size=48, lr=2e-3, warmup_epochs=1.0)
     opens_early: ClassVar[bool] = True
+    label_feature: ClassVar[str | None] = "label"
 
     def __init__(self, width: int = 32) -> None:
         self.width = width

@@ -38,6 +38,7 @@ from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.task.predicting import check_predictions
 from hvdtrain.task.task import Task, require_trainable
 from hvdtrain.topology import Topology
 
@@ -92,6 +93,8 @@ class KerasAdapter(AdapterState):
         self._train_several = SeveralSteps(self._train_graph)
         self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
+        self._predict_in_graph = converted(task.predict)
+        self._predict = graph(self._predict_graph)
 
     def take_changes(self, comm: Communicator) -> None:
         agree_on_trained(comm, lambda: self._changes.look(self._lr))
@@ -149,6 +152,18 @@ class KerasAdapter(AdapterState):
         layout = _layout(batch)
         self._create_sums(layout, batch)
         self._eval(layout, *self._tensors(batch))
+
+    def predict_step(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        features, _ = self._tensors(batch)
+        with task_errors():
+            predictions = self._predict(features)
+        check_predictions(predictions, len(batch.ids), type(self._task).__name__)
+        return {name: value.numpy() for name, value in predictions.items()}
+
+    def _predict_graph(self, features: dict[str, Any]) -> dict[str, Any]:
+        with called_for(self.model, False) as model:
+            predictions: dict[str, Any] = self._predict_in_graph(model, features)
+        return predictions
 
     def _gradients_graph(
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any

@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Sums
@@ -185,6 +187,12 @@ class TorchAdapter(AdapterState):
     def eval_step(self, batch: LoadedBatch) -> None:
         self._mode.set(False)
         self._passes.evaluate(batch)
+
+    @torch.no_grad()
+    def predict_step(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        if not isinstance(self._passes, WholeModelPasses):
+            raise ValueError("a model in stages predicts nothing")
+        return self._passes.predict(batch)
 
     def read_sums(self) -> Sums:
         (values, samples), norms = self._passes.read_sums(), self._update.norms.read()

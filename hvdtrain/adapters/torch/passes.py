@@ -20,6 +20,7 @@ from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.peer_failure import peer_failures
 from hvdtrain.config.training_options import Precision
+from hvdtrain.task.predicting import check_predictions
 from hvdtrain.task.task import Task, check_measures
 
 _TOGETHER: Final = 16  # batches: bounds the memory that values of measures take
@@ -179,6 +180,13 @@ class Measurement:
         losses: torch.Tensor = measures["loss"]
         return losses
 
+    def predict(self, model: Any, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        """What the task predicts, with floats of half precision as float32."""
+        with low_precision(self.precision, self.device), batch_mask(self.rows(batch).real):
+            predictions = self.task.predict(model, self.placed(batch.features))
+        check_predictions(predictions, len(batch.ids), type(self.task).__name__)
+        return {name: _on_host(value) for name, value in predictions.items()}
+
     def shares(self, rows: Rows, losses: torch.Tensor, share: float) -> torch.Tensor:
         """Return by what each loss counts, float32[n]: `share`, or 0. It is made anew where something is different."""
         if rows.weights is not None:
@@ -193,6 +201,12 @@ class Measurement:
         if self.device.type == "cuda":
             tensor = tensor.pin_memory()  # a copy from other memory would wait for the kernels before it
         return tensor if self.device.type == "cpu" else tensor.to(self.device, non_blocking=True)
+
+
+def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
+    low = tensor.dtype in (torch.bfloat16, torch.float16)
+    array: NDArray[Any] = (tensor.float() if low else tensor).cpu().numpy()
+    return array
 
 
 def backward(losses: torch.Tensor, shares: torch.Tensor) -> None:
@@ -244,6 +258,10 @@ class WholeModelPasses:
         measurement = self.measurement
         self.mode.set(False)
         measurement.measure(self.forward, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
+
+    def predict(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        self.mode.set(False)
+        return self.measurement.predict(self.forward, batch)
 
     def read_sums(self) -> MeasureTotals:
         return self.measurement.read()

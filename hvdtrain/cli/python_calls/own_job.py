@@ -15,12 +15,12 @@ def require_count(name: str, value: Any) -> int:
     return value
 
 
-def require_alone(topology: Topology, call: str) -> None:
-    """Raise UsageError in a worker of a job; `call` is the function that was called."""
+def require_alone(topology: Topology, call: str, command: str = "--task module:Class ...") -> None:
+    """Raise UsageError in a worker of a job. `call`: the function that was called; `command`: of hvdtrain, in its place."""
     if topology.is_distributed:
         raise UsageError(
             f"{call} is called by rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
             "Each worker would begin a job of its own, and an error in it would leave the other workers waiting.",
-            "start the command in the workers: python -m hvdtrain --task module:Class ...; in a module that workers "
+            f"start the command in the workers: python -m hvdtrain {command}; in a module that workers "
             'import, call it below `if __name__ == "__main__":`.',
         )

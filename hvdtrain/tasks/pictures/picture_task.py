@@ -38,6 +38,8 @@ class Pictures(Task):
         weight_decay: of all weights, added to the gradient.
     """
 
+    label_feature: ClassVar[str | None] = "label"
+
     mean: ClassVar[tuple[float, float, float]]
     """Of each channel over the training data, in 0…1."""
     std: ClassVar[tuple[float, float, float]]

@@ -17,7 +17,7 @@ REFUSED = {
     "a watch": (["watch"], ["There is no command 'watch'", "HINT: did you mean top?"]),
     "a log": (["tail"], ["There is no command 'tail'", "HINT: did you mean logs?"]),
     "a difference": (["diff"], ["There is no command 'diff'", "HINT: did you mean compare?"]),
-    "a validation": (["eval"], ["There is no command 'eval'", "did you mean train, which validates after each epoch?"]),
+    "a validation": (["eval"], ["There is no command 'eval'", "HINT: did you mean evaluate?"]),
     "a choice that is not there": (
         ["export", "runs", "--format", "onx"],
         ["invalid choice: 'onx'", "did you mean onnx?"],

@@ -1,0 +1,66 @@
+"""`hvdtrain predict`: what a run's model predicts for each record, by one or many workers, as one file."""
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hvdtrain.cli.command_parser import CommandParser
+from hvdtrain.cli.evaluate import sets_of
+from hvdtrain.cli.failure import who
+from hvdtrain.errors import RESUMABLE, UsageError
+from hvdtrain.run.prediction import predict_set
+from hvdtrain.run.prediction_files import format_of
+from hvdtrain.run.trained_model import open_trained
+from hvdtrain.stop_requests import StopSignals
+from hvdtrain.topology import detect_topology
+
+_DESCRIPTION = """\
+Write what the model of a run predicts for each record, each exactly once, in the order of the records. Examples:
+
+  hvdtrain predict RUN --output out.jsonl                      for the task's validation records
+  hvdtrain predict RUN --data.dir DIR --set new='new-*.tfrecord' --output out.parquet
+  hvdtrain launch local -n 4 -- predict RUN --output out.npz   by four workers, with the same file
+
+The columns are id, file, offset, and what the task's predict() names: label and probability for a classification.
+A command that was stopped goes on where it was, with any number of workers, when it is started again.
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Predict as `argv` says; returns the exit code."""
+    options = _parse(argv)
+    named = sets_of(options.set)
+    if len(named) > 1:
+        raise UsageError(
+            f"--set is given {len(named)} times.", "One file holds the predictions of one set.", "give one --set."
+        )
+    ((name, pattern),) = named.items()
+    format_of(options.output)
+    topology = detect_topology(os.environ)
+    with (
+        StopSignals(who(), topology.is_root) as signals,
+        open_trained(options.run, options.data_dir, topology) as trained,
+    ):
+        done = predict_set(trained, name, pattern, options.output, options.force, signals.asked)
+        root, step = trained.comm.topology.is_root, trained.step
+    if root and done is not None:
+        left_out = f", {done.left_out} damaged ones left out" if done.left_out else ""
+        print(
+            f"hvdtrain: predictions of step {step} for {done.records} records{left_out}: {options.output}", flush=True
+        )
+    return RESUMABLE if done is None else 0
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser("hvdtrain predict", "Nothing was predicted.", description=_DESCRIPTION)
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or the folder of a checkpoint")
+    parser.add_argument("--data.dir", dest="data_dir", metavar="DIR", help="folder or URL of the data")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=PATTERN", help="the records, by their files"
+    )
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="file to write: .npz, .jsonl or .parquet"
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file, and parts of other predictions")
+    return parser.parse(argv)

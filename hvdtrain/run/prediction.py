@@ -1,0 +1,136 @@
+"""What a checkpoint's model predicts for each record of a set, by all ranks, into one file; resumable."""
+
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from data_sharding import LoadedBatch
+from data_sharding.storage.redaction import redacted
+from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes
+from hvdtrain.data.catalog_source import CatalogSource, require_little_lost
+from hvdtrain.engine.limits import RunLimits
+from hvdtrain.engine.stop_vote import StopRequest, StopVote
+from hvdtrain.errors import UsageError
+from hvdtrain.run.predicted_values import predicted_values
+from hvdtrain.run.prediction_files import Columns, format_of, joined, write_npz
+from hvdtrain.run.prediction_parts import PredictionParts
+from hvdtrain.run.trained_model import TrainedModel
+
+_STEPS_A_PART: Final = 16
+"""Bounds what is in memory: the predictions of so many global batches. It is also what a stop loses at most."""
+
+
+class Predicted(NamedTuple):
+    records: int
+    left_out: int  # damaged ones
+
+
+def predict_set(
+    trained: TrainedModel, name: str, pattern: str | None, output: Path, force: bool, asked: StopRequest
+) -> Predicted | None:
+    """Write the predictions for a set into `output`; None where a request stopped it, whose parts stay. Collective.
+
+    Rank 0 writes alone, so only its host must see `output`. Columns: "id", "file", "offset" (byte or row in it), and
+    what `Task.predict` names. Arguments: `name`, `pattern` as those of `TrainedModel.open_set`; `force`: replace what
+    is there. Raises UsageError: on all ranks; `output` is there, cannot be written, or has an unknown suffix.
+    """
+    comm, root = trained.comm, trained.comm.topology.is_root
+    write = agree(comm, lambda: format_of(output), "hvdtrain.predict.format")
+    source = trained.open_set(name, pattern)
+    limits = RunLimits(epochs=1, max_masked=trained.config.data.max_corrupt)
+    require_little_lost([source.catalog], limits.max_masked)
+    parts = PredictionParts(output)
+    begun = agree(comm, lambda: parts.begin(_plan(trained, source), force) if root else 0, "hvdtrain.predict.begin")
+    done = int(broadcast_json(comm, begun, "hvdtrain.predict.done"))
+    steps = source.plan(0).steps
+    count = -(-steps // _STEPS_A_PART)
+    if done < count and not _predict_from(trained, source, parts, done, steps, asked):
+        return None
+    found = agree(comm, lambda: parts.records(count) if root else 0, "hvdtrain.predict.count")
+    records = int(broadcast_json(comm, found, "hvdtrain.predict.records"))
+    total = len(source.catalog)
+    limits.require_few_masked(total - records, total, "prediction")
+    agree(comm, lambda: parts.join(count, write) if root else None, "hvdtrain.predict.join")
+    return Predicted(records, total - records)
+
+
+def _predict_from(
+    trained: TrainedModel, source: CatalogSource, parts: PredictionParts, done: int, steps: int, asked: StopRequest
+) -> bool:
+    """Make the parts from number `done` on; returns whether all are there. Collective."""
+    vote = StopVote(trained.comm, asked)
+    rows: list[dict[str, Any]] = []
+    stopped = vote.open()
+    with trained.adapter.evaluating(), source.loader(0, done * _STEPS_A_PART) as loader:
+        for batch in loader:
+            if stopped:
+                loader.abandon()
+                return False
+            rows.append(_rows(trained, source, batch))
+            after = batch.step + 1
+            if after % _STEPS_A_PART == 0 or after == steps:
+                _write_part(trained, parts, batch.step // _STEPS_A_PART, rows)
+                rows = []
+            stopped = vote.after_step() and after < steps
+    vote.close()
+    return True
+
+
+def _rows(trained: TrainedModel, source: CatalogSource, batch: LoadedBatch) -> dict[str, Any]:
+    """This rank's records of a batch, without those that are damaged or fill it up."""
+    real, catalog = batch.weights > 0, source.catalog
+    ids = batch.ids[real]
+    files = [redacted(file.path) for file in catalog.files]
+    where = {
+        "id": ids,
+        "file": np.array([files[number] for number in catalog.file_ids[ids]], dtype=np.str_),
+        "offset": catalog.offsets[ids] - catalog.format.header_bytes,
+    }
+    predicted = predicted_values(trained.adapter, trained.task, batch)
+    if taken := where.keys() & predicted.keys():
+        raise UsageError(
+            f"{type(trained.task).__name__}.predict() returns {', '.join(sorted(taken))}.",
+            "These columns say which record a row belongs to.",
+            "choose other names.",
+        )
+    return {**where, **{name: values[real] for name, values in predicted.items()}}
+
+
+def _write_part(trained: TrainedModel, parts: PredictionParts, number: int, rows: list[dict[str, Any]]) -> None:
+    """Rank 0 writes what all ranks have. Collective."""
+    buffer = io.BytesIO()
+    own = joined(rows)
+    write_npz(buffer, lambda: iter([own]))
+    everywhere = gather_bytes(trained.comm, buffer.getvalue(), "hvdtrain.predict.rows")
+    root = trained.comm.topology.is_root
+    agree(
+        trained.comm,
+        lambda: parts.write(number, joined([_loaded(rows) for rows in everywhere])) if root else None,
+        "hvdtrain.predict.part",
+    )
+
+
+def _loaded(content: bytes) -> Columns:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _plan(trained: TrainedModel, source: CatalogSource) -> Mapping[str, Any]:
+    """All that decides about the parts; the number of workers does not."""
+    weights = hashlib.sha256()
+    for name, array in sorted(trained.adapter.view_state().items()):
+        weights.update(name.encode())
+        weights.update(np.ascontiguousarray(array).tobytes())
+    return {
+        "task": trained.config.task,
+        "framework": trained.task.framework,
+        "step": trained.step,
+        "state": weights.hexdigest(),
+        "data": source.catalog.fingerprint,
+        "global_batch": source.global_batch,
+        "steps_a_part": _STEPS_A_PART,
+    }

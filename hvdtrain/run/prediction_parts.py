@@ -1,0 +1,94 @@
+"""Parts of a file of predictions, beside it until it is whole: each is written atomically, by rank 0."""
+
+import io
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from data_sharding.atomic import atomic_file
+from hvdtrain.errors import UsageError
+from hvdtrain.files import write_atomically, write_json
+from hvdtrain.run.prediction_files import Columns, Write, write_npz
+
+_PLAN = "predictions.json"
+
+
+class PredictionParts:
+    """The folder OUTPUT.parts: what is predicted, and part-NNNNNN.npz for each group of steps that is done."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.folder = output.with_name(f"{output.name}.parts")
+
+    def begin(self, plan: Mapping[str, Any], force: bool) -> int:
+        """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
+        there already. Raises UsageError: the output exists, or the parts are of something else, and not `force`."""
+        if self.output.exists() and not force:
+            raise UsageError(
+                f"{self.output} is there already.", "It would be lost.", "choose another --output, or add --force."
+            )
+        try:
+            if self.folder.exists() and self._plan() != plan:
+                self._remove_others(force)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_json(self.folder / _PLAN, plan)
+        except OSError as error:
+            raise unwritable_output(self.output, error) from error
+        return next(number for number in range(10**9) if not self._path(number).exists())
+
+    def write(self, number: int, columns: Columns) -> None:
+        """Raises UsageError: the part cannot be written; it is then not there."""
+        content = io.BytesIO()
+        write_npz(content, lambda: iter([columns]))
+        try:
+            write_atomically(self._path(number), content.getvalue())
+        except OSError as error:
+            raise unwritable_output(self.output, error) from error
+
+    def records(self, count: int) -> int:
+        """How many records the parts 0 to `count` - 1 hold."""
+        return sum(len(columns["id"]) for columns in self._read(count))
+
+    def join(self, count: int, write: Write) -> None:
+        """Make the output of the parts 0 to `count` - 1, and remove them. Raises UsageError: it cannot be written."""
+        try:
+            with atomic_file(self.output) as file:
+                write(file, lambda: self._read(count))
+            shutil.rmtree(self.folder)
+        except OSError as error:
+            raise unwritable_output(self.output, error) from error
+
+    def _read(self, count: int) -> Iterator[Columns]:
+        for number in range(count):
+            with np.load(self._path(number), allow_pickle=False) as part:
+                yield {name: part[name] for name in part.files}
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:06d}.npz"
+
+    def _plan(self) -> Any:
+        try:
+            return json.loads((self.folder / _PLAN).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def _remove_others(self, force: bool) -> None:
+        if not force or not (self.folder / _PLAN).is_file():
+            raise UsageError(
+                f"{self.folder} holds parts of other predictions.",
+                "They are of another checkpoint, of other records, or of other options.",
+                "choose another --output, or add --force to begin again.",
+            )
+        shutil.rmtree(self.folder)
+
+
+def unwritable_output(output: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{output} cannot be written: {error.strerror or error}.",
+        "Parts that are complete stay beside it.",
+        "make room, and start the same command again, which goes on from there.",
+    )

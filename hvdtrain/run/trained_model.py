@@ -1,0 +1,153 @@
+"""The model of a checkpoint on all ranks, and the records that it is measured on or predicts."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from data_sharding import Catalog
+from hvdtrain.adapters.adapter_protocol import TunableAdapter
+from hvdtrain.checkpoints.format import Checkpoint
+from hvdtrain.checkpoints.resume import checkpoint_at
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.config.parallel_options import ParallelOptions
+from hvdtrain.config.parser import train_config_of
+from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
+from hvdtrain.errors import UsageError
+from hvdtrain.run.data_opening import data_access
+from hvdtrain.run.job import joined_ranks, load_task_class
+from hvdtrain.run.prepare import require_same_data
+from hvdtrain.run.start import open_adapter
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.task import Task, require_catalog
+from hvdtrain.tasks.task_registry import build_task
+from hvdtrain.topology import Topology
+
+VALIDATION: Final = "validation"
+"""The name of the records that the task itself validates on."""
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What a checkpoint holds, ready to be used on this rank."""
+
+    source: Path  # as the user has named it
+    step: int  # updates that the model has had
+    config: TrainConfig  # of its training, with today's data folder, and without what only training needs
+    task: Task
+    adapter: TunableAdapter
+    comm: Communicator
+
+    def open_set(self, name: str, pattern: str | None) -> CatalogSource:
+        """The records of `pattern` in the data folder; None: those that the task validates on. Collective. Raises
+        UsageError: on all ranks; there are no records, or not the same ones on all ranks."""
+        access = data_access(self.config.data)
+        catalog = agree(self.comm, lambda: _catalog(self.task, access, name, pattern), f"hvdtrain.set.{name}")
+        require_same_data(self.comm, [[len(catalog), catalog.fingerprint]])
+        topology = self.comm.topology
+        batch = max(int(self.config.global_batch_size or 1), topology.size)
+        return CatalogSource(catalog, self.task, topology, self.config.data, batch, self.config.seed, training=False)
+
+
+@contextmanager
+def open_trained(
+    source: Path, data_dir: str | None, topology: Topology, task_class: type[Task] | None = None
+) -> Iterator[TrainedModel]:
+    """Connect the ranks and give each of them the model of a checkpoint; at the end of the block all end together.
+
+    Args:
+        source: a run folder (its newest checkpoint) or a checkpoint's folder, which all ranks must see.
+        data_dir: folder or URL of the data; None: that of the training.
+        task_class: the task, where the checkpoint only names it.
+
+    Raises as `open_job`.
+    """
+    checkpoint = checkpoint_at(source, "RUN")
+    config = _config_of(checkpoint, data_dir)
+    kind = load_task_class(config, task_class)
+    about = checkpoint.about
+    with joined_ranks(config, kind.framework, topology, config.parallel) as comm:
+        _require_same_checkpoint(comm, checkpoint)
+        arguments = {**about.get("task_args", {}), **about.get("found", {})}
+        task = agree(comm, lambda: build_task(kind, arguments), "hvdtrain.trained.task")
+        adapter = agree(
+            comm,
+            lambda: open_adapter(task, topology, config.seed, config.lr or task.defaults.lr, config),
+            "hvdtrain.trained.adapter",
+        )
+        state = broadcast_state(comm, checkpoint.state if topology.is_root else None)
+        step = checkpoint.position.step
+        del checkpoint  # its arrays are needed no more
+        agree(comm, partial(adapter.load_state, state), "hvdtrain.trained.load")
+        del state
+        weights_in_common(comm, adapter, "After the checkpoint was loaded")
+        yield TrainedModel(source, step, config, task, adapter, comm)
+
+
+def _config_of(checkpoint: Checkpoint, data_dir: str | None) -> TrainConfig:
+    """The options of a training, without those that say how its steps are divided: only the forward pass is run."""
+    about = checkpoint.about
+    values: Mapping[str, Any] = about.get("config", {})
+    config = train_config_of(
+        {
+            **values,
+            "task": about["task"],
+            "framework": about["framework"],
+            "data": {**values.get("data", {}), "mode": "file", "pipe_dir": None, "pipe_plan": None, "pipe_steps": None},
+            "parallel": vars(ParallelOptions()),
+            **_ONLY_TRAINING,
+        }
+    )
+    folder = config.data.dir if data_dir is None else data_dir
+    return replace(config, data=replace(config.data, dir=folder, download=False, balance="records"))
+
+
+_ONLY_TRAINING: Final = {
+    "accumulate_steps": 1,
+    "steps_per_call": 1,
+    "shard": "none",
+    "tune": "never",
+    "trace": None,
+    "init_weights": None,
+    "init_weights_exclude": None,
+}
+
+
+def _require_same_checkpoint(comm: Communicator, checkpoint: Checkpoint) -> None:
+    about = hashlib.sha256(json.dumps(checkpoint.about, sort_keys=True).encode()).hexdigest()
+    seen = gather_json(comm, [checkpoint.position.step, about], "hvdtrain.trained.checkpoint")
+    common = seen[0]
+    other = next((rank for rank, found in enumerate(seen) if found != common), None)
+    if other is not None:
+        raise UsageError(
+            f"Rank {other} sees the checkpoint of step {seen[other][0]}, and rank 0 that of step {common[0]}.",
+            "All ranks must use the same weights and options.",
+            "name one checkpoint, RUN/checkpoints/step_…, in a folder that all hosts see.",
+        ).on_all_ranks()
+
+
+def _catalog(task: Task, access: DataAccess, name: str, pattern: str | None) -> Catalog:
+    if pattern is not None:
+        return access.catalog(pattern)
+    if task.needs_data_dir and access.dir is None:
+        raise UsageError(
+            "The task reads its records from a folder, and none was given.",
+            "There are no records to read.",
+            "give it as --data.dir DIR.",
+        )
+    catalog = task.open_validation(access)
+    if catalog is None:
+        raise UsageError(
+            f"The task {type(task).__name__} has no {name} records.",
+            "Nothing says which records are meant.",
+            "name them: --set NAME=PATTERN.",
+        )
+    require_catalog(catalog, f"What {type(task).__name__}.open_validation returned")
+    return catalog
