@@ -16,7 +16,7 @@ def require_count(name: str, value: Any) -> int:
 
 
 def require_alone(topology: Topology, call: str, command: str = "--task module:Class ...") -> None:
-    """Raise UsageError in a worker of a job. `call`: the function that was called; `command`: of hvdtrain, in its place."""
+    """Raise UsageError in a worker of a job. `call`: what was called; `command`: of hvdtrain, in its place."""
     if topology.is_distributed:
         raise UsageError(
             f"{call} is called by rank {topology.rank} of {topology.size}, started by {topology.launcher}.",
