@@ -8,11 +8,20 @@ import keras
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
 from hvdtrain.keras.metric_callback import MetricAverageCallback
-from hvdtrain.keras.optimizer import require_distributed
-from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator, require_init
+from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator
+from hvdtrain.keras.schedule_callback import (
+    BestModelCheckpoint,
+    LearningRateScheduleCallback,
+    refuse_schedule,
+    steps_of,
+)
+from hvdtrain.keras.used_optimizers import UsedOptimizers
+from hvdtrain.tensorflow.start import require_init
 
 __all__ = [
+    "BestModelCheckpoint",
     "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
     "LearningRateWarmupCallback",
     "MetricAverageCallback",
     "warmup_learning_rate",
@@ -33,6 +42,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     Args:
         root_rank: the rank whose values all get.
+        device: accepted, as in Horovod, and without effect.
+        local_variables: one variable or several that stay each rank's own, such as those of local layers.
+
+    A model may have several distributed optimizers, as attributes, where its own train_step applies each of them.
 
     Raises:
         UsageError: if the optimizer is not distributed, ranks disagree on epochs, steps or shapes, or the model's
@@ -42,9 +55,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     # Lets Keras go on calling other callbacks' batch ends in the background, as it would without this one.
     async_safe = True
 
-    def __init__(self, root_rank: int = 0) -> None:
+    def __init__(self, root_rank: int = 0, device: str = "", local_variables: Any = None) -> None:  # noqa: ARG002
         super().__init__()
         require_init("hvd.callbacks.BroadcastGlobalVariablesCallback")
+        self._local = [local_variables] if isinstance(local_variables, keras.Variable) else list(local_variables or ())
         if not 0 <= root_rank < horovod.size():
             raise UsageError(
                 f"There is no rank {root_rank} to broadcast from.",
@@ -59,11 +73,13 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def set_model(self, model: Any) -> None:
         """Called by `fit` before it compiles its step."""
         super().set_model(model)
-        reduction = require_distributed(model.optimizer) if horovod.size() > 1 else None
-        if reduction is not None and (model.jit_compile or reduction.calls == 0):
-            model.jit_compile = False
-            # A step that was traced before would run on, compiled by XLA or without the reduction.
-            model.train_function = None
+        self._optimizers = UsedOptimizers(model)
+        if horovod.size() > 1:
+            self._optimizers.require_distributed()
+            if model.jit_compile or self._optimizers.calls() == 0:
+                model.jit_compile = False
+                # A step that was traced before would run on, compiled by XLA or without the reduction.
+                model.train_function = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         self._sent = -1
@@ -92,10 +108,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._sent = -1
 
     def _synchronize(self) -> None:
-        if not self.model.optimizer.built:
-            self.model.optimizer.build(self.model.trainable_variables)
+        self._optimizers.build()
         self._agree()
-        broadcast_model(self.model, self.root_rank)
+        broadcast_model(self.model, self.root_rank, self._optimizers.variables(), self._local)
         self._sent = len(self.model.weights)
 
     def _synchronize_when_data_is_there(self) -> None:
@@ -111,7 +126,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self.model.train_function = first_step
 
     def _agree(self) -> None:
-        shapes = [[list(v.shape), v.dtype] for v in [*self.model.optimizer.variables, *self.model.weights]]
+        shapes = [[list(v.shape), v.dtype] for v in [*self._optimizers.variables(), *self.model.weights]]
         mine = {
             "first epoch": self._epoch,
             "last epoch": self.params.get("epochs"),
@@ -141,7 +156,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 "They start with different values on each rank.",
                 "build the model before fit: call it once on a batch of the right shape.",
             )
-        if require_distributed(self.model.optimizer).calls == 0:
+        self._optimizers.refuse_plain_updates()
+        if self._optimizers.calls() == 0:
             raise UsageError(
                 f"The training step of {self.model.name} does not call its optimizer's apply.",
                 "No gradient was reduced, so every worker trains a model of its own.",
@@ -186,6 +202,8 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         warmup_epochs: how long the ramp is, in epochs; 5 is Goyal's; fractions are fine, 0 switches it off.
         steps_per_epoch: batches per epoch and rank; None takes what `fit` knows.
         start_lr: the rate of step 0; None is Goyal's `initial_lr / hvd.size()`, that is, no ramp with one worker.
+        momentum_correction: accepted, as in Horovod, and without effect: Keras 3 compiles the momentum into the step.
+        verbose: 1 lets rank 0 print a line when the warm-up is over.
 
     Raises:
         UsageError: if steps per epoch are unknown, or the optimizer follows a LearningRateSchedule.
@@ -197,8 +215,11 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         warmup_epochs: float = 5,
         steps_per_epoch: int | None = None,
         start_lr: float | None = None,
+        momentum_correction: bool = True,  # noqa: ARG002 (Horovod's argument)
+        verbose: int = 0,
     ) -> None:
         super().__init__()
+        self._verbose = verbose
         require_init("hvd.callbacks.LearningRateWarmupCallback")
         if warmup_epochs < 0 or (steps_per_epoch is not None and steps_per_epoch < 1):
             raise UsageError(
@@ -215,19 +236,8 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         self._ramping = self._done = False
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        steps = self._asked_steps_per_epoch or self.params.get("steps")
-        if steps is None:
-            raise UsageError(
-                "The data do not say how many batches an epoch has.",
-                "The warm-up counts its length in steps.",
-                "give LearningRateWarmupCallback(steps_per_epoch=...).",
-            )
-        if isinstance(self.model.optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-            raise UsageError(
-                f"The optimizer's learning rate follows a {type(self.model.optimizer._learning_rate).__name__}.",
-                "Keras does not let a callback set it.",
-                "give the optimizer a number, or put the warm-up into the schedule and drop this callback.",
-            )
+        steps = self._asked_steps_per_epoch or steps_of(self.params, "LearningRateWarmupCallback")
+        refuse_schedule(self.model.optimizer)
         self._steps_per_epoch = int(steps)
         self._ramping = self._done = False
 
@@ -245,3 +255,5 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
             self.model.optimizer.learning_rate = rate
         self._ramping = True
         self._done = step >= warmup_steps
+        if self._done and self._verbose and horovod.rank() == 0 and step == warmup_steps:
+            print(f"\nEpoch {self._epoch + 1}: finished gradual learning rate warmup to {self.initial_lr:g}.")

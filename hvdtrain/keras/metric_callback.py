@@ -13,7 +13,8 @@ from keras.src.trainers.compile_utils import CompileMetrics
 
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
-from hvdtrain.keras.runtime import communicator, require_init
+from hvdtrain.keras.runtime import communicator
+from hvdtrain.tensorflow.start import require_init
 
 # Trainer._get_metrics_result_or_logs is what fit and evaluate call, once per epoch and per evaluation, to turn
 # metric states into logs. Callbacks come after it: too late for the value that evaluate returns, and only in
@@ -35,6 +36,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
     Args:
         summable: your own `keras.metrics.Metric` classes whose variables are all sums over samples. Keras' own
             metrics are. A class that is not named here is refused, since the sum of, say, maxima is not a maximum.
+        device: accepted, as in Horovod, and without effect.
 
     Raises:
         UsageError: for a metric of another class, for logs that a custom train_step or test_step computes without
@@ -43,8 +45,9 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     async_safe = True
 
-    def __init__(self, summable: Sequence[type] = ()) -> None:
+    def __init__(self, summable: Sequence[type] | str = (), device: str = "") -> None:  # noqa: ARG002
         super().__init__()
+        summable = () if isinstance(summable, str) else summable  # Horovod's first argument is the device
         require_init("hvd.callbacks.MetricAverageCallback")
         self._summable = tuple(summable)
         self._only_for_test = False

@@ -9,39 +9,30 @@ import horovod.tensorflow as horovod
 import keras
 import numpy as np
 
-from hvdtrain.adapters.keras.device import bind_device_and_threads
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.comm.open import join_as_script
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 from hvdtrain.errors import DivergenceError, UsageError
+from hvdtrain.tensorflow import start
+from hvdtrain.tensorflow.start import require_init
 from hvdtrain.topology import Topology
 
 
-def init() -> None:
+def init(comm: Any = None, process_sets: Any = None) -> None:
     """Join the job. Call it first, before TensorFlow computes anything.
 
     Starts Horovod with a finite stall limit (60 s to the warning, 300 s to the end, unless the environment says
     otherwise), shares the machine's cores out among its workers unless threads are set, and pins the GPU of this
     local rank.
 
+    Args: see `hvdtrain.tensorflow.init`.
+
     Raises:
         UsageError: if Keras runs on another backend than TensorFlow, if a launcher announces another world
             than Horovod finds, or if this machine has fewer GPUs than workers.
     """
     _require_tensorflow_backend()
-    join_as_script("tensorflow", horovod.init)
-    bind_device_and_threads(horovod.local_rank(), horovod.local_size())
-
-
-def require_init(wanted: str) -> None:
-    """Raise a `UsageError` if `init` has not been called; `wanted` is what the user called instead."""
-    if not horovod.is_initialized():
-        raise UsageError(
-            f"{wanted} was used before hvd.init().",
-            "Without it no rank knows of the others.",
-            "call hvd.init() as the first statement after the imports.",
-        )
+    start.init(comm, process_sets)
 
 
 def communicator() -> HorovodCommunicator:
@@ -60,15 +51,15 @@ def _require_tensorflow_backend() -> None:
         )
 
 
-def broadcast_model(model: Any, root_rank: int) -> None:
-    """Give every rank root's optimizer state and weights. Collective; model and optimizer must be built.
+def broadcast_model(model: Any, root_rank: int, of_optimizers: Sequence[Any], local: Sequence[Any] = ()) -> None:
+    """Give every rank root's optimizer state and weights. Collective; model and optimizers must be built.
 
-    The optimizer goes first, so that no value derived from it can change a weight that was already sent. Random
-    seeds stay each rank's own, or all ranks would drop out the same units.
+    The optimizers go first, so that no value derived from them can change a weight that was already sent. Random
+    seeds stay each rank's own, or all ranks would drop out the same units; and so do the variables `local`.
     """
-    if model.optimizer is not None:
-        _broadcast(model.optimizer.variables, root_rank)
-    _broadcast(model.weights, root_rank)
+    kept = {id(variable) for variable in local}
+    _broadcast(of_optimizers, root_rank)
+    _broadcast([variable for variable in model.weights if id(variable) not in kept], root_rank)
 
 
 def average_rank_local_weights(model: Any) -> None:

@@ -11,7 +11,7 @@ name is therefore the bucket's place and a checksum of its dtypes and shapes.
 import math
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -24,17 +24,21 @@ from hvdtrain.errors import UsageError
 T = TypeVar("T")
 Op = Literal["average", "sum"]
 Compression = Literal["fp16", "bf16"] | None
+_PREFIX: Final = "hvdtrain_gradients"
 
 
 # There is nothing for AutoGraph to convert.
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: CommHook, cap: int) -> list[Any]:
+def reduce_by_hook(
+    gradients: Sequence[Any], variables: Sequence[Any], hook: CommHook, cap: int, prefix: str = _PREFIX
+) -> list[Any]:
     """Every gradient as `hook` reduces it. Collective; call it while tracing or eagerly.
 
     Args:
         gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable, on every rank None for the same ones.
         variables: Keras or TensorFlow variables, of any float dtype.
         cap: bytes of the largest bucket of several gradients.
+        prefix: begins the names of the collectives; one for each reduction that may run beside another.
 
     Returns:
         A dense `tf.Tensor` with the gradient's dtype and the variable's shape for each gradient, None for None.
@@ -43,7 +47,7 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
     """
     reduced, dense = _dense(gradients, variables)
     _refuse_xla()
-    for bucket in _buckets(dense, hook, cap):
+    for bucket in _buckets(dense, hook, cap, prefix):
         for gradient, value in zip(bucket.gradients, hook.reduce(bucket), strict=True):
             reduced[gradient.place] = value
     return reduced
@@ -51,7 +55,12 @@ def reduce_by_hook(gradients: Sequence[Any], variables: Sequence[Any], hook: Com
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def reduce_gradients(
-    gradients: Sequence[Any], variables: Sequence[Any], *, op: Op = "average", compression: Compression = None
+    gradients: Sequence[Any],
+    variables: Sequence[Any],
+    *,
+    op: Op = "average",
+    compression: Compression = None,
+    prefix: str = _PREFIX,
 ) -> list[Any]:
     """The mean or the sum of every gradient over ranks, for any loss; arguments and errors as `reduce_by_hook`.
 
@@ -68,7 +77,7 @@ def reduce_gradients(
     if hvd.size() == 1:
         return _dense(gradients, variables)[0]
     hook = REDUCTIONS[compression or "plain"](hvd, float(hvd.size()), average=op == "average")
-    reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES)
+    reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES, prefix)
     return reduced
 
 
@@ -91,11 +100,11 @@ def densified(place: int, gradient: Any, variable: Any) -> Gradient:
     return Gradient(place, tf.ensure_shape(gradient, shape), shape)
 
 
-def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int) -> list[GradBucket]:
+def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int, prefix: str = _PREFIX) -> list[GradBucket]:
     """Gradients from the last to the first, in buckets of one dtype as which they are sent."""
     groups = grouped(sorted(gradients, key=lambda g: -g.place), hook, lambda g: g.value.dtype, lambda g: g.shape, cap)
     return [
-        GradBucket(bucket_name(number, dtype, [gradient.shape for gradient in group]), dtype, group)
+        GradBucket(bucket_name(number, dtype, [gradient.shape for gradient in group], prefix), dtype, group)
         for number, group in enumerate(groups)
         for dtype in [hook.sent_as(group[0].value.dtype)]
     ]
@@ -113,9 +122,9 @@ def grouped(
     return in_buckets(items, sent_as, lambda item: sent_as(item).size * math.prod(shape(item)), cap, large)
 
 
-def bucket_name(number: int, dtype: tf.DType, shapes: Iterable[tuple[int, ...]]) -> str:
+def bucket_name(number: int, dtype: tf.DType, shapes: Iterable[tuple[int, ...]], prefix: str = _PREFIX) -> str:
     described = ";".join(map(str, shapes))
-    return f"hvdtrain_gradients_{number}_{dtype.name}_{zlib.crc32(described.encode()):08x}"
+    return f"{prefix}_{number}_{dtype.name}_{zlib.crc32(described.encode()):08x}"
 
 
 def _refuse_xla() -> None:

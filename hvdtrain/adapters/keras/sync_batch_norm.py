@@ -8,17 +8,16 @@ rest of the layer (momentum, the biased running variance, renormalization) stays
 import functools
 import math
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
 import keras
 import tensorflow as tf
 
 from hvdtrain.adapters.forward_pass import no_batch_norm, real_mask, remembered
 from hvdtrain.adapters.keras.graph_clock import marked_wait
+from hvdtrain.adapters.keras.numbered_calls import NumberedCalls
 from hvdtrain.errors import UsageError
 
 SumOverRanks = Callable[[Any, str], Any]
@@ -49,10 +48,10 @@ def convert_sync_batch_norm(model: Any, sum_over_ranks: SumOverRanks | None) -> 
                 "--sync-batch-norm would replace them by those of Keras' BatchNormalization.",
                 "build the model with keras.layers.BatchNormalization, or leave --sync-batch-norm out.",
             )
-    calls = _Calls()
+    calls = NumberedCalls()
     for place, layer in enumerate(layers):
         # In the object, not its class, so that a saved model does not name a class of ours.
-        layer._moments = functools.partial(_moments, layer, place, calls, sum_over_ranks)
+        layer._moments = functools.partial(synchronized_moments, layer, place, calls, sum_over_ranks)
     return len(layers)
 
 
@@ -81,26 +80,6 @@ def _eager_sum(name: str, dtype: tf.DType) -> Callable[[Any], Any]:
     return summed
 
 
-class _Calls:
-    """Numbers the calls of each layer in a graph, which may run at the same time and so need names of their own.
-
-    They are counted again for each graph: how often a step was traced may differ from rank to rank.
-    """
-
-    def __init__(self) -> None:
-        self._graphs: WeakKeyDictionary[Any, Counter[int]] = WeakKeyDictionary()
-
-    def number(self, place: int) -> int:
-        if tf.executing_eagerly():  # one after the other
-            return 0
-        graph = tf.compat.v1.get_default_graph()
-        while isinstance(getattr(graph, "outer_graph", None), type(graph)):
-            graph = graph.outer_graph
-        counter = self._graphs.setdefault(graph, Counter())
-        counter[place] += 1
-        return counter[place]
-
-
 @dataclass(frozen=True)
 class _Statistics:
     """What a forward pass finds, and a repetition of it takes as it is."""
@@ -112,8 +91,8 @@ class _Statistics:
     name: str
 
 
-def _moments(
-    layer: Any, place: int, calls: _Calls, sum_over_ranks: SumOverRanks | None, inputs: Any, mask: Any
+def synchronized_moments(
+    layer: Any, place: int, calls: NumberedCalls, sum_over_ranks: SumOverRanks | None, inputs: Any, mask: Any
 ) -> tuple[Any, Any]:
     """Mean and variance [C] of the global micro batch, instead of the layer's own method."""
     axes = list(layer._reduction_axes)

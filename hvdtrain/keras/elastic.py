@@ -1,0 +1,87 @@
+"""`hvd.elastic` for `model.fit`: a state of the model, and callbacks that keep it up to date."""
+
+from typing import Any
+
+import keras
+from horovod.tensorflow.elastic import run
+
+from hvdtrain.tensorflow.elastic import TensorFlowKerasState
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+
+
+class KerasState(TensorFlowKerasState):
+    """A Keras model, its optimizer and other values, equal on all ranks after each change of workers.
+
+    Args:
+        model: a built model.
+        optimizer: None takes the one that the model is compiled with.
+        kwargs: other values to keep, such as `batch=0, epoch=0`.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        super().__init__(model, optimizer=optimizer, **kwargs)
+
+
+class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Commits the state after every `batches_per_commit` batches and at the end of each epoch.
+
+    Args:
+        state: what `hvd.elastic.run` gave to the training function.
+        batches_per_commit: batches between two commits.
+    """
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = self._remaining = batches_per_commit
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        self._remaining = self.batches_per_commit  # on all ranks the same, after a change of workers too
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._remaining -= 1
+        if self._remaining == 0:
+            self.state.commit()
+            self._remaining = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps `state.batch` at the batch that was trained last, and at 0 between epochs.
+
+    Keras 3 does not let a callback shorten an epoch: give `fit` `steps_per_epoch=steps - state.batch` to go on in the
+    middle of one.
+
+    Args: `state`: what `hvd.elastic.run` gave to the training function.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Keeps `state.epoch` at the number of epochs that are complete, over all calls of `fit`.
+
+    Args: `state`: what `hvd.elastic.run` gave to the training function.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self._before = state.epoch
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        self._before = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.state.epoch = self._before + epoch + 1

@@ -1,0 +1,91 @@
+"""`hvd.elastic`: a training function that goes on when workers come or go, with Keras 3 models and variables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import horovod.tensorflow as horovod
+from horovod.common.elastic import ObjectState
+from horovod.tensorflow.elastic import run
+
+from hvdtrain.errors import UsageError
+from hvdtrain.tensorflow.broadcasting import broadcast_variables
+from hvdtrain.tensorflow.keras_variables import unwrapped
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+
+class TensorFlowState(ObjectState):  # type: ignore[misc]
+    """Variables, and values as attributes, that are equal on all ranks after each change of workers.
+
+    Args:
+        variables: Keras or TensorFlow variables.
+        session: TensorFlow 1's; refused.
+        kwargs: other values to keep, which become attributes, such as `batch=0`.
+
+    Raises:
+        UsageError: without variables, since TensorFlow 2 has no list of all, and with a session.
+    """
+
+    def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
+        if variables is None or session is not None:
+            raise UsageError(
+                "hvd.elastic.TensorFlowState was given " + ("a session." if variables is not None else "no variables."),
+                "TensorFlow 2 has neither sessions nor a list of all variables.",
+                "write TensorFlowState(variables=[*model.variables, *optimizer.variables]).",
+            )
+        self._tracked = [unwrapped(variable) for variable in variables]
+        self._keep()
+        super().__init__(bcast_object=horovod.broadcast_object, get_rank=horovod.rank, **kwargs)
+
+    @property
+    def variables(self) -> list[Any]:
+        """What is kept, as `tf.Variable`s."""
+        return self._tracked
+
+    def save(self) -> None:
+        """Keep a copy of the variables and values in memory: `restore` goes back to it."""
+        self._keep()
+        super().save()
+
+    def restore(self) -> None:
+        """Go back to the last copy, after a collective has failed."""
+        for variable, value in zip(self.variables, self._kept, strict=True):
+            variable.assign(value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Give every rank the first rank's variables and values. Collective."""
+        broadcast_variables(self.variables, root_rank=0)
+        self._keep()
+        super().sync()
+
+    def _keep(self) -> None:
+        self._kept = [variable.numpy() for variable in self.variables]
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """A Keras 3 model and its optimizer, and values as attributes.
+
+    Args:
+        model: a built model.
+        optimizer: None takes the one that the model is compiled with.
+        backend: accepted, as in Horovod, and without effect.
+        kwargs: other values to keep, such as `epoch=0`.
+
+    Raises:
+        UsageError: for a model that has no weights yet.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:  # noqa: ARG002
+        if not model.built:
+            raise UsageError(
+                f"The model {model.name} has no weights yet.",
+                "Workers that join could not get them.",
+                "call the model on a batch, or model.build(input_shape), before the state is made.",
+            )
+        self.model = model
+        self.optimizer = optimizer or model.optimizer
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(model.trainable_variables)
+        of_optimizer = [] if self.optimizer is None else self.optimizer.variables
+        super().__init__([*model.variables, *of_optimizer], **kwargs)

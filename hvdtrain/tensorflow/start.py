@@ -1,0 +1,38 @@
+"""`hvd.init()` of programs with TensorFlow loops of their own."""
+
+from typing import Any
+
+import horovod.tensorflow as horovod
+
+from hvdtrain.adapters.keras.device import bind_device_and_threads
+from hvdtrain.comm.open import join_as_script
+from hvdtrain.errors import UsageError
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Join the job. Call it first, before TensorFlow computes anything.
+
+    Starts Horovod with a finite stall limit (60 s to the warning, 300 s to the end, unless the environment says
+    otherwise), shares the machine's cores out among its workers unless threads are set, and pins the GPU of this
+    local rank. From now on the sums in every `tf.function` have one order, without which ranks drift apart.
+
+    Args:
+        comm: as in Horovod: an mpi4py communicator, a list of ranks, or None for all ranks.
+        process_sets: as in Horovod: a list of `ProcessSet`, or "dynamic".
+
+    Raises:
+        UsageError: if a launcher announces another world than Horovod finds, or if this machine has fewer GPUs than
+            workers.
+    """
+    join_as_script("tensorflow", lambda: horovod.init(comm, process_sets))
+    bind_device_and_threads(horovod.local_rank(), horovod.local_size())
+
+
+def require_init(wanted: str) -> None:
+    """Raise a `UsageError` if `init` has not been called; `wanted` is what the user called instead."""
+    if not horovod.is_initialized():
+        raise UsageError(
+            f"{wanted} was used before hvd.init().",
+            "Without it no rank knows of the others.",
+            "call hvd.init() as the first statement after the imports.",
+        )
