@@ -20,8 +20,8 @@ from hvdtrain.config.conflicts import ROWS, Condition, flag_of
 from hvdtrain.config.option_help import all_page, groups, keys, option_of
 
 _MARK = re.compile(r"<!-- generated: ([\w ]+) -->\n.*?<!-- end -->\n", re.DOTALL)
-_PUBLIC = ("hvdtrain", "data_sharding", "hvdtrain.torch", "hvdtrain.torch.distributed", "hvdtrain.keras")
-_PUBLIC += ("hvdtrain.extensions",)
+_PUBLIC = ("hvdtrain", "data_sharding", "hvdtrain.torch", "hvdtrain.torch.distributed", "hvdtrain.tensorflow")
+_PUBLIC += ("hvdtrain.keras", "hvdtrain.extensions")
 
 
 def with_generated_parts(root: Path) -> dict[str, str]:
@@ -125,12 +125,7 @@ def _exports(root: Path, package: str) -> Iterator[tuple[str, str]]:
     if not file.is_file():
         return
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    imported = {
-        alias.asname or alias.name: node.module or ""
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
+    imported = _imported(tree)
     assigned = [
         node for node in tree.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
     ]
@@ -142,10 +137,30 @@ def _exports(root: Path, package: str) -> Iterator[tuple[str, str]]:
         ]
     )
     for name in names:
-        module = imported.get(name, package)
+        module = _origin(root, imported.get(name, package), name)
         is_package_below = module == package and (base / name).is_dir()  # of names that Horovod has
         if not name.startswith("__") and name != "events" and not is_package_below:
             yield name, module
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Name → the module that a module takes it from."""
+    return {
+        alias.asname or alias.name: node.module or ""
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def _origin(root: Path, module: str, name: str) -> str:
+    """The module that defines a name, or from which a package of ours has it."""
+    base = root / module.replace(".", "/")
+    file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    if not module or not file.is_file():
+        return module
+    further = _imported(ast.parse(file.read_text(encoding="utf-8"))).get(name)
+    return module if further in (None, module) else _origin(root, str(further), name)
 
 
 def _environment(root: Path) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _TORCHVISION = "hvdtrain.models.torchvision_import"
 _UNCONNECTED = "hvdtrain.comm.unconnected"
 _HOROVOD = ("horovod.torch", "horovod.tensorflow")
-_CONNECTS = "hvdtrain.comm"  # whoever has imported this connects the processes, or refuses by itself
+# Whoever imports one of these connects the processes, or refuses by itself.
+_CONNECTS = {"hvdtrain.comm", "hvdtrain.torch", "hvdtrain.tensorflow", "hvdtrain.keras"}
 
 
 class FirstLook:
@@ -26,7 +27,7 @@ class FirstLook:
     def find_spec(name: str, _path: object = None, _target: object = None) -> "ModuleSpec | None":
         if name == "torchvision" and _TORCHVISION not in sys.modules:
             helper = _TORCHVISION
-        elif name in _HOROVOD and _CONNECTS not in sys.modules:
+        elif name in _HOROVOD and _CONNECTS.isdisjoint(sys.modules):
             helper = _UNCONNECTED
         else:
             return None

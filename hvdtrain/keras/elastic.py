@@ -3,9 +3,8 @@
 from typing import Any
 
 import keras
-from horovod.tensorflow.elastic import run
 
-from hvdtrain.tensorflow.elastic import TensorFlowKerasState
+from hvdtrain.tensorflow.elastic import TensorFlowKerasState, run
 
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
 

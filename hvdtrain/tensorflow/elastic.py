@@ -1,17 +1,44 @@
 """`hvd.elastic`: a training function that goes on when workers come or go, with Keras 3 models and variables."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import horovod.tensorflow as horovod
-from horovod.common.elastic import ObjectState
-from horovod.tensorflow.elastic import run
+import tensorflow as tf
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError
 
+from hvdtrain.comm.peer_failure import is_peer_failure
 from hvdtrain.errors import UsageError
 from hvdtrain.tensorflow.broadcasting import broadcast_variables
 from hvdtrain.tensorflow.keras_variables import unwrapped
+from hvdtrain.tensorflow.start import join_world
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate the training function, whose first argument is a state: `horovod.tensorflow.elastic.run`.
+
+    After a lost worker the state goes back to its last commit; after a new one it is sent to all. Then `func` begins
+    again in the new world.
+    """
+
+    def call(state: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return func(state, *arguments, **named)
+        except tf.errors.OpError as error:  # as which TensorFlow raises that a collective has ended
+            if is_peer_failure(error):
+                raise HorovodInternalError(error) from error
+            raise
+
+    decorated: Callable[..., Any] = run_fn(call, _join_next_world)
+    return decorated
+
+
+def _join_next_world() -> None:
+    horovod.shutdown()
+    join_world()
 
 
 class TensorFlowState(ObjectState):  # type: ignore[misc]

@@ -24,8 +24,20 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         UsageError: if a launcher announces another world than Horovod finds, or if this machine has fewer GPUs than
             workers.
     """
-    join_as_script("tensorflow", lambda: horovod.init(comm, process_sets))
+    join_world(comm, process_sets)
     bind_device_and_threads(horovod.local_rank(), horovod.local_size())
+
+
+def join_world(comm: Any = None, process_sets: Any = None) -> None:
+    """The same for a process that has computed before: its device and threads stay as they are."""
+
+    def start() -> None:
+        horovod.init(comm, process_sets)
+
+    if comm is None:
+        join_as_script("tensorflow", start)
+    else:  # a part of the launcher's world: its variables say nothing about that
+        start()
 
 
 def require_init(wanted: str) -> None:

@@ -10,7 +10,6 @@ backward pass; waits for other ranks have a limit; torchrun and Slurm connect ra
 
 from typing import TYPE_CHECKING, Any
 
-import hvdtrain.comm  # noqa: F401  before Horovod: see `horovod_wheel.start_up`
 from hvdtrain.errors import RESUMABLE, missing_name
 from hvdtrain.torch import elastic, mpi_ops
 from hvdtrain.torch.checkpoint import Checkpoint
