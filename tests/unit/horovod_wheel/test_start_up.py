@@ -67,7 +67,7 @@ def test_plain_horovod_in_a_slurm_step_tells_that_nothing_connects_it_once(packa
     done = run(packages, script, **STEP)
     assert done.stdout == "1\n", done.stderr
     assert done.stderr.count(WARNING) == 1, done.stderr
-    assert "HINT: let the launcher start `python -P -m hvdtrain.comm.script_start python SCRIPT`" in done.stderr
+    assert "HINT: write `import hvdtrain.torch as hvd` (or hvdtrain.tensorflow), which connects them" in done.stderr
 
 
 @pytest.mark.parametrize(
