@@ -116,12 +116,26 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     """
     require_horovod(framework)
     binding = load_binding(framework)
+    if os.environ.get("HOROVOD_ELASTIC") == "1":
+        return _join_elastic(binding, start)
     topology = detect_topology(os.environ)
     if not binding.hvd.is_initialized():
-        horovod_world.set_defaults(os.environ, STALL_TIMEOUT)
-        limit = float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
+        limit = _stall_limit()
         return join_world(binding, topology, limit, start).topology
     return horovod_world.confirmed(topology, binding.hvd)
+
+
+def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
+    """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
+    limit, hvd = _stall_limit(), binding.hvd
+    start()
+    limit_waits(hvd.rank(), limit)
+    return Topology(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
+
+
+def _stall_limit() -> float:
+    horovod_world.set_defaults(os.environ, STALL_TIMEOUT)
+    return float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
 
 
 def form_stages(framework: str, comm: Communicator, parallel: ParallelOptions) -> None:

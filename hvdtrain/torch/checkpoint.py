@@ -18,7 +18,8 @@ from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter, await_all_writes
 from hvdtrain.comm.messages import START_SECONDS, agree, broadcast_json, do_while_others_wait
 from hvdtrain.engine.state_sync import broadcast_state
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
 from hvdtrain.torch.plain_state import load_into, state_of
 from hvdtrain.torch.world import communicator
@@ -83,6 +84,7 @@ class Checkpoint:
         newest = do_while_others_wait(
             self._comm, lambda: self._newest() if is_root else None, "hvdtrain.checkpoint.read", START_SECONDS
         )
+        agree(self._comm, lambda: self._require_writable() if is_root else None, "hvdtrain.checkpoint.writable")
         step = int(broadcast_json(self._comm, newest.position.step if newest else 0, "hvdtrain.checkpoint.step"))
         own = agree(self._comm, lambda: self._state(newest) if is_root else None, "hvdtrain.checkpoint.own")
         state = broadcast_state(self._comm, own)
@@ -104,7 +106,7 @@ class Checkpoint:
 
         Args:
             step: of the checkpoint's name, and what `restore` returns.
-            wait: return when it is on disk.
+            wait: return when it is on disk, or raise `HvdtrainError`.
             values: numbers, texts and collections of them, which `restore` returns.
 
         Raises:
@@ -118,14 +120,18 @@ class Checkpoint:
             self.wait()
 
     def wait(self) -> None:
-        """Return when what was begun is on disk."""
+        """Return when what was begun is on disk. Raises `HvdtrainError`, on all ranks: the last one could not be."""
+        saved = None
         while self._writer.under_way:
-            self._collect()
+            saved = self._collect()
+        if saved is not None and saved.failure is not None:
+            fact, conflict, _ = saved.failure
+            raise HvdtrainError(fact, conflict, "free space, or choose another folder.").on_all_ranks()
 
     def _collect(self) -> Saved:
         saved = self._writer.collect()
         if saved.failure is not None and self._comm.topology.is_root:
-            _log.warning("the checkpoint of step %d was not written: %s", saved.step, saved.failure)
+            _log.warning("%s", " ".join(saved.failure[:2]))
         return saved
 
     def _check(self, values: Mapping[str, Any]) -> None:
@@ -135,8 +141,23 @@ class Checkpoint:
                 "Those of later steps would be removed, as of a training that went back.",
                 "call restore() before the first step, or choose another folder.",
             )
+        if not self._knows_folder and self._comm.topology.is_root:
+            self._require_writable()
         self._knows_folder = True
         _text_of(values)
+
+    def _require_writable(self) -> None:
+        folder = self._store.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / ".writable.tmp", bytes(1))
+            (folder / ".writable.tmp").unlink()
+        except OSError as error:
+            raise UsageError(
+                f"The folder {folder} cannot be written: {error.strerror or error}.",
+                "Checkpoints would be lost.",
+                "choose another folder, on a disk that rank 0 may write.",
+            ) from error
 
     def _read(self, values: Mapping[str, Any], earlier: Mapping[str, Any]) -> State:
         return state_of(self._objects, earlier) | {_VALUES: _text_of(values)}

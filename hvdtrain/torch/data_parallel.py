@@ -4,6 +4,7 @@ Gradients are the mean over ranks when `backward()` returns, so that a script ma
 as with torch's.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -147,6 +148,17 @@ class DistributedDataParallel(nn.Module):
 
     def _send_from(self, root: int) -> None:
         broadcast_parameters(self.module.state_dict(), root_rank=root)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DistributedDataParallel":
+        """A wrapper of a copy of the module, for example for an average of the weights. Not collective."""
+        copied = type(self)(
+            copy.deepcopy(self.module, memo),
+            self.device_ids,
+            broadcast_buffers=self.broadcast_buffers,
+            init_sync=False,
+            process_group=self._reduction.process_set,
+        )
+        return copied.train(self.training)
 
     def _set_static_graph(self) -> None:
         """Nothing: see `static_graph`."""

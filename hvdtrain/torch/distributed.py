@@ -16,6 +16,7 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.comm.communicator import transport
 from hvdtrain.errors import UsageError, missing_name
+from hvdtrain.topology import detect_topology
 from hvdtrain.torch.collectives import bounded, synchronize
 from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
@@ -96,7 +97,7 @@ def init_process_group(
     """Join the other ranks, as `hvd.init()`.
 
     Args:
-        init_method: "env://", or "tcp://HOST:PORT" with `world_size` and `rank`, for processes that no launcher knows.
+        init_method: "env://" or "tcp://HOST:PORT"; with `world_size` and `rank` for processes that no launcher knows.
         timeout: how long a collective may wait for a rank; 300 seconds by default.
 
     Raises:
@@ -110,8 +111,8 @@ def init_process_group(
         )
     if timeout is not None:
         os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, int(timeout.total_seconds()))))
-    if init_method is not None and init_method.startswith("tcp://") and world_size > 0 and rank >= 0:
-        _announce(init_method.removeprefix("tcp://").rstrip("/"), world_size, rank)
+    if world_size > 0 and rank >= 0:
+        _announce((init_method or "env://").partition("://")[2].rstrip("/"), world_size, rank)
     init()
     for what, given, found in (("rank", rank, mpi_ops.rank()), ("world_size", world_size, mpi_ops.size())):
         if given >= 0 and given != found:
@@ -123,11 +124,12 @@ def init_process_group(
 
 
 def _announce(address: str, world_size: int, rank: int) -> None:
+    """For processes that no launcher knows. `address`: HOST:PORT; empty: MASTER_ADDR and MASTER_PORT are set."""
     host, _, port = address.rpartition(":")
-    if "RANK" in os.environ or "HOROVOD_RANK" in os.environ:
-        return  # a launcher's
-    meeting = {"MASTER_ADDR": host, "MASTER_PORT": port, "WORLD_SIZE": str(world_size), "RANK": str(rank)}
-    os.environ.update(meeting)
+    if detect_topology(os.environ).is_distributed:
+        return  # a launcher's; the numbers are compared later
+    os.environ.update({"MASTER_ADDR": host, "MASTER_PORT": port} if address else {})
+    os.environ.update({"WORLD_SIZE": str(world_size), "RANK": str(rank)})
 
 
 def destroy_process_group(group: Any = None) -> None:

@@ -12,7 +12,7 @@ from hvdtrain.torch.collectives import bounded, synchronize
 
 allgather_object = bounded(_horovod.allgather_object)
 broadcast_object = bounded(_horovod.broadcast_object)
-broadcast_optimizer_state = bounded(_horovod.broadcast_optimizer_state)
+_broadcast_optimizer_state = bounded(_horovod.broadcast_optimizer_state)
 
 _SENT_AS_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _KNOWN_TO_HOROVOD: Final = frozenset(
@@ -41,6 +41,27 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
         synchronize(handle)
         if sent is not bits:
             bits.copy_(sent)
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+) -> None:
+    """Give all ranks the root's optimizer state and options. Collective.
+
+    Where an optimizer has no state yet, Horovod makes some by a step with gradients of zero. By weight decay that would
+    change the weights, and momentum: these are put back.
+    """
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    had_state = torch.tensor([int(len(optimizer.state) > 0)])
+    somebody = bool(bounded(mpi_ops.allreduce)(had_state, op=mpi_ops.Max, name="hvdtrain.optimizer.has_state"))
+    kept = [] if had_state else [(parameter, parameter.detach().clone(), parameter.grad) for parameter in trained]
+    _broadcast_optimizer_state(optimizer, root_rank, model)
+    with torch.no_grad():
+        for parameter, value, gradient in kept:
+            parameter.copy_(value)
+            parameter.grad = gradient
+    if not somebody:
+        optimizer.state.clear()
 
 
 def as_known(tensor: torch.Tensor) -> torch.Tensor:

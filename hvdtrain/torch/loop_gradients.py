@@ -81,6 +81,12 @@ class LoopGradients(SummedGradients):
         return any(left != self.passes for left in self._left.values())
 
     @property
+    def are_complete(self) -> bool:
+        """Whether all backward passes of an update have run for each parameter that took part in them."""
+        lefts = set(self._left.values())
+        return 0 in lefts and lefts <= {0, self.passes}
+
+    @property
     def trainable(self) -> Trainable:
         """Names and parameters."""
         return [*self._trainable, *self._sparse]
@@ -104,6 +110,7 @@ class LoopGradients(SummedGradients):
     def _cut(self) -> list[Bucket]:
         self._take_over()
         self.reset_passes()
+        self._kinds = {parameter: (parameter.dtype, parameter.device) for parameter in self.parameters}
         return make_buckets(self._trainable, self._hook, self._cap, self._prefix, self._together)
 
     def _take_over(self) -> None:
@@ -156,6 +163,7 @@ class LoopGradients(SummedGradients):
         A parameter that no rank's loss has used has no gradient; where the hook does not know that, it has zeros.
         """
         self._require_hooks()
+        self._require_same_kinds()
         if self._agreed_in != start_count():
             self._agree()
         for bucket in self._buckets:
@@ -227,6 +235,15 @@ class LoopGradients(SummedGradients):
                 "Another distributed optimizer or model was made for the parameters of this one.",
                 "A gradient can be reduced by one of them only, and the last one does it.",
                 "use the last one, or make each where its phase of the training begins.",
+            )
+
+    def _require_same_kinds(self) -> None:
+        changed = [name for name, p in self.trainable if (p.dtype, p.device) != self._kinds[p]]
+        if changed:
+            raise WrongOrderError(
+                f"The dtype or the device of {changed[0]} was changed after it was wrapped.",
+                "Its gradient would be exchanged as what it was before.",
+                "call model.double() or model.to(device) first, then make the distributed optimizer or model.",
             )
 
     def _too_many_passes(self, parameter: nn.Parameter) -> WrongOrderError:

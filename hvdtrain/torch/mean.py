@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from horovod.torch import mpi_ops
 
+from hvdtrain.errors import UsageError
 from hvdtrain.torch.collectives import bounded
 from hvdtrain.torch.start import require_start
 
@@ -26,6 +27,12 @@ class Mean:
     def update(self, value: torch.Tensor | float, weight: float = 1.0) -> None:
         """Add a mean of `weight` samples. It stays on its device: nothing waits."""
         if isinstance(value, torch.Tensor):
+            if value.numel() != 1:
+                raise UsageError(
+                    f"hvd.Mean.update() was given a tensor of {value.numel()} numbers.",
+                    "It adds one number, the mean of `weight` samples.",
+                    "write mean.update(values.mean(), len(values)).",
+                )
             value = value.detach().double().reshape(())
             added = torch.stack([value * weight, torch.full_like(value, weight)])
         else:

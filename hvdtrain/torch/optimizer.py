@@ -29,17 +29,46 @@ class _Reducing:
     _plain: Any  # the class of the optimizer
     _gradients: LoopGradients | None  # None: this rank has nobody to exchange gradients with
     _parameter_names: dict[nn.Parameter, str]
+    _is_synchronizing = False
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise WrongOrderError(
+            "A distributed optimizer was copied.",
+            "Both would reduce the gradients of their parameters under the same names.",
+            "copy the model, and make another optimizer for it.",
+        )
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups, whose gradients are reduced first if a whole backward pass has run.
+
+        Who reads them between backward() and step(), as `GradScaler` does, may change gradients: these must be neither
+        on their way nor this rank's alone.
+        """
+        if self._gradients is not None and self._gradients.are_complete and not self._is_synchronizing:
+            self.synchronize()
+            self._asked_to_synchronize = False
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
+        return groups
+
+    @param_groups.setter
+    def param_groups(self, groups: list[dict[str, Any]]) -> None:
+        self.__dict__["param_groups"] = groups
 
     def synchronize(self) -> None:
         """Wait until each parameter's `.grad` is reduced over all ranks. Collective.
 
         A parameter that no rank's loss has used gets zeros, as in Horovod, unless it is frozen.
         """
-        if self._gradients is not None:
-            self._take_new_parameters(self._gradients)
-            self._gradients.finish()
-            self._fill(self._gradients)
-        self._synchronized = True
+        self._is_synchronizing = True
+        try:
+            if self._gradients is not None:
+                self._take_new_parameters(self._gradients)
+                self._gradients.finish()
+                self._fill(self._gradients)
+        finally:
+            self._is_synchronizing = False
+        self._synchronized = self._asked_to_synchronize = True
 
     def _fill(self, gradients: LoopGradients) -> None:
         trained = [parameter for parameter in gradients.parameters if parameter.requires_grad]
@@ -56,8 +85,7 @@ class _Reducing:
     def _take_new_parameters(self, gradients: LoopGradients) -> None:
         """Reduce gradients of parameters too that were added, or no longer are frozen, since the last update."""
         known = set(gradients.parameters)
-        groups: list[dict[str, Any]] = self.param_groups  # type: ignore[attr-defined]
-        new = [p for group in groups for p in group["params"] if p.requires_grad and p not in known]
+        new = [p for group in self.param_groups for p in group["params"] if p.requires_grad and p not in known]
         if new:
             self._parameter_names.update(
                 (p, f"added.{len(self._parameter_names) + number}") for number, p in enumerate(new)
@@ -82,15 +110,16 @@ class _Reducing:
         if closure is not None and self._should_synchronize and self._gradients is not None:
             return self._plain.step(self, self._reduced(closure))
         if self._should_synchronize:
-            if self._synchronized:
+            is_pending = self._gradients is not None and self._gradients.is_pending
+            if is_pending or not self._synchronized:
+                self.synchronize()
+            elif self._asked_to_synchronize:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
                     "optimizer.synchronize(). This can cause training slowdown. You may want to consider using "
                     "optimizer.skip_synchronize() context if you use optimizer.synchronize() in your code.",
                     stacklevel=2,
                 )
-            else:
-                self.synchronize()
         self._synchronized = False
         return self._plain.step(self, closure)
 
@@ -114,6 +143,7 @@ class _Reducing:
                 "The gradients travel to the other ranks at that time.",
                 "call step() or synchronize() first, or zero_grad() before backward().",
             )
+        self._synchronized = False
         self._plain.zero_grad(self, set_to_none)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
@@ -201,7 +231,8 @@ def _wrapped(
     # The state and the groups are the same objects; `step` would be what a scheduler has put around the other one's.
     vars(result).update({name: value for name, value in vars(optimizer).items() if name != "step"})
     result._parameter_names, result._gradients = names, None
-    result._synchronized, result._should_synchronize = False, True
+    result._synchronized = result._asked_to_synchronize = result._is_synchronizing = False
+    result._should_synchronize = True
     result.backward_passes_per_step, result.op, result.process_set = passes, reduction.op, reduction.process_set
     if reduction.process_set.included() and (mpi_ops.size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"):
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]

@@ -61,6 +61,12 @@ def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, grou
             "Gradients would be reduced twice.",
             "call hvd.DistributedOptimizer once for each optimizer.",
         )
+    if op == mpi_ops.Adasum and mpi_ops.is_initialized() and mpi_ops.size() > 1 and not mpi_ops.mpi_enabled():
+        raise WrongArgumentError(
+            "op is Adasum, and Horovod runs over Gloo.",
+            "Horovod combines gradients by Adasum over MPI only.",
+            "start the job with mpirun, or with horovodrun --mpi.",
+        )
     if predivide != 1.0 and op != mpi_ops.Average:
         raise WrongArgumentError(
             f"gradient_predivide_factor={predivide} is given, and op is not Average.",
