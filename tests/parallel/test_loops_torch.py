@@ -42,6 +42,41 @@ def test_many_ranks_train_as_one(saved: Path) -> None:
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
 
 
+ELASTIC = """
+import os, signal, torch, hvdtrain.torch as hvd
+hvd.init()
+torch.manual_seed(hvd.rank())
+model = torch.nn.Linear(4, 2)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+@hvd.elastic.run
+def train(state):
+    while state.step < 8:
+        if state.step == 4 and hvd.size() == 2 and hvd.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+        optimizer.step()
+        state.step += 1
+        state.commit()
+    print("trained", state.step, "steps by", hvd.size(), flush=True)
+
+train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0))
+"""
+
+
+def test_an_elastic_loop_survives_a_killed_worker(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ELASTIC)
+    hosts = tmp_path / "hosts.sh"
+    hosts.write_text("#!/bin/sh\nprintf 'localhost:1\\n127.0.0.1:1\\n'\n")
+    hosts.chmod(0o755)
+    horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--network-interfaces", "lo", "--gloo", "-np", "2"]
+    elastic = ["--min-np", "1", "--max-np", "2", "--host-discovery-script", str(hosts)]
+    finished = run_command([*horovodrun, *elastic, sys.executable, "mine.py"], 120, ENVIRONMENT, tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert "trained 8 steps by 1" in finished.stdout, finished.tail()
+
+
 def test_a_script_is_launched_again_until_it_has_ended(tmp_path: Path) -> None:
     """A loop of a user's fails, is started again, and goes on from its checkpoint."""
     script = tmp_path / "mine.py"

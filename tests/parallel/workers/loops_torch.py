@@ -3,6 +3,7 @@
 Each check is run in the order of the file; the last line says that this rank has passed all.
 """
 
+import copy
 import os
 import signal
 import sys
@@ -149,6 +150,42 @@ def a_closure_is_reduced() -> None:
     hvd.assert_equal(model)
 
 
+def a_scaler_needs_no_synchronize() -> None:
+    """It looks at the optimizer's groups, which waits for the reduction: all ranks see the same gradients, and inf."""
+    torch.manual_seed(8)
+    model = nn.Linear(3, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    rows = torch.randn(hvd.size(), 4, 3)
+    expected, start = model.weight.detach().clone(), model.weight.detach().clone()
+    for step in range(4):
+        optimizer.zero_grad()
+        loss = model(rows[hvd.rank()]).mean() * (float("inf") if step == 2 and hvd.rank() == 0 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        expected -= 0.1 * rows.mean((0, 1)) * (step != 2)
+    torch.testing.assert_close(model.weight.detach(), expected)
+    assert not torch.equal(expected, start)
+    hvd.assert_equal(model)
+
+
+def a_resumed_optimizer_changes_no_weight() -> None:
+    torch.manual_seed(9)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
+    if hvd.rank() == 0:  # it has loaded a checkpoint
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer = hvd.DistributedOptimizer(optimizer)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    before = model.weight.detach().clone()
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert torch.equal(before, model.weight)
+    hvd.assert_equal(model, optimizer)
+
+
 def ranks_with_fewer_batches_join() -> None:
     torch.manual_seed(2)
     model = nn.Linear(4, 2)
@@ -197,6 +234,12 @@ def misuse_has_a_sentence() -> None:
     model, optimizer = after_backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
     refused(WrongOrderError, "changed after backward()", optimizer.step)
+    model, optimizer = after_backward()
+    optimizer.step()
+    refused(WrongOrderError, "was copied", lambda: copy.deepcopy(optimizer))
+    model.double()
+    model(rows.double()).sum().backward()
+    refused(WrongOrderError, "dtype or the device", optimizer.step)
     model, optimizer = after_backward()
     optimizer.step()
     hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -259,6 +302,7 @@ def a_signal_to_one_rank_stops_all() -> None:
 
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
+    *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight),
     *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
