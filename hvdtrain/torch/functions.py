@@ -49,17 +49,16 @@ def broadcast_optimizer_state(
     """Give all ranks the root's optimizer state and options. Collective.
 
     Where an optimizer has no state yet, Horovod makes some by a step with gradients of zero. By weight decay that would
-    change the weights, and momentum: these are put back.
+    change the weights, and momentum: these are put back. The gradients remain, as in Horovod.
     """
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     had_state = torch.tensor([int(len(optimizer.state) > 0)])
     somebody = bool(bounded(mpi_ops.allreduce)(had_state, op=mpi_ops.Max, name="hvdtrain.optimizer.has_state"))
-    kept = [] if had_state else [(parameter, parameter.detach().clone(), parameter.grad) for parameter in trained]
+    kept = [] if had_state else [(parameter, parameter.detach().clone()) for parameter in trained]
     _broadcast_optimizer_state(optimizer, root_rank, model)
     with torch.no_grad():
-        for parameter, value, gradient in kept:
+        for parameter, value in kept:
             parameter.copy_(value)
-            parameter.grad = gradient
     if not somebody:
         optimizer.state.clear()
 
