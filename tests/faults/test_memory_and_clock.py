@@ -112,6 +112,7 @@ FOR_PEOPLE = {
     "hvdtrain/run/sinks/logger_sink.py": "when something was measured",
     "hvdtrain/run/sinks/tensorboard_logger.py": "when something was measured, and part of a file's name",
     "hvdtrain/run/tracing/rank_trace.py": "when a trace began",
+    "hvdtrain/torch/run_record.py": "when a run of a user's own loop began, and a line was written",
 }
 """Where the time of day is asked for, which somebody may set: what for. No deadline depends on it."""
 

@@ -159,6 +159,10 @@ MAY_UNPICKLE = {
     "data_sharding/loading/decode_worker.py": "between a loader and the decoding processes that it has started",
     "hvdtrain/weights/torch_files.py": "torch.load with weights_only=True",
     "data_sharding/catalog/catalog_file.py": "numpy.load with allow_pickle=False",
+    "hvdtrain/tasks/by_value.py": "what the calling process has put into a folder that only its user can open",
+    "hvdtrain/cli/python_calls/rank_results.py": "an exception of this process, to see whether the bytes can be read",
+    "hvdtrain/run/prediction.py": "numpy.load with allow_pickle=False",
+    "hvdtrain/run/prediction_parts.py": "numpy.load with allow_pickle=False",
     "hvdtrain/keras/optimizer.py": "hvd.load_model: keras.models.load_model, whose safe mode is on unless a user says",
 }
 _LOADERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -185,4 +189,5 @@ def test_only_these_places_could_unpickle_at_all(tmp_path: Path) -> None:
                 found[str(path.relative_to(ROOT))] = calls
     assert set(found) == set(MAY_UNPICKLE)
     assert all("weights_only=True" in call for call in found["hvdtrain/weights/torch_files.py"])
-    assert all("allow_pickle=False" in call for call in found["data_sharding/catalog/catalog_file.py"])
+    for path, why in MAY_UNPICKLE.items():
+        assert "allow_pickle" not in why or all("allow_pickle=False" in call for call in found[path])
