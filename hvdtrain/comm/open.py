@@ -125,6 +125,21 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     return horovod_world.confirmed(topology, binding.hvd)
 
 
+def require_joined(hvd: Any, wanted: str) -> None:
+    """Raise `UsageError` if `hvd.init()` was not called.
+
+    Args:
+        hvd: Horovod's module.
+        wanted: what the program called instead.
+    """
+    if not hvd.is_initialized():
+        raise UsageError(
+            f"{wanted} was used before hvd.init().",
+            "Without it no rank knows of the others.",
+            "call hvd.init() as the first statement after the imports.",
+        )
+
+
 def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
     """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
     limit, hvd = _stall_limit(), binding.hvd

@@ -105,11 +105,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     require_init("hvd.DistributedOptimizer")
     _require_known(op=(op, _OPS), compression=(compression, _COMPRESSIONS))
-    _require_keras_optimizer(optimizer)
-    _refuse_wrapped_twice(optimizer)
-    mixed = keras.config.dtype_policy().name == "mixed_float16"
-    if mixed and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise _loss_scale_outside()
+    _require_usable(optimizer)
     reduction = GradientReduction(
         op=_OPS.get(op, op) if isinstance(op, str) else op,
         compression=_COMPRESSIONS[compression] if compression is None or isinstance(compression, str) else compression,
@@ -124,6 +120,14 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     vars(optimizer)["apply"] = apply
     vars(optimizer)["register_local_var"] = apply.reduced.keep_local
     return optimizer
+
+
+def _require_usable(optimizer: Any) -> None:
+    _require_keras_optimizer(optimizer)
+    _refuse_wrapped_twice(optimizer)
+    mixed = keras.config.dtype_policy().name == "mixed_float16"
+    if mixed and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        raise _loss_scale_outside()
 
 
 def PartialDistributedOptimizer(optimizer: Any, *args: Any, local_layers: Any = None, **options: Any) -> Any:  # noqa: N802

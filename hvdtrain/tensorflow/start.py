@@ -5,8 +5,7 @@ from typing import Any
 import horovod.tensorflow as horovod
 
 from hvdtrain.adapters.keras.device import bind_device_and_threads
-from hvdtrain.comm.open import join_as_script
-from hvdtrain.errors import UsageError
+from hvdtrain.comm.open import join_as_script, require_joined
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -42,9 +41,4 @@ def join_world(comm: Any = None, process_sets: Any = None) -> None:
 
 def require_init(wanted: str) -> None:
     """Raise a `UsageError` if `init` has not been called; `wanted` is what the user called instead."""
-    if not horovod.is_initialized():
-        raise UsageError(
-            f"{wanted} was used before hvd.init().",
-            "Without it no rank knows of the others.",
-            "call hvd.init() as the first statement after the imports.",
-        )
+    require_joined(horovod, wanted)

@@ -7,8 +7,7 @@ from typing import Any, Final
 from horovod.torch import mpi_ops
 
 from hvdtrain.adapters.torch.device import bind_threads
-from hvdtrain.comm.open import join_as_script
-from hvdtrain.errors import UsageError
+from hvdtrain.comm.open import join_as_script, require_joined
 from hvdtrain.torch.collectives import number_from_zero
 
 _starts: Final = [0]
@@ -48,9 +47,4 @@ def start_count() -> int:
 
 def require_start(wanted: str) -> None:
     """Raise `UsageError` if `init` has not been called. Args: `wanted`: what the program called."""
-    if not mpi_ops.is_initialized():
-        raise UsageError(
-            f"{wanted} was used before hvd.init().",
-            "Without it no rank knows of the others.",
-            "call hvd.init() as the first statement after the imports.",
-        )
+    require_joined(mpi_ops, wanted)
