@@ -30,6 +30,9 @@ class _Reducing:
     _gradients: LoopGradients | None  # None: this rank has nobody to exchange gradients with
     _parameter_names: dict[nn.Parameter, str]
     _is_synchronizing = False
+    _synchronized: bool
+    _asked_to_synchronize: bool
+    op: Any
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise WrongOrderError(
@@ -60,6 +63,12 @@ class _Reducing:
 
         A parameter that no rank's loss has used gets zeros, as in Horovod, unless it is frozen.
         """
+        if self._synchronized and not self._asked_to_synchronize and self.op != mpi_ops.Average:
+            raise WrongOrderError(
+                "Gradients were computed after optimizer.param_groups had been read, which reduced the earlier ones.",
+                "The reduced ones would be reduced again, and only a mean of equal values stays what it is.",
+                "read param_groups before the first backward() of an update, or after step().",
+            )
         self._is_synchronizing = True
         try:
             if self._gradients is not None:

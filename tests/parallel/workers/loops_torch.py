@@ -244,6 +244,13 @@ def misuse_has_a_sentence() -> None:
     optimizer.step()
     hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     refused(WrongOrderError, "Another distributed optimizer", optimizer.step)
+    first, second = nn.Linear(4, 2), nn.Linear(4, 2)
+    both = [*first.parameters(), *second.parameters()]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(both, lr=0.1), op=hvd.Sum)
+    first(rows).sum().backward()
+    assert optimizer.param_groups[0]["lr"] == 0.1
+    second(rows).sum().backward()
+    refused(WrongOrderError, "after optimizer.param_groups had been read", optimizer.step)
     uneven = torch.ones(2 + hvd.rank())
     refused(MismatchedCallError, "Mismatched", lambda: hvd.allreduce(uneven, name="mismatched"))
     different = nn.Linear(4, 2 + hvd.rank())
