@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from torch.nn.functional import cross_entropy
 
 import hvdtrain.torch as hvd
 from hvdtrain.errors import DivergenceError, HvdtrainError
-from hvdtrain.torch.collectives import MismatchedCallError
-from hvdtrain.torch.loop_gradients import MismatchedModelsError, WrongOrderError
+from hvdtrain.torch.agreement import MismatchedModelsError
+from hvdtrain.torch.collectives import LostPeerError, MismatchedCallError
+from hvdtrain.torch.loop_gradients import WrongOrderError
 from hvdtrain.torch.optimizer_arguments import WrongArgumentError
 
 UPDATES = 20
@@ -307,10 +309,41 @@ def a_signal_to_one_rank_stops_all() -> None:
     assert hvd.allgather(torch.tensor([step])).tolist() == [step] * hvd.size()
 
 
+def different_start_weights_are_told() -> None:
+    torch.manual_seed(hvd.rank())
+    model = nn.Linear(4, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        assert ["begin with different weights" in str(w.message) for w in caught] == [True] * (step == 0), caught
+
+
+def a_late_rank_is_named(folder: Path) -> None:
+    """By all that wait for it, in a world with a short limit; it learns that from Horovod, too."""
+    hvd.shutdown()
+    os.environ.update({"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"})
+    hvd.init()
+    told = [folder / f"told.{rank}" for rank in range(hvd.size()) if rank != 1]
+    if hvd.rank() == 1:
+        deadline = time.monotonic() + 120
+        while not all(file.exists() for file in told) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    refused(
+        LostPeerError,
+        "rank 1 did not submit allreduce.alone within 2 seconds",
+        lambda: hvd.allreduce(torch.ones(1), name="alone"),
+    )
+    (folder / f"told.{hvd.rank()}").touch()
+
+
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight),
-    *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
+    *(different_start_weights_are_told, misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
 
@@ -320,6 +353,7 @@ def main() -> None:
         check()
     a_training_is_taken_up(sys.argv[1])
     a_signal_to_one_rank_stops_all()
+    a_late_rank_is_named(Path(sys.argv[2]))
     sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
     hvd.shutdown()
 
