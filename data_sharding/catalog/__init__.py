@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
-from data_sharding.errors import CorruptRecordError, PlanError, ShardingError
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
+from data_sharding.objects.collate import Names
+from data_sharding.objects.object_format import ObjectFormat
+from data_sharding.objects.object_labels import labels_of
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files
@@ -92,6 +95,46 @@ class Catalog:
         return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, noted)
 
     @classmethod
+    def of(
+        cls,
+        dataset: Any,
+        *,
+        names: Names = None,
+        labels: Any = None,
+        version: str | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> Self:
+        """The items of an object: a map-style Dataset of torch, a Dataset of Hugging Face, a dict of arrays, a table of
+        pandas, polars or pyarrow, or any sequence.
+
+        What a plan and its audit prove is that each number from 0 to the length is used as planned. That the object has
+        the same items in another process, or after a restart, is known as far as the fingerprint shows it: that is the
+        object's own (Hugging Face), or made of its class, its length, and its first, middle and last item.
+
+        Args:
+            names: of the parts of items that are tuples, or of an item that is one array.
+            labels: int64[N], or the name of an attribute or column of the object with these; None: there are none.
+            version: takes the place of what the fingerprint is made of besides length and labels.
+            collate_fn: as torch's `DataLoader` has it; None: parts are stacked.
+
+        Raises:
+            MissingDataError: the object is empty.
+            PlanError: it has no length or no items by number; or labels are not of its length.
+        """
+        kind = ObjectFormat.of(dataset, names, collate_fn)
+        count = kind.length
+        if not count:
+            fact = f"The {kind.kind} has no item."
+            raise MissingDataError(fact, "There is nothing to read.", "give an object that has some.")
+        identity = version if version is not None else kind.identity()[:16]
+        numbers = np.arange(count)
+        columns: dict[str, Any] = {
+            **{"file_ids": np.zeros(count, np.int32), "offsets": numbers, "lengths": np.ones(count, np.int64)},
+            **{"crcs": None, "labels": labels_of(dataset, labels, count)},
+        }
+        return cls._checked(kind, (FileEntry(f"{kind.kind} ({identity})", count, identity),), columns, ())
+
+    @classmethod
     def _checked(
         cls, kind: RecordFormat, files: tuple[FileEntry, ...], columns: dict[str, Any], damage: tuple[Damage, ...]
     ) -> Self:
@@ -115,7 +158,7 @@ class Catalog:
         """
         sizes = np.array([file.size for file in self.files], np.int64)
         sizes[sizes == 0] = sizes[sizes > 0].mean()  # of a file without content nothing is known
-        if self.format.offset_unit == "row":
+        if self.format.offset_unit != "byte":
             return int(sizes.sum()) - self.total_bytes
         ends = np.zeros(len(self.files), np.int64)
         np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
@@ -141,7 +184,7 @@ class Catalog:
 
     def verify_unchanged(self) -> None:
         """Raise ChangedDataError unless every file still has the size and version that it was indexed with."""
-        for file in self.files:
+        for file in self.files if self.format.is_stored else ():
             verify_unchanged(file)
 
     def save(self, path: str | Path) -> None:

@@ -99,7 +99,10 @@ class RecordFormat(Protocol):
     """Bytes between the start of a record's frame and the first byte that is read for it."""
 
     offset_unit: ClassVar[str] = "byte"
-    """What `RecordIndex.offsets` count: "byte", or "row" for formats that cannot be read by bytes."""
+    """What `RecordIndex.offsets` count: "byte", "row" for formats that cannot be read by bytes, or "item"."""
+
+    is_stored: ClassVar[bool] = True
+    """Whether records are bytes of files; else `items` makes them."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -129,6 +132,14 @@ class RecordFormat(Protocol):
         """
         return Unpacked(raw, np.ones(len(raw), np.bool_))
 
+    def items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:  # noqa: ARG002
+        """Items ids int64[k] of an object, with draws for augmentation if there are any: where not `is_stored`."""
+        raise TypeError(f"records of the format {self.name} are bytes of files")
+
+    def collate(self, items: Sequence[Any]) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+        """Arrays of k rows from k items, where not `is_stored`."""
+        raise TypeError(f"records of the format {self.name} are bytes of files")
+
     def for_paths(self, paths: Paths) -> "RecordFormat":  # noqa: ARG002
         """The format with options that follow from the paths that a user names."""
         return self
@@ -143,11 +154,11 @@ class RecordFormat(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class RecordBatch(Sequence[bytes]):
+class RecordBatch(Sequence[Any]):
     """What a decode function receives: k records, as a sequence of their payloads, and more.
 
     Attributes:
-        payloads: the bytes of each.
+        payloads: the bytes of each; or the items, where records are those of an object.
         ids: int64[k], their numbers in the catalog.
         labels: int64[k], where the format keeps labels apart from the payload (folders of images, CIFAR, MNIST); else
             None.
@@ -155,33 +166,36 @@ class RecordBatch(Sequence[bytes]):
         random: draws for augmentation, a function of (seed, epoch, record); None where nothing is to be augmented.
         row_type: finds out dtype and shape of a record, or None where records are not rows of an array; None where they
             come from no file.
+        collate: makes arrays of items; None where payloads are bytes.
     """
 
-    payloads: list[bytes]
+    payloads: Sequence[Any]
     ids: NDArray[np.int64]
     labels: NDArray[np.int64] | None
     intact: NDArray[np.bool_]
     random: SampleRandom | None = None
     row_type: Callable[[], RowType | None] | None = None
+    collate: Callable[[Sequence[Any]], dict[str, NDArray[Any]]] | None = None
 
     def only(self, row: int) -> "RecordBatch":
         """The record at a place of the batch, alone."""
         place = slice(row, row + 1)
         labels = None if self.labels is None else self.labels[place]
         random = None if self.random is None else self.random.of_records(self.ids[place])
-        return RecordBatch(self.payloads[place], self.ids[place], labels, self.intact[place], random, self.row_type)
+        kept = (self.payloads[place], self.ids[place], labels, self.intact[place])
+        return RecordBatch(*kept, random, self.row_type, self.collate)
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     @overload
-    def __getitem__(self, index: int) -> bytes: ...
+    def __getitem__(self, index: int) -> Any: ...
     @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
+    def __getitem__(self, index: slice) -> Sequence[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
         return self.payloads[index]
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.payloads)
 
 

@@ -32,6 +32,9 @@ _BUILT_IN: Final = {
 }
 """Name → class, in the order in which file names are tried. Imported on first use: some need an extra."""
 
+_OF_OBJECTS: Final = {"object": "data_sharding.objects.object_format:ObjectFormat"}
+"""What saved catalogs name and no file holds."""
+
 FORMAT_NAMES: Final = tuple(_BUILT_IN)
 _OFTEN_BESIDE: Final = ("npz", "image_folder")
 _LAST: Final = "text"  # notes and lists of names are found beside any data, and above folders of images
@@ -124,8 +127,8 @@ def _only_one(path: str, formats: Sequence[RecordFormat]) -> RecordFormat | None
 
 
 def _class_of(name: str) -> Any:
-    if name in _BUILT_IN:
-        module, _, class_name = _BUILT_IN[name].partition(":")
+    if built_in := (_BUILT_IN | _OF_OBJECTS).get(name):
+        module, _, class_name = built_in.partition(":")
         return getattr(importlib.import_module(module), class_name)
     if name in (added := added_names()):
         return _added(name)

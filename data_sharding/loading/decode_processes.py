@@ -42,8 +42,8 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
 
     Args:
         reader: its catalog and options are used; each process opens the files for itself.
-        decode: importable by its name, from a module other than the script that was started: a function, or a method of
-            an object that can be pickled.
+        decode: a function, or a method of an object, that can be pickled. What the started script defines, or a
+            notebook, needs cloudpickle.
 
     Raises PlanError (an argument is refused).
     """

@@ -76,13 +76,18 @@ class _Pickler(pickle.Pickler):
 
 
 def _pickled(obj: object, buffer_callback: Callable[[pickle.PickleBuffer], None] | None = None) -> bytes:
+    """The object; with cloudpickle, if that is installed, what a script or a notebook defines travels by value."""
     content = io.BytesIO()
     try:
-        _Pickler(content, protocol=5, buffer_callback=buffer_callback).dump(obj)
+        from cloudpickle import Pickler
+    except ModuleNotFoundError:
+        Pickler = _Pickler  # noqa: N806  a class
+    try:
+        Pickler(content, protocol=5, buffer_callback=buffer_callback).dump(obj)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise PlanError(
             f"The decode function cannot be sent to another process: {error}.",
-            "Decoding in processes needs one that they can import by its name.",
+            "Decoding in processes needs one, and data, of which a process can be given a copy.",
             "define it at the top level of a module that can be imported, or decode in threads with processes=0.",
         ) from error
     return content.getvalue()

@@ -62,7 +62,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._under_way: dict[int, NDArray[np.int64]] = {}  # ids by thread
 
-    def read(self, ids: NDArray[np.int64]) -> list[bytes]:
+    def read(self, ids: NDArray[np.int64]) -> list[Any]:
         """The payloads of records ids int64[k], in the order of `ids`, which may repeat.
 
         Raises:
@@ -75,7 +75,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ids = self._checked_ids(ids)
         payloads, intact = self._unpacked(ids)
         self._require_intact(ids, payloads, intact)
-        return payloads
+        return list(payloads)
 
     def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
         """Records ids int64[k] with their labels, and `random` passed on; damaged ones as `on_corrupt` says.
@@ -83,17 +83,19 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         Errors as `read`, but CorruptRecordError only where `on_corrupt` is "raise", or where nothing near is intact.
         """
         ids = self._checked_ids(ids)
-        payloads, intact = self._unpacked(ids)
+        payloads, intact = self._unpacked(ids, random)
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
             verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
             sound = int(np.argmax(intact))
             payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
-        return RecordBatch(payloads, ids, self._labels(ids), intact, random, self._row_type)
+        return self._batch(payloads, ids, self._labels(ids), intact, random)
 
     def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
+        if not self.catalog.format.is_stored:  # each batch has draws of its own
+            return [self.load(*batch) for batch in batches]
         ids = self._checked_ids(np.concatenate([ids for ids, _ in batches]))
         payloads, intact = self._unpacked(ids)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
@@ -102,13 +104,13 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
-            RecordBatch(payloads[at], part, None if labels is None else labels[at], intact[at], random, self._row_type)
+            self._batch(payloads[at], part, None if labels is None else labels[at], intact[at], random)
             for at, (part, random) in zip(places, batches, strict=True)
         ]
 
     def raw(self, record_id: int) -> bytes:
-        """The bytes of a record's span as they are in the file, damaged or not. Errors as `read`."""
-        return self._raw(self._checked_ids(np.array([record_id])))[0]
+        """The bytes of a record's span as they are in the file, damaged or not; none of an item. Errors as `read`."""
+        return self._raw(self._checked_ids(np.array([record_id])))[0] if self.catalog.format.is_stored else b""
 
     def reading(self) -> list[str]:
         """What threads are reading now, for people who look for the cause of a wait: the first record of each read."""
@@ -125,6 +127,17 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     def __reduce__(self) -> tuple[Any, ...]:
         return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt)
 
+    def _batch(
+        self,
+        payloads: Sequence[Any],
+        ids: NDArray[np.int64],
+        labels: NDArray[np.int64] | None,
+        intact: NDArray[np.bool_],
+        random: SampleRandom | None,
+    ) -> RecordBatch:
+        collate = None if self.catalog.format.is_stored else self.catalog.format.collate
+        return RecordBatch(payloads, ids, labels, intact, random, self._row_type, collate)
+
     def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
         return None if self.catalog.labels is None else self.catalog.labels[ids]
 
@@ -135,13 +148,23 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             near = damaged + np.arange(distance, distance + _STAND_IN_BATCH)
             payloads, intact = self._unpacked(near % len(self.catalog))
             if intact.any():
-                return payloads[int(np.argmax(intact))]
+                return bytes(payloads[int(np.argmax(intact))])
             distance *= 2
         raise self._damaged(damaged, payload)
 
-    def _unpacked(self, ids: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
+    def _unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
+        if not self.catalog.format.is_stored:
+            return self._items(ids, random), np.ones(len(ids), np.bool_)
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
         return self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+
+    def _items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
+        thread = threading.get_ident()
+        self._under_way[thread] = ids
+        try:
+            return self.catalog.format.items(ids, random)
+        finally:
+            del self._under_way[thread]
 
     def _raw(self, ids: NDArray[np.int64]) -> list[bytes]:
         # File by file, so that each is looked up once a batch; within a file in the order of the bytes.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
+from data_sharding.objects.object_format import ObjectFormat
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
@@ -43,9 +44,9 @@ class CatalogSource:
         self._decode_here = TensorDecode(self.task)
         self._decode: Decode | DecodeProcesses = self._decode_here
         self._processes: ReportedProcesses | None = None
-        if config.processes:
+        if processes := _processes(self.catalog, config):
             reporting = DecodeElsewhere(ReportingDecode(self._decode_here))
-            self._decode = self._processes = ReportedProcesses(self._reader, reporting, config.processes)
+            self._decode = self._processes = ReportedProcesses(self._reader, reporting, processes)
 
     def raw(self, record_id: int) -> bytes:
         """A record's bytes as they are in its file, damaged or not."""
@@ -55,8 +56,8 @@ class CatalogSource:
         return self.catalog.describe(record_id)
 
     def reading(self) -> str:
-        if self.config.processes:
-            return f"in {self.config.processes} decode processes"
+        if self._processes is not None:
+            return f"in {len(self._processes)} decode processes"
         reads = self._reader.reading()
         return f"reading {'; '.join(reads)}" if reads else "decoding"
 
@@ -111,6 +112,12 @@ class CatalogSource:
             threads=self.config.threads,
             timeout_s=self.config.timeout,
         )
+
+
+def _processes(catalog: Catalog, config: DataConfig) -> int:
+    """How many decode: as many as threads where items draw numbers, since a process has its generators for itself."""
+    draws = isinstance(catalog.format, ObjectFormat) and catalog.format.draws
+    return config.processes or (config.threads if draws else 0)
 
 
 def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:

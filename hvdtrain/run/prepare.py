@@ -125,7 +125,8 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
 def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
     """This rank's share of a small data set's records, read once with their checksums."""
     for part in data.parts():
-        if config.check_crc and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
+        has_checks = config.check_crc and part.format.is_stored
+        if has_checks and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
             local_rows = np.arange(topology.rank, len(part), topology.size)
             with RecordReader(part) as reader:
                 for start in range(0, len(local_rows), _VERIFY_RECORDS):

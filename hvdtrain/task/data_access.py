@@ -2,10 +2,10 @@
 
 import glob
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
@@ -57,6 +57,22 @@ class DataAccess:
         paths = [self._pattern(str(name)) for name in names or ("",)]
         catalogs = self.cache_dir / "catalogs"
         return open_catalog(paths, check_data, format=format, on_corrupt=self.on_corrupt, cache_dir=catalogs)
+
+    def dataset(
+        self,
+        items: Any,
+        *,
+        names: Sequence[str] | str | None = None,
+        labels: Any = None,
+        version: str | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> Catalog:
+        """The items of an object: a map-style Dataset of torch, one of Hugging Face, a dict of arrays, a table.
+
+        Make the object in `open_data`, on every rank. A task on it needs no `decode`. Arguments and errors as those of
+        `data_sharding.Catalog.of`.
+        """
+        return Catalog.of(items, names=names, labels=labels, version=version, collate_fn=collate_fn)
 
     def path(self, name: str | Path) -> str:
         """The path or URL of something in the data folder.

@@ -114,9 +114,10 @@ class Task(ABC):
         """
         return self.open_data(data).validation
 
-    @abstractmethod
     def decode(self, records: RecordBatch) -> Features:
         """Turn n serialized records into arrays whose first axis is n. Runs in a background thread.
+
+        Unless overridden, arrays are made of the items of `data.dataset(…)`: there, `records` is a sequence of items.
 
         It runs ahead of training and its events: the next epoch's first records are decoded before this one's end is
         told.
@@ -124,6 +125,13 @@ class Task(ABC):
         `records` is a sequence of bytes that also knows the records' ids, their labels where the format keeps those
         apart, and in training `records.random`: draws for augmentation that are the same at every world size.
         """
+        if records.collate is None:
+            raise UsageError(
+                f"The task {type(self).__name__} has no decode(), and its records are bytes of files.",
+                "What arrays they hold is the task's to know.",
+                "define decode(self, records), as docs/tasks.md shows.",
+            )
+        return records.collate(records.payloads)
 
     @abstractmethod
     def build_model(self) -> Any:
@@ -180,8 +188,8 @@ def require_catalog(records: Any, where: str) -> None:
     if not isinstance(records, Catalog):
         raise UsageError(
             f"{where} is an object of type {type(records).__name__}.",
-            "Records are given as a catalog of their files, which says where each of them is.",
-            "give data.catalog(NAMES); how a torch Dataset object becomes a task is in docs/migrate.md.",
+            "Records are given as a catalog, which says where each of them is.",
+            "give data.catalog(NAMES) for files, and data.dataset(OBJECT) for a Dataset, arrays or a table.",
         )
 
 

@@ -322,18 +322,27 @@ def from_this_script(records: ds.RecordBatch) -> dict[str, Any]:
     return decoders.contents(records)
 
 
-def test_what_no_process_can_import_is_refused_at_once(
-    reader: ds.RecordReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_script_defines_travels_by_value(reader: ds.RecordReader, monkeypatch: pytest.MonkeyPatch) -> None:
     def local(records: ds.RecordBatch) -> dict[str, Any]:
         return decoders.contents(records)
 
-    main = types.FunctionType(from_this_script.__code__, {}, "from_this_script")
+    main = types.FunctionType(from_this_script.__code__, {"decoders": decoders}, "from_this_script")
     main.__module__, main.__qualname__ = "__main__", "from_this_script"
     monkeypatch.setattr(sys.modules["__main__"], "from_this_script", main, raising=False)
-    for decode, message in ((local, "local"), (lambda _: {}, "lambda"), (main, "script that was started")):
-        with pytest.raises(ds.PlanError, match=message) as caught:
-            ds.ShardLoader(plan_for(reader.catalog), reader, decode, rank=0, size=1, processes=1)
+    expected = decoders.contents(reader.load(np.arange(2)))
+    for decode in (local, lambda records: decoders.contents(records), main):
+        with DecodeProcesses(reader, decode, 1) as helpers:
+            found = helpers(np.arange(2), None).features
+        assert {name: array.tolist() for name, array in found.items()} == {n: a.tolist() for n, a in expected.items()}
+
+
+def test_what_cannot_be_copied_is_refused_at_once(reader: ds.RecordReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = threading.Lock()
+    for missing in (False, True):  # without cloudpickle, what only the script defines is refused, too
+        if missing:
+            monkeypatch.setitem(sys.modules, "cloudpickle", None)
+        with pytest.raises(ds.PlanError, match="lambda" if missing else "lock") as caught:
+            ds.ShardLoader(plan_for(reader.catalog), reader, lambda _: {"locked": lock}, rank=0, size=1, processes=1)
         assert "top level of a module" in caught.value.hint
 
 

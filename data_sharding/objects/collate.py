@@ -1,0 +1,98 @@
+"""From items to arrays: what a `decode` function would do, for items that are numbers, arrays, tensors and pictures."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import PlanError
+from data_sharding.objects.items import Rows
+
+Names = Sequence[str] | str | None
+"""Of the parts of an item that is a tuple, or of the item itself; None: items are dicts, or one array ("input")."""
+
+_ALONE: Final = "input"
+
+
+def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False) -> dict[str, NDArray[Any]]:
+    """Arrays of k rows from k items: dicts of parts (nested ones get names with a dot), tuples, or single values.
+
+    Python's floats become float32, as models have them, and ints int64. Arrays and tensors keep their dtype; pictures
+    of PIL become uint8 [height, width, channels].
+
+    Args:
+        of_batch: `items` is one batch, whose parts are whole arrays.
+
+    Raises:
+        PlanError: items are tuples without `names`, of another length than these, or have different parts.
+        ValueError: values of one part have different shapes.
+    """
+    if isinstance(items, Rows):
+        return dict(items.columns)
+    parts = [_parts(item, names) for item in items]
+    first = parts[0] if parts else {}
+    for other in parts:
+        if other.keys() != first.keys():
+            odd = sorted(other.keys() ^ first.keys())
+            raise PlanError(
+                f"Items of one batch have different parts: {', '.join(map(repr, odd))} is in some only.",
+                "A batch has one array for each part.",
+                "let every item have the same parts, or give a collate_fn.",
+            )
+    if of_batch:
+        return {name: as_array(value) for name, value in first.items()}
+    return {name: _stacked([part[name] for part in parts]) for name in first}
+
+
+def as_array(value: Any) -> NDArray[Any]:
+    """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32."""
+    if hasattr(value, "detach"):  # a tensor of torch
+        value = value.detach().cpu().numpy()
+    array = np.asarray(value)
+    is_of_python = not hasattr(value, "dtype")
+    return array.astype(np.float32) if is_of_python and array.dtype == np.float64 else array
+
+
+def _stacked(values: list[Any]) -> NDArray[Any]:
+    if hasattr(values[0], "detach"):
+        import torch
+
+        return np.asarray(torch.stack(values).detach().cpu().numpy())
+    if isinstance(values[0], int | float | str | bytes) and not isinstance(values[0], np.generic):
+        return as_array(values)
+    return np.stack([as_array(value) for value in values])
+
+
+def _parts(item: Any, names: Names) -> dict[str, Any]:
+    if isinstance(item, Mapping):
+        return _flat(item)
+    if hasattr(item, "_asdict"):
+        return _flat(item._asdict())
+    if isinstance(item, tuple | list):
+        return _named(item, names)
+    if names is not None and not isinstance(names, str) and len(names) != 1:
+        raise _wrong_names(1, names)
+    return {(names if isinstance(names, str) else names[0] if names else _ALONE): item}
+
+
+def _named(item: Sequence[Any], names: Names) -> dict[str, Any]:
+    if names is None or isinstance(names, str) or len(names) != len(item):
+        raise _wrong_names(len(item), names)
+    return _flat(dict(zip(names, item, strict=True)))
+
+
+def _flat(item: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in item.items():
+        found.update(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
+    return found
+
+
+def _wrong_names(parts: int, names: Names) -> PlanError:
+    given = "no names were given" if names is None else f"the names are {names!r}"
+    return PlanError(
+        f"An item has {parts} part{'s' if parts > 1 else ''}, and {given}.",
+        "measure() finds each part of a batch by its name.",
+        'give one name for each part, for example names=("image", "label").',
+    )

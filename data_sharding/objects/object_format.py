@@ -1,0 +1,105 @@
+"""The format of a catalog whose records are an object's items, and not bytes of files."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import ChangedDataError, PlanError
+from data_sharding.formats.record_format import RecordFormat, RecordIndex
+from data_sharding.objects.collate import Names, collate
+from data_sharding.objects.identity import identity_of
+from data_sharding.objects.item_draws import draws_numbers, generators_restored, seed
+from data_sharding.objects.items import ItemSource, source_of
+from data_sharding.sample_random import SampleRandom
+from data_sharding.storage import ByteSource, FileEntry
+
+CollateFunction = Callable[[list[Any]], Any]
+"""torch's `collate_fn`: from a list of items to a batch."""
+
+
+@dataclass(frozen=True)
+class ObjectFormat(RecordFormat):
+    """Items of an object. One that comes from a saved catalog knows the kind of the object, and cannot read.
+
+    Attributes: `kind`: the name of the object's class.
+    """
+
+    kind: str = ""
+
+    name: ClassVar[str] = "object"
+    offset_unit: ClassVar[str] = "item"
+    is_stored: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, dataset: Any, names: Names, collate_fn: CollateFunction | None) -> "ObjectFormat":
+        """That of an object with `len` and `[]`. Raises PlanError: it has none of these."""
+        made = cls(type(dataset).__qualname__)
+        source = source_of(dataset)
+        # No fields: those are the options that a saved catalog keeps.
+        vars(made).update(_source=source, _names=names, _collate_fn=collate_fn, _length=len(source))
+        vars(made).update(draws=draws_numbers(source))
+        return made
+
+    draws = False
+    """Whether making an item takes random numbers from the generators of the process."""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return ()
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
+        self._refuse()
+
+    def open(self, entry: FileEntry) -> ByteSource:  # noqa: ARG002
+        self._refuse()
+
+    @property
+    def length(self) -> int:
+        """Items when the catalog was made."""
+        return int(vars(self)["_length"])
+
+    def items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
+        """Items ids int64[k]. Where making one draws random numbers, these belong to (seed, epoch, item).
+
+        Raises:
+            ChangedDataError: the object has another length than at first.
+            PlanError: the object is not here.
+        """
+        source: ItemSource | None = vars(self).get("_source")
+        if source is None:
+            self._refuse()
+        if len(source) != vars(self)["_length"]:
+            raise ChangedDataError(
+                f"The {self.kind} had {vars(self)['_length']} items and has {len(source)} now.",
+                "The plan of an epoch counts on the first number.",
+                "make another catalog of it, or do not change it during training.",
+            )
+        if not self.draws:
+            return source.items(ids)
+        keys = (random or SampleRandom(0, 0, ids)).integers("hvdtrain.item", 0, 2**53).tolist()
+        made: list[Any] = []
+        with generators_restored():
+            for number, key in zip(ids.tolist(), keys, strict=True):
+                seed(key)
+                made.extend(source.items(np.array([number])))
+        return made
+
+    def collate(self, items: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        """Arrays of k rows, by `collate_fn` where the user has one."""
+        function: CollateFunction | None = vars(self).get("_collate_fn")
+        names: Names = vars(self).get("_names")
+        return collate([function(list(items))], names, of_batch=True) if function else collate(items, names)
+
+    def identity(self) -> str:
+        """What the object holds, as far as that can be told; see `identity_of`."""
+        return identity_of(vars(self)["_source"])
+
+    def _refuse(self) -> NoReturn:
+        raise PlanError(
+            f"The records of this catalog are the items of a {self.kind or 'Python object'}.",
+            "A saved catalog has their numbers only.",
+            "make the catalog of the object itself: Catalog.of(dataset), or data.dataset(dataset) in a task.",
+        )

@@ -1,0 +1,36 @@
+"""Labels of an object's items: an array, or what an attribute or a column of the object has."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import PlanError
+
+
+def labels_of(dataset: Any, labels: Any, count: int) -> NDArray[np.int64] | None:
+    """int64[count]. Raises PlanError: there is no such attribute or column, or it is no array of so many numbers."""
+    if labels is None:
+        return None
+    found = _named(dataset, labels) if isinstance(labels, str) else labels
+    array = np.asarray(found)
+    if array.shape != (count,) or array.dtype.kind not in "iu":
+        raise PlanError(
+            f"The labels are an array of {array.dtype} of shape {list(array.shape)}.",
+            f"Each of the {count:,} items has one whole number as its label.",
+            "give labels=ARRAY of int64, or the name of the attribute or column that has them.",
+        )
+    return array.astype(np.int64)
+
+
+def _named(dataset: Any, name: str) -> Any:
+    if hasattr(dataset, name):
+        return getattr(dataset, name)
+    try:
+        return dataset[name]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise PlanError(
+            f"A {type(dataset).__qualname__} has no attribute and no column {name!r}.",
+            "The labels should be there.",
+            "give labels=ARRAY of int64, or another name.",
+        ) from error

@@ -1,0 +1,212 @@
+"""Catalogs of objects: their items become arrays, and what is random in them belongs to the item and the epoch."""
+
+from __future__ import annotations
+
+import random
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from data_sharding import (
+    Catalog,
+    ChangedDataError,
+    MissingDataError,
+    PlanError,
+    RecordReader,
+    SampleRandom,
+    ShardingError,
+)
+from data_sharding.loading.decode_processes import DecodeProcesses
+from data_sharding.loading.decoding import read_and_decode
+
+Pair = namedtuple("Pair", ["image", "label"])  # noqa: PYI024  as people write it
+IDS = np.array([4, 0, 4])
+
+
+class Squares(torch.utils.data.Dataset[Any]):
+    """Item i is (i², i); with noise from three generators if asked for."""
+
+    def __init__(self, count: int = 6, noisy: bool = False) -> None:
+        self.count, self.noisy, self.targets = count, noisy, [i % 2 for i in range(count)]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        noise = torch.rand(3) + random.random() + np.random.rand() if self.noisy else torch.zeros(3)  # noqa: NPY002
+        return number**2 + noise, number
+
+
+class Broken(Squares):
+    """Item 4 cannot be read."""
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        if number == 4:
+            raise ValueError("unreadable")
+        return super().__getitem__(number)
+
+
+class Asked(list[Any]):
+    """A list that notes which items are asked for at once."""
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        self.asked = numbers
+        return [self[number] for number in numbers]
+
+
+def arrays_of(catalog: Catalog, ids: NDArray[np.int64] = IDS, epoch: int | None = None) -> dict[str, NDArray[Any]]:
+    with RecordReader(catalog) as reader:
+        records = reader.load(ids, None if epoch is None else SampleRandom(7, epoch, ids))
+    assert records.collate is not None
+    return records.collate(records.payloads)
+
+
+def decode(records: Any) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = records.collate(records.payloads)
+    return arrays
+
+
+TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4, 5]}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "expected"),
+    [
+        (Squares(), {"names": ("x", "y")}, {"x": [[16.0] * 3, [0.0] * 3, [16.0] * 3], "y": [4, 0, 4]}),
+        (
+            [Pair(n, {"a": n, "b": [n, n]}) for n in range(6)],
+            {},
+            {"image": [4, 0, 4], "label.b": [[4, 4], [0, 0], [4, 4]]},
+        ),
+        (Asked({"x": np.float16(n), "b": n > 2} for n in range(6)), {}, {"x": [4, 0, 4], "b": [True, False, True]}),
+        (range(6), {}, {"input": [4, 0, 4]}),
+        ([0.25 * n for n in range(6)], {"names": "x"}, {"x": [1.0, 0.0, 1.0]}),
+        (TABLE, {}, {"x": [[8, 9], [0, 1], [8, 9]], "y": [4, 0.5, 4]}),
+        (pa.table({"x": range(6)}), {}, {"x": [4, 0, 4]}),
+        (["ab"] * 6, {"collate_fn": lambda items: {"n": torch.tensor([len(i) for i in items])}}, {"n": [2, 2, 2]}),
+    ],
+)
+def test_items_become_arrays(dataset: Any, options: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = arrays_of(Catalog.of(dataset, **options))
+    for name, values in expected.items():
+        assert found[name].tolist() == values
+
+
+def test_numbers_have_the_types_that_models_take() -> None:
+    found = arrays_of(
+        Catalog.of([(1.5, 2, np.float64(3), np.zeros(2, np.uint8)) for _ in range(5)], names=tuple("abcd"))
+    )
+    assert [str(array.dtype) for array in found.values()] == ["float32", "int64", "float64", "uint8"]
+
+
+def test_items_of_a_batch_are_asked_for_at_once() -> None:
+    items = Asked(range(6))
+    arrays_of(Catalog.of(items))
+    assert items.asked == [4, 0, 4]
+
+
+def test_labels_are_an_array_or_what_the_object_has() -> None:
+    for labels in ("targets", np.array(Squares().targets)):
+        catalog = Catalog.of(Squares(), names=("x", "y"), labels=labels)
+        assert catalog.labels is not None
+        assert catalog.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    table = Catalog.of({"x": np.zeros(3), "y": np.array([2, 0, 1])}, labels="y")
+    assert table.labels is not None
+    assert table.labels.tolist() == [2, 0, 1]
+
+
+def test_draws_belong_to_the_item_and_the_epoch() -> None:
+    catalog = Catalog.of(Squares(noisy=True), names=("x", "y"))
+    torch.manual_seed(1)
+    first = arrays_of(catalog, epoch=1)["x"]
+    assert (first[0] == first[2]).all()
+    np.testing.assert_array_equal(arrays_of(catalog, np.array([0, 5, 4]), epoch=1)["x"][[2, 0]], first[:2])
+    assert (arrays_of(catalog, epoch=2)["x"] != first).all()
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.rand(1) == after  # the program's own draws are what they were
+
+
+def test_processes_make_the_same_items() -> None:
+    catalog = Catalog.of(Squares(noisy=True), names=("x", "y"))
+    with RecordReader(catalog) as reader, DecodeProcesses(reader, decode, 1) as processes:
+        draws = SampleRandom(7, 1, IDS)
+        there, here = processes(IDS, draws).features, read_and_decode(reader, decode, IDS, draws).features
+    np.testing.assert_array_equal(there["x"], here["x"])
+
+
+def test_other_data_have_another_fingerprint() -> None:
+    same = [Catalog.of(Squares(noisy=noisy), names=("x", "y")).fingerprint for noisy in (True, True)]
+    assert same[0] == same[1]
+    others = {
+        Catalog.of(dataset, **options).fingerprint
+        for dataset, options in (
+            *(
+                (Squares(noisy=True), {"names": ("x", "y")}),
+                (Squares(), {"names": ("x", "y")}),
+                (Squares(5), {"names": ("x", "y")}),
+            ),
+            *((Squares(), {"version": "1"}), (Squares(), {"version": "2"}), (Squares(), {"labels": "targets"})),
+        )
+    }
+    assert len(others) == 6
+
+
+def test_a_saved_catalog_has_the_fingerprint_and_no_items(tmp_path: Path) -> None:
+    catalog = Catalog.of(Squares(), names=("x", "y"))
+    catalog.save(tmp_path / "catalog.npz")
+    loaded = Catalog.load(tmp_path / "catalog.npz")
+    assert (loaded.fingerprint, loaded.describe(3)) == (catalog.fingerprint, catalog.describe(3))
+    with RecordReader(loaded) as reader, pytest.raises(PlanError, match="items of a Squares"):
+        reader.read(IDS)
+
+
+def test_an_object_that_changes_its_length_is_noticed() -> None:
+    dataset = Squares()
+    catalog = Catalog.of(dataset, names=("x", "y"))
+    dataset.count = 7
+    with pytest.raises(ChangedDataError, match="had 6 items and has 7 now"):
+        arrays_of(catalog)
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "words"),
+    [
+        (PlanError, lambda: Catalog.of(iter([1])), "has no length|no length"),
+        (PlanError, lambda: Catalog.of("text"), "it is text"),
+        (MissingDataError, lambda: Catalog.of([]), "has no item"),
+        (PlanError, lambda: Catalog.of({"x": [1, 2], "y": [1]}), "have the lengths"),
+        (PlanError, lambda: Catalog.of(Squares(), labels="nothing"), "no attribute and no column"),
+        (PlanError, lambda: Catalog.of(Squares(), labels=[1, 2]), "one whole number as its label"),
+        (PlanError, lambda: arrays_of(Catalog.of(Squares())), "has 2 parts, and no names were given"),
+        (PlanError, lambda: arrays_of(Catalog.of(Squares(), names=("x", "y", "z"))), "the names are"),
+        (PlanError, lambda: arrays_of(Catalog.of([{"a": 1}, *[{"b": 1}] * 5])), "have different parts"),
+    ],
+)
+def test_what_cannot_be_data_is_refused(kind: type[ShardingError], make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        make()
+    assert "HINT: " in str(caught.value)
+
+
+def test_an_item_of_another_shape_is_named() -> None:
+    catalog = Catalog.of([np.zeros(2 + (n == 4)) for n in range(6)])
+    with RecordReader(catalog) as reader, pytest.raises(ValueError, match="shape") as caught:
+        read_and_decode(reader, decode, np.array([0, 4]), None)
+    assert "for record 4 (list" in caught.value.__notes__[0]
+
+
+def test_an_item_that_raises_is_named() -> None:
+    with (
+        RecordReader(Catalog.of(Broken(), names=("x", "y"))) as reader,
+        pytest.raises(ValueError, match="unreadable") as caught,
+    ):
+        reader.load(IDS)
+    assert caught.value.__notes__ == ["in item 4 of the Broken"]
