@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
+from data_sharding.catalog.parts import Parts
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
@@ -30,7 +31,7 @@ _SCAN_THREADS: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Catalog:
+class Catalog(Parts):
     """All records of a data set; record id i is row i of the arrays, which are read-only.
 
     Attributes:

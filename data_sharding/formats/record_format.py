@@ -132,8 +132,8 @@ class RecordFormat(Protocol):
         """
         return Unpacked(raw, np.ones(len(raw), np.bool_))
 
-    def items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:  # noqa: ARG002
-        """Items ids int64[k] of an object, with draws for augmentation if there are any: where not `is_stored`."""
+    def items(self, numbers: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:  # noqa: ARG002
+        """Items numbers int64[k] of an object, with draws for augmentation if there are any: where not `is_stored`."""
         raise TypeError(f"records of the format {self.name} are bytes of files")
 
     def collate(self, items: Sequence[Any]) -> dict[str, NDArray[Any]]:  # noqa: ARG002

@@ -162,7 +162,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         thread = threading.get_ident()
         self._under_way[thread] = ids
         try:
-            return self.catalog.format.items(ids, random)
+            return self.catalog.format.items(self.catalog.offsets[ids], random)
         finally:
             del self._under_way[thread]
 

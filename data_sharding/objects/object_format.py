@@ -61,8 +61,8 @@ class ObjectFormat(RecordFormat):
         """Items when the catalog was made."""
         return int(vars(self)["_length"])
 
-    def items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
-        """Items ids int64[k]. Where making one draws random numbers, these belong to (seed, epoch, item).
+    def items(self, numbers: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
+        """Items numbers int64[k]. Where making one draws random numbers, these belong to (seed, epoch, item).
 
         Raises:
             ChangedDataError: the object has another length than at first.
@@ -78,11 +78,11 @@ class ObjectFormat(RecordFormat):
                 "make another catalog of it, or do not change it during training.",
             )
         if not self.draws:
-            return source.items(ids)
-        keys = (random or SampleRandom(0, 0, ids)).integers("hvdtrain.item", 0, 2**53).tolist()
+            return source.items(numbers)
+        keys = (random or SampleRandom(0, 0, numbers)).integers("hvdtrain.item", 0, 2**53).tolist()
         made: list[Any] = []
         with generators_restored():
-            for number, key in zip(ids.tolist(), keys, strict=True):
+            for number, key in zip(numbers.tolist(), keys, strict=True):
                 seed(key)
                 made.extend(source.items(np.array([number])))
         return made

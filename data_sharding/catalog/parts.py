@@ -1,0 +1,248 @@
+"""Parts of a catalog, and several in one: each is a catalog, with a plan, a fingerprint and a proof of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from data_sharding.catalog.catalog_file import COLUMNS
+from data_sharding.checks import whole
+from data_sharding.errors import PlanError
+from data_sharding.plan.permutation import Permutation
+
+if TYPE_CHECKING:
+    from data_sharding.catalog.catalog_file import Damage
+    from data_sharding.formats.record_format import RecordBatch, RecordFormat
+    from data_sharding.storage import FileEntry
+
+_READ_AT_ONCE: Final = 1024
+
+
+class Parts:
+    """The methods of `Catalog` that make others of it. Which records are where depends on the arguments only."""
+
+    if TYPE_CHECKING:  # what `Catalog` has
+        format: RecordFormat
+        files: tuple[FileEntry, ...]
+        labels: NDArray[np.int64] | None
+        damage: tuple[Damage, ...]
+
+        @property
+        def lost_bytes(self) -> int: ...
+        def __len__(self) -> int: ...
+        @classmethod
+        def _checked(
+            cls, kind: RecordFormat, files: tuple[FileEntry, ...], columns: dict[str, Any], damage: tuple[Damage, ...]
+        ) -> Self: ...
+
+    def take(self, ids: ArrayLike) -> Self:
+        """Records ids int64[k], in this order; one that is named twice is there twice.
+
+        Raises PlanError: an id is not in the catalog, or there is none.
+        """
+        chosen = np.asarray(ids)
+        are_numbers = chosen.ndim == 1 and chosen.dtype.kind in "iu"
+        if not are_numbers or not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self):
+            what = f"an array of {chosen.dtype} of shape {list(chosen.shape)}"
+            span = f"ids from {chosen.min()} to {chosen.max()}" if are_numbers and len(chosen) else what
+            raise PlanError(
+                f"A part of {span} was asked for.",
+                f"The catalog has records 0 to {len(self) - 1}.",
+                "give whole numbers of records, at least one.",
+            )
+        columns = {name: _rows(getattr(self, name), chosen) for name in COLUMNS}
+        part = self._checked(self.format, self.files, columns, self.damage)
+        vars(part)["lost_bytes"] = self.lost_bytes  # where framing ends is not to be seen from some of the records
+        return part
+
+    def where(
+        self,
+        labels: ArrayLike | None = None,
+        fn: Callable[[RecordBatch], ArrayLike] | None = None,
+    ) -> Self:
+        """The records with one of these labels, and of which `fn` says True: bool[k] for a batch of k records.
+
+        `fn` reads every record once. Raises PlanError: there are no labels, or no record is left.
+        """
+        keep = np.ones(len(self), np.bool_)
+        if labels is not None:
+            keep &= np.isin(_labels(self), np.atleast_1d(np.asarray(labels)))
+        if fn is not None:
+            keep &= _asked(self, fn)
+        if not keep.any():
+            raise _nothing_left(f"None of {len(self):,} records is left by where().")
+        return self.take(np.flatnonzero(keep))
+
+    def split(
+        self,
+        fraction: float,
+        *,
+        seed: int = 0,
+        groups: ArrayLike | None = None,
+        stratify: bool = False,
+    ) -> tuple[Self, Self]:
+        """Two parts, drawn at random: `fraction` of the records, and the rest; each in the catalog's order.
+
+        Args:
+            groups: one number or text for each record: those with the same one stay together, and the parts come as
+                close to the fraction as whole groups do.
+            stratify: take the fraction of each label.
+
+        Raises PlanError: a part would be empty, there are no labels, or `groups` and `stratify` exclude each other.
+        """
+        order = _order(self, seed, stratify, groups)
+        if not 0 < fraction < 1:
+            raise _nothing_left(f"A split of {fraction:g} leaves one part empty.")
+        if groups is not None:
+            first = _whole_groups(np.asarray(groups), seed, fraction)
+        else:
+            shares = np.floor(np.arange(len(self) + 1) * fraction + 1e-9)
+            first = np.zeros(len(self), np.bool_)
+            first[order] = shares[1:] > shares[:-1]
+        if first.all() or not first.any():
+            raise _nothing_left(f"A split of {fraction:g} of {len(self):,} records leaves one part empty.")
+        return self.take(np.flatnonzero(first)), self.take(np.flatnonzero(~first))
+
+    def folds(
+        self,
+        count: int,
+        fold: int,
+        *,
+        seed: int = 0,
+        groups: ArrayLike | None = None,
+        stratify: bool = False,
+    ) -> tuple[Self, Self]:
+        """Cross-validation: (training, validation) of fold 0 ≤ `fold` < `count`. Each record is in one validation.
+
+        Other arguments and errors as `split`.
+        """
+        order = _order(self, seed, stratify, groups)
+        if not 2 <= whole("count", count) <= len(self) or not 0 <= whole("fold", fold) < count:
+            raise PlanError(
+                f"Fold {fold} of {count} was asked for.",
+                f"There are at least 2 folds, no more than the {len(self):,} records, and they count from 0.",
+                f"use a fold from 0 to {max(count, 2) - 1}.",
+            )
+        if groups is not None:
+            numbers = _folds_of_groups(np.asarray(groups), seed, count)
+        else:
+            numbers = np.empty(len(self), np.int64)
+            numbers[order] = np.arange(len(self)) % count
+        inside = numbers == fold
+        if inside.all() or not inside.any():
+            raise _nothing_left(f"Fold {fold} of {count} has {int(inside.sum()):,} of {len(self):,} records.")
+        return self.take(np.flatnonzero(~inside)), self.take(np.flatnonzero(inside))
+
+    @classmethod
+    def concat(cls, *catalogs: Self) -> Self:
+        """All records of several catalogs of one format, in this order.
+
+        Raises PlanError: there is none, formats differ, or some have labels and others not.
+        """
+        _require_alike(catalogs)
+        firsts = np.cumsum([0, *(len(each.files) for each in catalogs)])
+        columns: dict[str, Any] = {}
+        for name in COLUMNS:
+            parts = [getattr(each, name) for each in catalogs]
+            if name == "file_ids":
+                parts = [(part + first).astype(np.int32) for part, first in zip(parts, firsts, strict=False)]
+            columns[name] = None if parts[0] is None else np.concatenate(parts)
+        files = tuple(file for each in catalogs for file in each.files)
+        damage = tuple(found for each in catalogs for found in each.damage)
+        made = cls._checked(catalogs[0].format, files, columns, damage)
+        vars(made)["lost_bytes"] = sum(each.lost_bytes for each in catalogs)
+        return made
+
+
+def _rows(column: NDArray[Any] | None, ids: NDArray[Any]) -> NDArray[Any] | None:
+    return None if column is None else column[ids]
+
+
+def _labels(catalog: Parts) -> NDArray[np.int64]:
+    if catalog.labels is None:
+        raise PlanError(
+            "The catalog has no labels.",
+            "Its format keeps none beside the records, or none were given for an object.",
+            "give them: Catalog.of(dataset, labels=…); choose records by where(fn=…) or take(ids) otherwise.",
+        )
+    return catalog.labels
+
+
+def _order(catalog: Parts, seed: int, stratify: bool, groups: ArrayLike | None) -> NDArray[np.int64]:
+    """All ids int64[N], shuffled; those of one label behind each other with `stratify`."""
+    if groups is not None and (stratify or np.shape(groups) != (len(catalog),)):
+        raise PlanError(
+            f"groups of shape {list(np.shape(groups))} was given{' with stratify' if stratify else ''}.",
+            f"It has one value for each of {len(catalog):,} records, and a group has no label of its own.",
+            "give one value a record, and groups or stratify alone.",
+        )
+    shuffled = Permutation(len(catalog), seed, 0)(np.arange(len(catalog)))
+    return shuffled[np.argsort(_labels(catalog)[shuffled], kind="stable")] if stratify else shuffled
+
+
+def _shuffled_groups(groups: NDArray[Any], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For each record the number of its group, int64[N]; the sizes of groups; their numbers in a random order."""
+    _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return numbers.reshape(-1), sizes, Permutation(len(sizes), seed, 0)(np.arange(len(sizes)))
+
+
+def _whole_groups(groups: NDArray[Any], seed: int, fraction: float) -> NDArray[np.bool_]:
+    """bool[N], the first part: groups in a random order, as many as come closest to the fraction."""
+    numbers, sizes, order = _shuffled_groups(groups, seed)
+    reached = np.cumsum(sizes[order])
+    count = 1 + int(np.argmin(np.abs(reached - fraction * len(numbers))))
+    return np.isin(numbers, order[:count])
+
+
+def _folds_of_groups(groups: NDArray[Any], seed: int, count: int) -> NDArray[np.int64]:
+    """int64[N], the fold of each record: large groups first, each into the fold that has fewest records."""
+    numbers, sizes, order = _shuffled_groups(groups, seed)
+    filled, fold_of = np.zeros(count, np.int64), np.empty(len(sizes), np.int64)
+    for group in order[np.argsort(-sizes[order], kind="stable")].tolist():
+        fold_of[group] = int(np.argmin(filled))
+        filled[fold_of[group]] += sizes[group]
+    return fold_of[numbers]
+
+
+def _asked(catalog: Any, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.bool_]:
+    from data_sharding.loading.record_reader import RecordReader
+
+    said: list[NDArray[Any]] = []
+    with RecordReader(catalog) as reader:
+        for start in range(0, len(catalog), _READ_AT_ONCE):
+            ids = np.arange(start, min(start + _READ_AT_ONCE, len(catalog)))
+            said.append(np.asarray(fn(reader.load(ids))))
+            if said[-1].shape != ids.shape or said[-1].dtype != np.bool_:
+                raise PlanError(
+                    f"The function of where() returned {said[-1].dtype}{list(said[-1].shape)} for {len(ids)} records.",
+                    "It says of each record whether it is kept.",
+                    "return an array of bool with one value a record.",
+                )
+    return np.concatenate(said)
+
+
+def _require_alike(catalogs: Sequence[Parts]) -> None:
+    kinds = {each.format if each.format.is_stored else id(each.format) for each in catalogs}
+    if not catalogs or len(kinds) > 1:
+        names = ", ".join(each.format.name for each in catalogs) or "nothing"
+        raise PlanError(
+            f"Catalogs of {names} were to be joined.",
+            "The records of one catalog are read in one way.",
+            "write them in one format (`hvdtrain shard convert`), or join the objects first, as torch's ConcatDataset.",
+        )
+    for name in ("labels", "crcs"):
+        if len({getattr(each, name) is None for each in catalogs}) > 1:
+            raise PlanError(
+                f"Some of the catalogs have {name}, and others have none.",
+                "The records of one data set are alike.",
+                "join catalogs that are alike.",
+            )
+
+
+def _nothing_left(fact: str) -> PlanError:
+    return PlanError(
+        fact, "A part without a record cannot be planned.", "choose a part that holds at least one record."
+    )

@@ -1,0 +1,140 @@
+"""Parts of a catalog are sets of its records: nothing is lost, nothing is in two parts, and the seed decides alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_sharding import Catalog, CoverageAudit, PlanError, RecordReader, ShardPlan, write_shards
+
+COUNTS = st.integers(2, 60)
+SEEDS = st.integers(0, 2**40)
+FRACTIONS = st.floats(0.02, 0.98)
+
+
+def numbers(count: int, labels: Any = None) -> Catalog:
+    """Records 0, 1, 2, …, each of which is its own number."""
+    return Catalog.of(np.arange(count).tolist(), labels=labels, version="1")
+
+
+def ids_of(catalog: Catalog) -> list[int]:
+    return catalog.offsets.tolist()
+
+
+@given(COUNTS, FRACTIONS, SEEDS)
+def test_a_split_is_a_partition_of_the_asked_size(count: int, fraction: float, seed: int) -> None:
+    expected = int(np.floor(count * fraction + 1e-9))
+    if expected in (0, count):
+        with pytest.raises(PlanError, match="one part empty"):
+            numbers(count).split(fraction, seed=seed)
+        return
+    first, rest = numbers(count).split(fraction, seed=seed)
+    assert len(first) == expected
+    assert sorted(ids_of(first) + ids_of(rest)) == list(range(count))
+    assert ids_of(first) == sorted(ids_of(first))
+    again, _ = numbers(count).split(fraction, seed=seed)
+    assert again.fingerprint == first.fingerprint
+
+
+@given(st.lists(st.integers(0, 3), min_size=4, max_size=60), FRACTIONS, SEEDS)
+def test_a_stratified_split_takes_the_fraction_of_each_label(labels: list[int], fraction: float, seed: int) -> None:
+    catalog = numbers(len(labels), labels)
+    try:
+        first, rest = catalog.split(fraction, seed=seed, stratify=True)
+    except PlanError:
+        assert not 1 <= fraction * len(labels) + 1e-9 < len(labels)
+        return
+    assert sorted(ids_of(first) + ids_of(rest)) == list(range(len(labels)))
+    assert first.labels is not None
+    for label in set(labels):
+        assert abs(int((first.labels == label).sum()) - fraction * labels.count(label)) <= 1 + 1e-6
+
+
+@given(st.lists(st.integers(0, 5), min_size=3, max_size=60), st.integers(2, 4), SEEDS)
+def test_groups_stay_together_in_splits_and_folds(groups: list[int], count: int, seed: int) -> None:
+    catalog = numbers(len(groups))
+    parts = []
+    if len(set(groups)) >= max(count, 2) and len(groups) >= count:
+        parts = [catalog.folds(count, fold, seed=seed, groups=groups) for fold in range(count)]
+        assert sorted(record for _, inside in parts for record in ids_of(inside)) == list(range(len(groups)))
+    if len(set(groups)) > 1 and max(groups.count(group) for group in groups) <= len(groups) / 2:
+        parts.append(catalog.split(0.5, seed=seed, groups=np.array(groups).astype(str)))
+    for one, other in parts:
+        assert not {groups[record] for record in ids_of(one)} & {groups[record] for record in ids_of(other)}
+
+
+@given(COUNTS, st.integers(2, 7), SEEDS, st.booleans())
+def test_folds_validate_each_record_once(count: int, folds: int, seed: int, stratify: bool) -> None:
+    if folds > count:
+        return
+    catalog = numbers(count, np.arange(count) % 3)
+    parts = [catalog.folds(folds, fold, seed=seed, stratify=stratify) for fold in range(folds)]
+    assert sorted(record for _, inside in parts for record in ids_of(inside)) == list(range(count))
+    for training, inside in parts:
+        assert sorted(ids_of(training) + ids_of(inside)) == list(range(count))
+        assert len(inside) in (count // folds, -(-count // folds))
+
+
+def test_a_part_of_files_reads_its_records_and_is_audited(tmp_path: Path) -> None:
+    write_shards(tmp_path, "n", (str(n).encode() for n in range(40)), 4)
+    whole = Catalog.index(tmp_path)
+    with RecordReader(whole) as reader:
+        *expected, other = reader.read(np.array([39, 3, 3, 17]))
+    part = whole.take([39, 3, 3, 17]).where(fn=lambda records: np.array([record != other for record in records]))
+    with RecordReader(part) as reader:
+        assert reader.read(np.arange(3)) == expected
+    part.save(tmp_path / "part.npz")
+    assert Catalog.load(tmp_path / "part.npz").fingerprint == part.fingerprint
+    plan = ShardPlan.for_catalog(part, global_batch=2, seed=1, epoch=0)
+    audit = CoverageAudit(len(part))
+    for step in range(plan.steps):
+        batch = plan.shard(0, 1, step)
+        audit.add(batch.ids, batch.weights)
+    assert audit.complete
+
+
+def test_labels_choose_records() -> None:
+    catalog = numbers(9, np.arange(9) % 3)
+    assert ids_of(catalog.where(labels=[0, 2])) == [0, 2, 3, 5, 6, 8]
+    assert ids_of(catalog.where(labels=1, fn=lambda records: np.array(list(records)) > 1)) == [4, 7]
+
+
+def test_joined_catalogs_have_all_records(tmp_path: Path) -> None:
+    for name in "ab":
+        write_shards(tmp_path / name, "n", (f"{name}{n}".encode() for n in range(3)), 2)
+    parts = [Catalog.index(tmp_path / name) for name in "ab"]
+    with RecordReader(Catalog.concat(*parts)) as reader:
+        assert sorted(reader.read(np.arange(6))) == [b"a0", b"a1", b"a2", b"b0", b"b1", b"b2"]
+    one = numbers(4)
+    assert ids_of(Catalog.concat(one.take([3]), one.take([0, 1]))) == [3, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda c: c.take([4]), "ids from 4 to 4"),
+        (lambda c: c.take([]), "shape"),
+        (lambda c: c.take([0.5]), "float64"),
+        (lambda c: c.where(labels=1), "has no labels"),
+        (lambda c: c.where(fn=lambda _: [False] * 4), "None of 4 records"),
+        (lambda c: c.where(fn=lambda _: [1] * 4), "returned int64"),
+        (lambda c: c.split(1.0), "one part empty"),
+        (lambda c: c.split(0.5, groups=[1, 2]), r"groups of shape \[2\]"),
+        (lambda c: c.split(0.5, groups=[1] * 4), "one part empty"),
+        (lambda c: c.split(0.5, groups=[1] * 4, stratify=True), "with stratify"),
+        (lambda c: c.folds(5, 0), "Fold 0 of 5"),
+        (lambda c: c.folds(2, 2), "Fold 2 of 2"),
+        (lambda _: Catalog.concat(), "nothing were to be joined"),
+        (lambda c: Catalog.concat(c, numbers(3)), "object, object were to be joined"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused(make: Callable[[Catalog], object], words: str) -> None:
+    with pytest.raises(PlanError, match=words) as caught:
+        make(numbers(4))
+    assert "HINT: " in str(caught.value)
