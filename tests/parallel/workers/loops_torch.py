@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,23 @@ def a_resumed_optimizer_changes_no_weight() -> None:
     hvd.assert_equal(model, optimizer)
 
 
+def a_scheduler_made_before_wrapping_is_followed() -> None:
+    """Also after `load_state_dict`, which in torch puts other groups into the optimizer."""
+    model = nn.Linear(2, 2)
+    plain = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(plain, 0.5)
+    optimizer = hvd.DistributedOptimizer(plain)
+    optimizer.load_state_dict(optimizer.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for lr in (1.0, 0.5, 0.25):
+            assert optimizer.param_groups[0]["lr"] == lr
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+
+
 def ranks_with_fewer_batches_join() -> None:
     torch.manual_seed(2)
     model = nn.Linear(4, 2)
@@ -310,6 +328,7 @@ def a_signal_to_one_rank_stops_all() -> None:
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight),
+    a_scheduler_made_before_wrapping_is_followed,
     *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
