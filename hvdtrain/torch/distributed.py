@@ -1,7 +1,8 @@
 """`import hvdtrain.torch.distributed as dist` in the place of `import torch.distributed as dist`, on Horovod.
 
 The functions that training scripts use beside `DistributedDataParallel`. Ranks are read from the variables of any
-launcher: torchrun, Slurm, horovodrun, mpirun. torch.distributed itself is not touched, and may be used beside this.
+launcher: torchrun, Slurm, horovodrun, mpirun. To import it sets RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as
+torchrun does, where the launcher has others. torch.distributed itself is not touched, and may be used beside this.
 """
 
 import os
@@ -20,6 +21,7 @@ from hvdtrain.topology import detect_topology
 from hvdtrain.torch.collectives import bounded, synchronize
 from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
+from hvdtrain.torch.rank_variables import set_rank_variables
 from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.start import init, require_start
 
@@ -47,6 +49,8 @@ __all__ = [
     "reduce",
 ]
 
+set_rank_variables(os.environ)
+_announced: Final[dict[str, str]] = {}  # variables of a world that `init_process_group` was told of
 _numbers: Final = count()  # of collectives: all ranks call the same ones in the same order, as torch requires
 
 
@@ -126,10 +130,11 @@ def init_process_group(
 def _announce(address: str, world_size: int, rank: int) -> None:
     """For processes that no launcher knows. `address`: HOST:PORT; empty: MASTER_ADDR and MASTER_PORT are set."""
     host, _, port = address.rpartition(":")
-    if detect_topology(os.environ).is_distributed:
+    if detect_topology(os.environ).is_distributed and not _announced:
         return  # a launcher's; the numbers are compared later
-    os.environ.update({"MASTER_ADDR": host, "MASTER_PORT": port} if address else {})
-    os.environ.update({"WORLD_SIZE": str(world_size), "RANK": str(rank)})
+    _announced.update({"MASTER_ADDR": host, "MASTER_PORT": port} if address else {})
+    _announced.update({"WORLD_SIZE": str(world_size), "RANK": str(rank)})
+    os.environ.update(_announced)
 
 
 def destroy_process_group(group: Any = None) -> None:
