@@ -134,6 +134,26 @@ def two_optimizers_take_turns() -> None:
         hvd.assert_equal(maker, critic, late)
 
 
+def frozen_layers_rest_until_they_are_unfrozen() -> None:
+    """Also those that are frozen between wrapping and the first update, in both wrappers."""
+    for wrap in (hvd.DistributedDataParallel, nn.Sequential):
+        torch.manual_seed(hvd.rank())
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        wrapped = wrap(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+        if wrap is nn.Sequential:
+            optimizer = hvd.DistributedOptimizer(optimizer)
+            hvd.broadcast_parameters(model.state_dict(), 0)
+        start = model[0].weight.detach().clone()
+        for step in range(4):
+            model[0].requires_grad_(step >= 2)
+            optimizer.zero_grad()
+            wrapped(torch.randn(5, 3)).square().sum().backward()
+            optimizer.step()
+            assert torch.equal(start, model[0].weight) == (step < 2)
+        hvd.assert_equal(model)
+
+
 def a_closure_is_reduced() -> None:
     torch.manual_seed(1)
     model = nn.Linear(4, 1)
@@ -327,6 +347,7 @@ def a_signal_to_one_rank_stops_all() -> None:
 
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
+    frozen_layers_rest_until_they_are_unfrozen,
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight),
     a_scheduler_made_before_wrapping_is_followed,
     *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
