@@ -69,7 +69,7 @@ class Checkpoint:
                 "It saves at least one object, and keeps at least one checkpoint.",
                 "write hvd.Checkpoint(model=model, optimizer=optimizer).",
             )
-        self._store = CheckpointStore(Path(folder), keep)
+        self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
         about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(objects)}
         self._writer = CheckpointWriter(self._comm, self._store, about)
         self._knows_folder = False

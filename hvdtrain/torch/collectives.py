@@ -90,8 +90,8 @@ def _described(error: PeerError) -> BaseException:
     return LostPeerError(
         error.fact,
         error.conflict,
-        "read that rank's own message, which comes first; for a rank that is late, Horovod's lines in the output of "
-        'rank 0 name it after "Missing ranks".',
+        "a rank that did not submit what others wait for is late or does something else: see its output, or its stack "
+        "(`py-spy dump --pid PID`); one that has ended tells why, and its message comes first.",
     )
 
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.adapters.torch.gradient_sync import trainable_of
 from hvdtrain.errors import UsageError
+from hvdtrain.torch.agreement import compare
 from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
 from hvdtrain.torch.functions import broadcast_parameters
 from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_while_joining
@@ -79,7 +80,7 @@ class DistributedDataParallel(nn.Module):
         cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
         self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
         if init_sync:
-            self._gradients.compare()
+            compare(self._gradients.trainable, self._reduction.process_set)
             self._send_from(0)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:

@@ -5,12 +5,10 @@ wrap another optimizer around the same model. So gradients stay until the loop c
 """
 
 import weakref
-import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-import torch
 from horovod.torch import mpi_ops
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -20,6 +18,7 @@ from hvdtrain.adapters.torch.buckets import Bucket, Together, Trainable, make_bu
 from hvdtrain.adapters.torch.comm_hooks import CommHook
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.errors import PeerError, UsageError
+from hvdtrain.torch.agreement import compare, reduce_integers, warn_of_unequal_weights
 from hvdtrain.torch.collectives import bounded, wait_for
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import start_count
@@ -31,10 +30,6 @@ _owners: Final = WeakTensorKeyDictionary()  # of each parameter: a weak referenc
 
 class WrongOrderError(UsageError, AssertionError):
     """The loop calls backward(), synchronize(), step() and zero_grad() in an order that cannot work."""
-
-
-class MismatchedModelsError(UsageError, ValueError):
-    """Ranks have different parameters."""
 
 
 class LoopGradients(SummedGradients):
@@ -205,34 +200,19 @@ class LoopGradients(SummedGradients):
 
         By sums, since these work where some ranks have called `hvd.join()`: such a rank adds zeros.
         """
-        self.compare()
+        within = self._reduction.process_set
+        compare(self.trainable, within)
+        warn_of_unequal_weights(self.trainable, within)
         everything = self.trainable
         is_sparse = [int(not self._reduction.sparse_as_dense and p in self._came_sparse) for _, p in everything]
-        found = self._reduce(is_sparse, "sparse")
+        found = reduce_integers(is_sparse, "sparse", within)
         self._sparse = [named for named, count in zip(everything, found, strict=True) if count]
         # Names that no other optimizer has, whether or not all ranks have made equally many in worlds before.
-        (number,) = self._reduce([_next_number[0]], "number", mpi_ops.Max)
+        (number,) = reduce_integers([_next_number[0]], "number", within, mpi_ops.Max)
         _next_number[0] = number + 1
         self._prefix = f"hvdtrain.gradients.{number}"
         self._use([named for named, count in zip(everything, found, strict=True) if not count])
         self._agreed_in = start_count()
-
-    def compare(self) -> None:
-        """Raise `MismatchedModelsError` where ranks have other parameters. Collective."""
-        shapes = ";".join(f"{name} {tuple(p.shape)} {p.dtype}" for name, p in self.trainable)
-        digest = zlib.crc32(shapes.encode()) & 0xFF_FFFF
-        ranks, total, squares = self._reduce([1, digest, digest**2], "parameters")
-        if total != ranks * digest or squares != ranks * digest**2:
-            raise MismatchedModelsError(
-                f"The {len(self.parameters)} parameters of this rank are not those of the other ranks.",
-                "Their gradients would be added to those of other parameters.",
-                "build the same model on all ranks, and give the optimizer its parameters in the same order.",
-            )
-
-    def _reduce(self, numbers: list[int], what: str, op: Any = mpi_ops.Sum) -> list[int]:
-        name, within = f"{_AGREE}.{what}", self._reduction.process_set
-        reduced = bounded(mpi_ops.allreduce)(torch.tensor(numbers), name=name, op=op, process_set=within)
-        return [int(number) for number in reduced.tolist()]
 
     def _require_hooks(self) -> None:
         if not self._hooks and self._trainable:

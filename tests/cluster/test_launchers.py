@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from emulated_hosts import EmulatedHosts
 from emulated_slurm import EmulatedSlurm
 from training import ACROSS, ENVIRONMENT, START_SECONDS, Run, read_run
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = ("--max-steps", "3")
 IN_A_BATCH_JOB = {
     "horovodrun": "hvdtrain launch horovodrun -- train",
@@ -101,3 +103,19 @@ def test_launchers_take_their_hosts_from_the_batch_job_around_them(
     assert facts["JobState"] == "COMPLETED", log.read_text()
     assert "hosts from SLURM_JOB_NODELIST=host[1-2]" in log.read_text()
     require_same(read_run(run), launcher, weights)
+
+
+@pytest.mark.parametrize("script", ["horovod_loop.py", "ddp_loop.py"])
+def test_a_loop_of_ones_own_trains_in_a_slurm_step_as_in_one_process(
+    slurm: EmulatedSlurm, tmp_path: Path, script: str
+) -> None:
+    python = ["python", str(EXAMPLES / script)]
+    losses = []
+    for workers, argv in ((1, python), (2, ["srun", "--nodes=2", "--ntasks=2", *python])):
+        folder = tmp_path / str(workers)
+        folder.mkdir()
+        done = slurm.run(argv, START_SECONDS, ENVIRONMENT, folder)
+        assert done.returncode == 0, done.tail()
+        (loss,) = re.findall(rf"loss (\S+) on {workers} workers", done.stdout)
+        losses.append(float(loss))
+    assert losses[1] == pytest.approx(losses[0], abs=2e-4)

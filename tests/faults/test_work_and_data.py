@@ -92,6 +92,7 @@ def test_a_collective_of_one_rank_only_is_named_with_who_is_missing(
     job.detected_s = _last_write(job) - struck_at
     assert re.search(r"Rank 0 has waited \d+ s in hvdtrain\.gradients\.0 of step \d+, for the others\.", job.output)
     assert re.search(r"Missing ranks:\n0!?: \[allreduce\.only_here\]", job.output), job.output
+    assert "rank 0 did not submit allreduce.only_here" in job.output, job.output
     stacks = [path.read_text() for path in (job.out / "stalls").rglob("rank_1.stacks.txt")]
     assert len(stacks) == 1
     assert "in measure" in stacks[0]

@@ -35,10 +35,9 @@ def test_a_wrapped_model_trains_as_in_torch(saved: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == ["latest", "step_00000002", "step_00000003"]
 
 
-def test_many_ranks_train_as_one(saved: Path) -> None:
-    finished = run_ranks(
-        ["python", str(WORKERS / "loops_torch.py"), str(saved)], 3, "horovodrun-gloo", 240, ENVIRONMENT
-    )
+def test_many_ranks_train_as_one(saved: Path, tmp_path: Path) -> None:
+    worker = ["python", str(WORKERS / "loops_torch.py"), str(saved), str(tmp_path)]
+    finished = run_ranks(worker, 3, "horovodrun-gloo", 240, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
 

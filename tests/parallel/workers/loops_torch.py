@@ -15,13 +15,20 @@ from typing import Any
 
 import pytest
 import torch
+from loops_torch_changes import (
+    a_resumed_optimizer_changes_no_weight,
+    a_scheduler_made_before_wrapping_is_followed,
+    frozen_layers_rest_until_they_are_unfrozen,
+    two_optimizers_take_turns,
+)
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import hvdtrain.torch as hvd
 from hvdtrain.errors import DivergenceError, HvdtrainError
-from hvdtrain.torch.collectives import MismatchedCallError
-from hvdtrain.torch.loop_gradients import MismatchedModelsError, WrongOrderError
+from hvdtrain.torch.agreement import MismatchedModelsError
+from hvdtrain.torch.collectives import LostPeerError, MismatchedCallError
+from hvdtrain.torch.loop_gradients import WrongOrderError
 from hvdtrain.torch.optimizer_arguments import WrongArgumentError
 
 UPDATES = 20
@@ -112,48 +119,6 @@ def many_ranks_train_as_one() -> None:
             torch.testing.assert_close(ours.state_dict()[key], value, rtol=tolerance, atol=tolerance)
 
 
-def two_optimizers_take_turns() -> None:
-    """As a GAN does: the one's model is frozen while the other's is trained, and layers are added later."""
-    torch.manual_seed(5)
-    maker, critic = nn.Linear(6, 6), nn.Linear(6, 1)
-    of_maker = hvd.DistributedOptimizer(torch.optim.Adam(maker.parameters()))
-    of_critic = hvd.DistributedOptimizer(torch.optim.Adam(critic.parameters()), critic.named_parameters())
-    late = nn.Linear(6, 6)
-    for step in range(6):
-        noise = torch.randn(5, 6, generator=torch.Generator().manual_seed(10 * step + hvd.rank()))
-        of_critic.zero_grad()
-        critic(maker(noise).detach()).mean().backward()
-        of_critic.step()
-        critic.requires_grad_(False)
-        of_maker.zero_grad()
-        critic(late(maker(noise)) if step > 2 else maker(noise)).square().mean().backward()
-        of_maker.step()
-        critic.requires_grad_(True)
-        if step == 2:
-            of_maker.add_param_group({"params": list(late.parameters())})
-        hvd.assert_equal(maker, critic, late)
-
-
-def frozen_layers_rest_until_they_are_unfrozen() -> None:
-    """Also those that are frozen between wrapping and the first update, in both wrappers."""
-    for wrap in (hvd.DistributedDataParallel, nn.Sequential):
-        torch.manual_seed(hvd.rank())
-        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-        wrapped = wrap(model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
-        if wrap is nn.Sequential:
-            optimizer = hvd.DistributedOptimizer(optimizer)
-            hvd.broadcast_parameters(model.state_dict(), 0)
-        start = model[0].weight.detach().clone()
-        for step in range(4):
-            model[0].requires_grad_(step >= 2)
-            optimizer.zero_grad()
-            wrapped(torch.randn(5, 3)).square().sum().backward()
-            optimizer.step()
-            assert torch.equal(start, model[0].weight) == (step < 2)
-        hvd.assert_equal(model)
-
-
 def a_closure_is_reduced() -> None:
     torch.manual_seed(1)
     model = nn.Linear(4, 1)
@@ -189,39 +154,6 @@ def a_scaler_needs_no_synchronize() -> None:
     torch.testing.assert_close(model.weight.detach(), expected)
     assert not torch.equal(expected, start)
     hvd.assert_equal(model)
-
-
-def a_resumed_optimizer_changes_no_weight() -> None:
-    torch.manual_seed(9)
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
-    if hvd.rank() == 0:  # it has loaded a checkpoint
-        model(torch.ones(1, 3)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    optimizer = hvd.DistributedOptimizer(optimizer)
-    hvd.broadcast_parameters(model.state_dict(), 0)
-    before = model.weight.detach().clone()
-    hvd.broadcast_optimizer_state(optimizer, 0)
-    assert torch.equal(before, model.weight)
-    hvd.assert_equal(model, optimizer)
-
-
-def a_scheduler_made_before_wrapping_is_followed() -> None:
-    """Also after `load_state_dict`, which in torch puts other groups into the optimizer."""
-    model = nn.Linear(2, 2)
-    plain = torch.optim.SGD(model.parameters(), lr=1.0)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(plain, 0.5)
-    optimizer = hvd.DistributedOptimizer(plain)
-    optimizer.load_state_dict(optimizer.state_dict())
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for lr in (1.0, 0.5, 0.25):
-            assert optimizer.param_groups[0]["lr"] == lr
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-            schedule.step()
-            optimizer.zero_grad()
 
 
 def ranks_with_fewer_batches_join() -> None:
@@ -345,11 +277,41 @@ def a_signal_to_one_rank_stops_all() -> None:
     assert hvd.allgather(torch.tensor([step])).tolist() == [step] * hvd.size()
 
 
+def different_start_weights_are_told() -> None:
+    torch.manual_seed(hvd.rank())
+    model = nn.Linear(4, 2)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for step in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        assert ["begin with different weights" in str(w.message) for w in caught] == [True] * (step == 0), caught
+
+
+def a_late_rank_is_named(folder: Path) -> None:
+    """By all that wait for it, in a world with a short limit; it learns that from Horovod, too."""
+    hvd.shutdown()
+    os.environ.update({"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"})
+    hvd.init()
+    told = [folder / f"told.{rank}" for rank in range(hvd.size()) if rank != 1]
+    if hvd.rank() == 1:
+        deadline = time.monotonic() + 120
+        while not all(file.exists() for file in told) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    refused(
+        LostPeerError,
+        "rank 1 did not submit allreduce.alone within 2 seconds",
+        lambda: hvd.allreduce(torch.ones(1), name="alone"),
+    )
+    (folder / f"told.{hvd.rank()}").touch()
+
+
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
-    frozen_layers_rest_until_they_are_unfrozen,
-    *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight),
-    a_scheduler_made_before_wrapping_is_followed,
+    *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
+    *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
     *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
@@ -360,6 +322,7 @@ def main() -> None:
         check()
     a_training_is_taken_up(sys.argv[1])
     a_signal_to_one_rank_stops_all()
+    a_late_rank_is_named(Path(sys.argv[2]))
     sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
     hvd.shutdown()
 
