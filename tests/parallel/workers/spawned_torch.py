@@ -31,7 +31,7 @@ def main(rank: int, ports: list[str]) -> None:
     dist.destroy_process_group()
     os.environ.update({"MASTER_ADDR": "localhost", "MASTER_PORT": ports[1]})
     dist.init_process_group("gloo", world_size=2, rank=rank)
-    assert (dist.get_rank(), dist.get_world_size()) == (rank, 2)
+    assert (dist.get_rank(), dist.get_world_size(), os.environ["MASTER_PORT"]) == (rank, 2, ports[1])
     train(rank)
     sys.stdout.write(f"CHECKED rank {rank} in {Path(__file__).name}\n")
     dist.destroy_process_group()
