@@ -21,6 +21,7 @@ STALL_TIMEOUT: Final = 300.0
 """Seconds that a collective may wait for a rank in a program that says nothing about it."""
 
 _WHOLE: Final = ParallelOptions()
+_met: Final[set[str]] = set()  # variables that are in the environment since ranks have met by our rendezvous
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
 
 
@@ -89,7 +90,9 @@ def join_world(
         if are_apart := topology.is_distributed and horovod_world.starts_processes_only(topology, os.environ):
             from hvdtrain.comm.rendezvous.connect import connected_ranks
 
+            before = set(os.environ)
             rendezvous.enter_context(connected_ranks(topology, os.environ))
+            _met.update(set(os.environ) - before)
         with bounded_start(topology, os.environ), remembering_connections():
             start()
         comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
@@ -118,11 +121,12 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     binding = load_binding(framework)
     if os.environ.get("HOROVOD_ELASTIC") == "1":
         return _join_elastic(binding, start)
-    topology = detect_topology(os.environ)
-    if not binding.hvd.is_initialized():
-        limit = _stall_limit()
-        return join_world(binding, topology, limit, start).topology
-    return horovod_world.confirmed(topology, binding.hvd)
+    if binding.hvd.is_initialized():
+        return horovod_world.confirmed(detect_topology(os.environ), binding.hvd)
+    while _met:  # a second world: its ranks meet again, and may do so elsewhere
+        os.environ.pop(_met.pop(), None)
+    limit = _stall_limit()
+    return join_world(binding, detect_topology(os.environ), limit, start).topology
 
 
 def require_joined(hvd: Any, wanted: str) -> None:

@@ -25,6 +25,7 @@ from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_whi
 from hvdtrain.torch.model_gradients import ModelGradients
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import require_start
+from hvdtrain.torch.uneven_batches import require_even
 
 
 class DistributedDataParallel(nn.Module):
@@ -74,7 +75,7 @@ class DistributedDataParallel(nn.Module):
         self.device_ids = device_ids or None
         self.broadcast_buffers = True if broadcast_buffers is None else broadcast_buffers
         self.require_backward_grad_sync = True
-        self._syncs_buffers = True
+        self._syncs_buffers, self._requires_even = True, False
         self._reduction = Reduction(process_set=process_group or mpi_ops.global_process_set)
         cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
         self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
@@ -84,6 +85,8 @@ class DistributedDataParallel(nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's output. Collective where buffers are sent: in training, and in the first pass without it."""
+        if self._requires_even:
+            require_even(True)
         if self._syncs_buffers and self.broadcast_buffers:
             self._sync_buffers()
         if self.device_ids:
@@ -115,22 +118,27 @@ class DistributedDataParallel(nn.Module):
         """Train with different numbers of batches: a rank that has no more adds zeros to the others' sums.
 
         At the end, all ranks have the parameters and buffers of a rank that had the most batches.
+
+        Args:
+            divide_by_initial_world_size: divide sums of gradients by the number of all ranks, not of those that still
+                have batches.
+            enable: False: all ranks have equally many batches, and nothing is exchanged for this.
+            throw_on_early_termination: ask before each forward pass whether all ranks have a batch.
+
+        Raises `UnevenBatchesError`, a RuntimeError, on all ranks: one of them has no more batches, and others have,
+        with `throw_on_early_termination`.
         """
-        if throw_on_early_termination or not divide_by_initial_world_size:
-            raise UsageError(
-                "DistributedDataParallel.join() was called with throw_on_early_termination or without "
-                "divide_by_initial_world_size.",
-                "Horovod divides by the number of all ranks, and says nothing to the others when a rank ends early.",
-                "leave these arguments out.",
-            )
         if not enable or mpi_ops.size() == 1:
             yield
             return
-        self._gradients.joins = True
+        self._gradients.joins, self._gradients.divides_by_active = True, not divide_by_initial_world_size
+        self._requires_even = throw_on_early_termination
         try:
             yield
         finally:
-            self._gradients.joins = False
+            self._gradients.joins = self._requires_even = False
+        if throw_on_early_termination:
+            require_even(False)
         self._send_from(int(mpi_ops.join()))
 
     def register_comm_hook(self, state: Any, hook: HookFunction) -> None:

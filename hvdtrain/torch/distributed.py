@@ -1,7 +1,8 @@
 """`import hvdtrain.torch.distributed as dist` in the place of `import torch.distributed as dist`, on Horovod.
 
 The functions that training scripts use beside `DistributedDataParallel`. Ranks are read from the variables of any
-launcher: torchrun, Slurm, horovodrun, mpirun. torch.distributed itself is not touched, and may be used beside this.
+launcher: torchrun, Slurm, horovodrun, mpirun. To import it sets RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as
+torchrun does, where the launcher has others. torch.distributed itself is not touched, and may be used beside this.
 """
 
 import os
@@ -16,10 +17,10 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.comm.communicator import transport
 from hvdtrain.errors import UsageError, missing_name
-from hvdtrain.topology import detect_topology
 from hvdtrain.torch.collectives import bounded, synchronize
 from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
+from hvdtrain.torch.rank_variables import announce, set_rank_variables
 from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.start import init, require_start
 
@@ -47,6 +48,7 @@ __all__ = [
     "reduce",
 ]
 
+set_rank_variables(os.environ)
 _numbers: Final = count()  # of collectives: all ranks call the same ones in the same order, as torch requires
 
 
@@ -112,7 +114,7 @@ def init_process_group(
     if timeout is not None:
         os.environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", str(max(2, int(timeout.total_seconds()))))
     if world_size > 0 and rank >= 0:
-        _announce((init_method or "env://").partition("://")[2].rstrip("/"), world_size, rank)
+        announce((init_method or "env://").partition("://")[2].rstrip("/"), world_size, rank, os.environ)
     init()
     for what, given, found in (("rank", rank, mpi_ops.rank()), ("world_size", world_size, mpi_ops.size())):
         if given >= 0 and given != found:
@@ -121,15 +123,6 @@ def init_process_group(
                 "Data would be divided for another world than the one that trains.",
                 f"leave {what} out.",
             )
-
-
-def _announce(address: str, world_size: int, rank: int) -> None:
-    """For processes that no launcher knows. `address`: HOST:PORT; empty: MASTER_ADDR and MASTER_PORT are set."""
-    host, _, port = address.rpartition(":")
-    if detect_topology(os.environ).is_distributed:
-        return  # a launcher's; the numbers are compared later
-    os.environ.update({"MASTER_ADDR": host, "MASTER_PORT": port} if address else {})
-    os.environ.update({"WORLD_SIZE": str(world_size), "RANK": str(rank)})
 
 
 def destroy_process_group(group: Any = None) -> None:

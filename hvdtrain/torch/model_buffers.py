@@ -8,6 +8,7 @@ from torch import nn
 
 from hvdtrain.torch.collectives import bounded
 from hvdtrain.torch.functions import as_known
+from hvdtrain.torch.uneven_batches import active_ranks
 
 _NAME = "hvdtrain.buffers"
 
@@ -24,10 +25,7 @@ def broadcast_buffers_of(module: nn.Module, root: int) -> None:
 def share_buffers_while_joining(module: nn.Module) -> None:
     """Give all ranks the buffers of the last one that has not called `join`, as torch does: who has, adds zeros.
     Collective."""
-    active = torch.zeros(mpi_ops.size(), dtype=torch.int32)
-    active[mpi_ops.rank()] = 1
-    bounded(mpi_ops.allreduce_)(active, op=mpi_ops.Sum, name=f"{_NAME}.active")
-    is_source = int(active.nonzero()[-1]) == mpi_ops.rank()
+    is_source = not any(active_ranks()[mpi_ops.rank() + 1 :])
     for name, buffers, flat in _by_dtype(module):
         numbers = flat.double() if is_source else torch.zeros_like(flat, dtype=torch.float64)
         bounded(mpi_ops.allreduce_)(numbers, op=mpi_ops.Sum, name=name)

@@ -9,15 +9,19 @@ from torch import nn
 from hvdtrain.adapters.torch.buckets import Bucket
 from hvdtrain.torch.collectives import bounded
 from hvdtrain.torch.loop_gradients import LoopGradients
+from hvdtrain.torch.reduction import DenseReduction
 
 
 class ModelGradients(LoopGradients):
     """Reduces the gradients of each backward pass, unless `held`, before `backward()` returns.
 
-    Attributes: `joins`: some ranks may have called `hvd.join()`, and add zeros to what the others send.
+    Attributes:
+        joins: some ranks may have called `hvd.join()`, and add zeros to what the others send.
+        divides_by_active: then the mean is that of the other ranks, unless a hook was set, as in torch.
     """
 
     joins = False
+    divides_by_active = False
     _ends = False  # `finish` will be called when the backward pass ends
     _next = 0  # the first bucket that has not begun, where their order is fixed
 
@@ -41,12 +45,16 @@ class ModelGradients(LoopGradients):
     def _finish_counting_uses(self) -> None:
         """Where no marks tell which parameters no rank has used (`UsageMarks`), since zeros or a function hide them."""
         trainable = self.parameters
-        uses = torch.tensor([parameter.grad is not None for parameter in trainable], dtype=torch.int32)
-        bounded(mpi_ops.allreduce_)(uses, op=mpi_ops.Sum, name="hvdtrain.uses")
+        counted = torch.tensor([*(parameter.grad is not None for parameter in trainable), True], dtype=torch.int32)
+        bounded(mpi_ops.allreduce_)(counted, op=mpi_ops.Sum, name="hvdtrain.uses")
+        *uses, active = counted.tolist()
         self.finish()
-        for parameter, used in zip(trainable, uses.tolist(), strict=True):
+        is_own_mean = self.joins and self.divides_by_active and isinstance(self._hook, DenseReduction)
+        for parameter, used in zip(trainable, uses, strict=True):
             if not used:
                 parameter.grad = None
+            elif is_own_mean and parameter.grad is not None:
+                parameter.grad.mul_(mpi_ops.size() / active)
 
     def _is_last_pass(self, parameter: nn.Parameter) -> bool:  # noqa: ARG002
         self.expect_end()

@@ -161,7 +161,12 @@ class _Reducing:
             self._gradients.forget()
         self._synchronized = False
         self._should_synchronize = True
+        groups: list[dict[str, Any]] = self.__dict__["param_groups"]
         self._plain.load_state_dict(self, *args, **kwargs)
+        for group, loaded in zip(groups, self.__dict__["param_groups"], strict=True):
+            group.clear()
+            group.update(loaded)
+        self.param_groups = groups  # a scheduler that was made before wrapping changes these
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Expect so many backward passes of an update from now on."""
@@ -239,6 +244,7 @@ def _wrapped(
     result: Any = object.__new__(type(plain.__name__, (plain,), namespace))
     # The state and the groups are the same objects; `step` would be what a scheduler has put around the other one's.
     vars(result).update({name: value for name, value in vars(optimizer).items() if name != "step"})
+    vars(optimizer)["_opt_called"] = True  # the result steps: a scheduler of the other one must not warn of that
     result._parameter_names, result._gradients = names, None
     result._synchronized = result._asked_to_synchronize = result._is_synchronizing = False
     result._should_synchronize = True

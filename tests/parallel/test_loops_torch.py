@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sys
 from pathlib import Path
 
@@ -39,6 +40,16 @@ def test_many_ranks_train_as_one(saved: Path, tmp_path: Path) -> None:
     finished = run_ranks(worker, 3, "horovodrun-gloo", 240, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
+
+
+def test_spawned_processes_meet_at_an_address() -> None:
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("localhost", 0))
+        ports = [str(each.getsockname()[1]) for each in (first, second)]
+    finished = run_command([sys.executable, str(WORKERS / "spawned_torch.py"), *ports], 240, ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1"]
 
 
 ELASTIC = """

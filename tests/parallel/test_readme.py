@@ -7,6 +7,7 @@ that has imported the framework, but for launchers, whose workers are such inter
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -31,6 +32,7 @@ BLOCKS = dict(re.findall(r"<!-- tested: ([\w ]+) -->\n```bash\n(.*?)```", PAGES,
 # 30 steps each, which teach the digits, and are more than those after which one command stops.
 FEWER = ["--epochs", "4", "--report", "never"]
 FILES = re.findall(r"<!-- file: (\S+) = (\S+) -->\n```python\n(.*?)```", PAGES, re.DOTALL)
+DIFFS = re.findall(r"<!-- diff to: (\S+) -->\n```diff\n(.*?)```", PAGES, re.DOTALL)
 
 
 def test_every_horovodrun_block_is_tested() -> None:
@@ -43,6 +45,15 @@ def test_shown_files_are_the_examples() -> None:
     assert FILES
     for _, path, shown in FILES:
         assert (ROOT / path).read_text() == shown
+
+
+def test_shown_diffs_end_in_the_examples() -> None:
+    assert DIFFS
+    for path, diff in DIFFS:
+        code = (ROOT / path).read_text().split('"""\n\n', 1)[1]
+        before, after = ("".join(row[1:] or row for row in diff.splitlines(True) if row[0] != side) for side in "+-")
+        assert after == code
+        assert set(ast.unparse(ast.parse(before)).splitlines()) - set(code.splitlines())
 
 
 @pytest.mark.parametrize("name", sorted(BLOCKS))

@@ -4,7 +4,7 @@ Started by torchrun, whose variables both read. The last line says that this ran
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ def batches(rank: int, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor,
         )
 
 
-def trained(wrap: Wrapper, hook: Callable[..., Any] | None = None, join: bool = False) -> Any:
+def trained(wrap: Wrapper, hook: Callable[..., Any] | None = None, joins: Sequence[dict[str, bool]] = ()) -> Any:
     """Updates with accumulation, clipping after backward(), weight decay, evaluation between, and uneven data."""
     rank = dist.get_rank()
     torch.manual_seed(rank)
@@ -66,13 +66,33 @@ def trained(wrap: Wrapper, hook: Callable[..., Any] | None = None, join: bool = 
             with torch.no_grad():
                 model(pictures, words)
             model.train()
-    if join:
-        with model.join():
+    for arguments in joins:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.02)  # another state: join makes models equal only
+        fails = "throw_on_early_termination" in arguments
+        with pytest.raises(RuntimeError) if fails else nullcontext(), model.join(**arguments):
             for pictures, words, labels in batches(rank + 10, 2 + 2 * rank):
-                cross_entropy(model(pictures, words), labels).backward()
-                optimizer.step()
-                optimizer.zero_grad()
+                update(model, optimizer, pictures, words, labels)
     return model
+
+
+def update(model: Any, optimizer: torch.optim.Optimizer, *batch: torch.Tensor) -> None:
+    cross_entropy(model(*batch[:2]), batch[2]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def averaged(wrap: Wrapper) -> nn.Module:
+    """An average of the weights, which is in a deep copy of the wrapper; at last the copy is trained, too."""
+    torch.manual_seed(0)
+    model = wrap(Branches(), find_unused_parameters=True)
+    copy = torch.optim.swa_utils.AveragedModel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+    for batch in batches(dist.get_rank(), 3):
+        update(model, optimizer, *batch)
+        copy.update_parameters(model)
+    for batch in batches(dist.get_rank() + 10, 2):
+        update(copy, torch.optim.SGD(copy.parameters(), lr=0.02), *batch)
+    return nn.ModuleList([model, copy])
 
 
 def same_bits(first: nn.Module, second: nn.Module, tolerance: float = 0.0) -> None:
@@ -82,10 +102,16 @@ def same_bits(first: nn.Module, second: nn.Module, tolerance: float = 0.0) -> No
 
 
 def it_trains_as_torchs() -> None:
-    ours = trained(hvd.DistributedDataParallel, join=True)
-    same_bits(ours, trained(nn.parallel.DistributedDataParallel, join=True), 1e-6)
+    joins = ({"throw_on_early_termination": True}, {}, {"divide_by_initial_world_size": False})
+    ours = trained(hvd.DistributedDataParallel, joins=joins)
+    same_bits(ours, trained(nn.parallel.DistributedDataParallel, joins=joins), 1e-6)
     hvd.assert_equal(ours)
     assert ours.module.unused.weight.grad is None  # decay acts on no layer that no rank has used
+
+
+def copies_train_as_torchs() -> None:
+    ours = averaged(hvd.DistributedDataParallel)
+    same_bits(ours, averaged(nn.parallel.DistributedDataParallel), 1e-6)
 
 
 def hooks_on_a_bucket() -> None:
@@ -184,6 +210,7 @@ def main(folder: str) -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     it_trains_as_torchs()
+    copies_train_as_torchs()
     hooks_on_a_bucket()
     functions_of_torch_distributed()
     other_hooks_and_arguments_are_refused()

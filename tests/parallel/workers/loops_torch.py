@@ -15,6 +15,12 @@ from typing import Any
 
 import pytest
 import torch
+from loops_torch_changes import (
+    a_resumed_optimizer_changes_no_weight,
+    a_scheduler_made_before_wrapping_is_followed,
+    frozen_layers_rest_until_they_are_unfrozen,
+    two_optimizers_take_turns,
+)
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -113,28 +119,6 @@ def many_ranks_train_as_one() -> None:
             torch.testing.assert_close(ours.state_dict()[key], value, rtol=tolerance, atol=tolerance)
 
 
-def two_optimizers_take_turns() -> None:
-    """As a GAN does: the one's model is frozen while the other's is trained, and layers are added later."""
-    torch.manual_seed(5)
-    maker, critic = nn.Linear(6, 6), nn.Linear(6, 1)
-    of_maker = hvd.DistributedOptimizer(torch.optim.Adam(maker.parameters()))
-    of_critic = hvd.DistributedOptimizer(torch.optim.Adam(critic.parameters()), critic.named_parameters())
-    late = nn.Linear(6, 6)
-    for step in range(6):
-        noise = torch.randn(5, 6, generator=torch.Generator().manual_seed(10 * step + hvd.rank()))
-        of_critic.zero_grad()
-        critic(maker(noise).detach()).mean().backward()
-        of_critic.step()
-        critic.requires_grad_(False)
-        of_maker.zero_grad()
-        critic(late(maker(noise)) if step > 2 else maker(noise)).square().mean().backward()
-        of_maker.step()
-        critic.requires_grad_(True)
-        if step == 2:
-            of_maker.add_param_group({"params": list(late.parameters())})
-        hvd.assert_equal(maker, critic, late)
-
-
 def a_closure_is_reduced() -> None:
     torch.manual_seed(1)
     model = nn.Linear(4, 1)
@@ -170,22 +154,6 @@ def a_scaler_needs_no_synchronize() -> None:
     torch.testing.assert_close(model.weight.detach(), expected)
     assert not torch.equal(expected, start)
     hvd.assert_equal(model)
-
-
-def a_resumed_optimizer_changes_no_weight() -> None:
-    torch.manual_seed(9)
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
-    if hvd.rank() == 0:  # it has loaded a checkpoint
-        model(torch.ones(1, 3)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    optimizer = hvd.DistributedOptimizer(optimizer)
-    hvd.broadcast_parameters(model.state_dict(), 0)
-    before = model.weight.detach().clone()
-    hvd.broadcast_optimizer_state(optimizer, 0)
-    assert torch.equal(before, model.weight)
-    hvd.assert_equal(model, optimizer)
 
 
 def ranks_with_fewer_batches_join() -> None:
@@ -342,8 +310,9 @@ def a_late_rank_is_named(folder: Path) -> None:
 
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
-    *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight),
-    *(different_start_weights_are_told, misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
+    *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
+    *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
+    *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
 

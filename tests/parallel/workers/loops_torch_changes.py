@@ -1,0 +1,84 @@
+"""Checks of `loops_torch.py`: what a loop changes after it has wrapped a model or an optimizer."""
+
+import warnings
+
+import torch
+from torch import nn
+
+import hvdtrain.torch as hvd
+
+
+def two_optimizers_take_turns() -> None:
+    """As a GAN does: the one's model is frozen while the other's is trained, and layers are added later."""
+    torch.manual_seed(5)
+    maker, critic = nn.Linear(6, 6), nn.Linear(6, 1)
+    of_maker = hvd.DistributedOptimizer(torch.optim.Adam(maker.parameters()))
+    of_critic = hvd.DistributedOptimizer(torch.optim.Adam(critic.parameters()), critic.named_parameters())
+    late = nn.Linear(6, 6)
+    for step in range(6):
+        noise = torch.randn(5, 6, generator=torch.Generator().manual_seed(10 * step + hvd.rank()))
+        of_critic.zero_grad()
+        critic(maker(noise).detach()).mean().backward()
+        of_critic.step()
+        critic.requires_grad_(False)
+        of_maker.zero_grad()
+        critic(late(maker(noise)) if step > 2 else maker(noise)).square().mean().backward()
+        of_maker.step()
+        critic.requires_grad_(True)
+        if step == 2:
+            of_maker.add_param_group({"params": list(late.parameters())})
+        hvd.assert_equal(maker, critic, late)
+
+
+def frozen_layers_rest_until_they_are_unfrozen() -> None:
+    """Also those that are frozen between wrapping and the first update, in both wrappers."""
+    for wrap in (hvd.DistributedDataParallel, nn.Sequential):
+        torch.manual_seed(hvd.rank())
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        wrapped = wrap(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+        if wrap is nn.Sequential:
+            optimizer = hvd.DistributedOptimizer(optimizer)
+            hvd.broadcast_parameters(model.state_dict(), 0)
+        start = model[0].weight.detach().clone()
+        for step in range(4):
+            model[0].requires_grad_(step >= 2)
+            optimizer.zero_grad()
+            wrapped(torch.randn(5, 3)).square().sum().backward()
+            optimizer.step()
+            assert torch.equal(start, model[0].weight) == (step < 2)
+        hvd.assert_equal(model)
+
+
+def a_scheduler_made_before_wrapping_is_followed() -> None:
+    """Also after `load_state_dict`, which in torch puts other groups into the optimizer."""
+    torch.manual_seed(11)
+    model = nn.Linear(2, 2)
+    plain = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(plain, 0.5)
+    optimizer = hvd.DistributedOptimizer(plain)
+    optimizer.load_state_dict(optimizer.state_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for lr in (1.0, 0.5, 0.25):
+            assert optimizer.param_groups[0]["lr"] == lr
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+
+
+def a_resumed_optimizer_changes_no_weight() -> None:
+    torch.manual_seed(9)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
+    if hvd.rank() == 0:  # it has loaded a checkpoint
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer = hvd.DistributedOptimizer(optimizer)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    before = model.weight.detach().clone()
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert torch.equal(before, model.weight)
+    hvd.assert_equal(model, optimizer)
