@@ -9,7 +9,8 @@ from data_sharding.errors import MissingDataError
 from data_sharding.formats.text_file import TextFormat
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task, TaskDefaults
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task, TaskDefaults
 
 SYMBOLS: Final = 256
 NOTHING: Final = -100

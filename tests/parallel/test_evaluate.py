@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.digits_runs import digits_pattern
 from support.processes import run_command
 from support.ranks import run_ranks
 from support.runs import lines_of
@@ -16,13 +17,16 @@ DEADLINE_S = 180
 RECORDS = 359
 SCRIPT = str(Path(__file__).parent / "workers" / "stopped_prediction.py")
 HVDTRAIN = ["python", "-m", "hvdtrain"]
+WHOLE = f"whole={digits_pattern('validation-*')}"
+PREDICT = [*HVDTRAIN, "predict", "out", "--set", WHOLE]
 
 
 @pytest.fixture(scope="module", params=["torch", "tensorflow"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one process, whose validation has 45 steps."""
+    """A run of one process with two sets of validation: a quarter of the records, and all of them in 45 steps."""
     folder = tmp_path_factory.mktemp(request.param)
     train = ["--framework", request.param, "--task-args.width", "8", "--global-batch-size", "8", "--epochs", "1"]
+    train += ["--data.validation", f"few={digits_pattern('validation-00000*')}", "--data.validation", WHOLE]
     finished = run_command([*HVDTRAIN, *train, "--output-dir", "out"], DEADLINE_S, cwd=folder)
     assert finished.returncode == 0, finished.tail()
     return folder
@@ -32,27 +36,33 @@ def test_two_workers_measure_what_training_has_validated(run: Path) -> None:
     evaluate = [*HVDTRAIN, "evaluate", "out", "--output", "two.json"]
     finished = run_ranks(evaluate, 2, "horovodrun-gloo", DEADLINE_S, cwd=run)
     assert finished.returncode == 0, finished.tail()
-    found = json.loads((run / "two.json").read_text())["sets"]["validation"]
+    sets = json.loads((run / "two.json").read_text())["sets"]
     validated = next(line for line in lines_of(run / "out") if line.get("split") == "validation")
-    assert found["records"] == RECORDS == sum(values["support"] for values in found["classes"])
-    assert found["measures"] == pytest.approx({name: validated[name] for name in ("loss", "accuracy")}, rel=1e-6)
-    counts = np.array(found["confusion"])
-    assert counts.trace() / counts.sum() == pytest.approx(found["measures"]["accuracy"])
-    assert "Confusion matrix of validation" in (run / "two.html").read_text()
+    assert (
+        {name: found["records"] for name, found in sets.items()} == validated["sets"] == {"few": 90, "whole": RECORDS}
+    )
+    for name, found in sets.items():
+        assert found["measures"] == pytest.approx(
+            {measure: validated[f"{name}/{measure}"] for measure in ("loss", "accuracy")}, rel=1e-6
+        )
+        counts = np.array(found["confusion"])
+        assert counts.trace() / counts.sum() == pytest.approx(found["measures"]["accuracy"])
+        assert sum(values["support"] for values in found["classes"]) == found["records"]
+    assert "Confusion matrix of whole" in (run / "two.html").read_text()
     again = run_command([*HVDTRAIN, "evaluate", "out", "--output", "two.json"], DEADLINE_S, cwd=run)
     assert again.returncode == 2
     assert "two.json is there already" in again.stderr
 
 
 def test_predictions_that_were_stopped_go_on_with_another_number_of_workers(run: Path) -> None:
-    whole = run_command([*HVDTRAIN, "predict", "out", "--output", "whole.npz"], DEADLINE_S, cwd=run)
+    whole = run_command([*PREDICT, "--output", "whole.npz"], DEADLINE_S, cwd=run)
     assert whole.returncode == 0, whole.tail()
-    stopped = run_command(["python", SCRIPT, "out", "on.npz"], DEADLINE_S, cwd=run)
+    stopped = run_command(["python", SCRIPT, "out", "on.npz", WHOLE], DEADLINE_S, cwd=run)
     assert stopped.returncode == 0, stopped.tail()
     assert (run / "on.npz.parts" / "part-000000.npz").exists()
     assert not (run / "on.npz").exists()
     assert not (run / "on.npz.parts" / "part-000001.npz").exists()
-    begun = run_ranks([*HVDTRAIN, "predict", "out", "--output", "on.npz"], 2, "horovodrun-gloo", DEADLINE_S, cwd=run)
+    begun = run_ranks([*PREDICT, "--output", "on.npz"], 2, "horovodrun-gloo", DEADLINE_S, cwd=run)
     assert begun.returncode == 0, begun.tail()
     expected, found = _arrays(run / "whole.npz"), _arrays(run / "on.npz")
     assert found.keys() == expected.keys() == {"id", "file", "offset", "label", "probability"}

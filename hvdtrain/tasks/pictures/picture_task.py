@@ -11,7 +11,8 @@ from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.models import SMALL_CNN, uses_batch_norm
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 from hvdtrain.tasks.pictures.mixup import Mixup, mix_pictures, mix_targets, smoothed_targets
 
 

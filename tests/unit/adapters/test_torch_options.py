@@ -16,7 +16,8 @@ from hvdtrain.adapters.torch.device import apply_settings
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 
