@@ -29,7 +29,7 @@ class Validator:
     source: Source
     limits: RunLimits
     name: str = UNNAMED  # of the set
-    look: Callable[[LoadedBatch], None] | None = None  # called with each batch that was measured
+    use: Callable[[LoadedBatch], None] | None = None  # measures a batch; None: as `Adapter.eval_step`
 
     def __post_init__(self) -> None:
         self._what = f"validation {self.name}".rstrip()
@@ -43,7 +43,7 @@ class Validator:
         before the model has seen it. Raises HvdtrainError: on all ranks; the loss is not finite, or too many records
         are damaged.
         """
-        plan = self.source.plan(0)
+        plan, use = self.source.plan(0), self.use or self.adapter.eval_step
         self._meter.start()
         activity.now.reads = self.source.reading
         activity.now.begin("validation data", step)
@@ -52,11 +52,9 @@ class Validator:
                 activity.now.begin("validation step", step)
                 if done == plan.steps:
                     when_read()
-                self.adapter.eval_step(batch)
+                use(batch)
                 self._meter.count(batch)
                 self._guard.add(batch)
-                if self.look is not None:
-                    self.look(batch)
                 if vote.after_step() and done < plan.steps:
                     loader.abandon()  # as in training
                     return None

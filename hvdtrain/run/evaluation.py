@@ -66,8 +66,8 @@ def evaluate_sets(
     label = trained.task.label_feature
     for name, source in sources.items():
         confusions = None if label is None else Confusions(trained.adapter, trained.task, label)
-        look = None if confusions is None else confusions.add
-        validator = Validator(trained.adapter, trained.comm, source, limits, name, look)
+        use = None if confusions is None else confusions.measure
+        validator = Validator(trained.adapter, trained.comm, source, limits, name, use)
         reading = None if stopped else validator.measure(trained.step, vote, lambda: None)
         if reading is None:
             return None

@@ -12,7 +12,7 @@ import numpy as np
 from data_sharding.atomic import atomic_file
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
-from hvdtrain.run.prediction_files import Columns, Write, write_npz
+from hvdtrain.run.prediction_files import Columns, Write, require_same_columns, shapes_of, write_npz
 
 _PLAN = "predictions.json"
 
@@ -41,7 +41,10 @@ class PredictionParts:
         return next(number for number in range(10**9) if not self._path(number).exists())
 
     def write(self, number: int, columns: Columns) -> None:
-        """Raises UsageError: the part cannot be written; it is then not there."""
+        """Raises UsageError: the part cannot be written, or has other columns than the first one; it is then not
+        there."""
+        if number:
+            require_same_columns(shapes_of(next(self._read(1))), shapes_of(columns))
         content = io.BytesIO()
         write_npz(content, lambda: iter([columns]))
         try:
