@@ -95,10 +95,9 @@ def _rows(trained: TrainedModel, source: CatalogSource, batch: LoadedBatch) -> d
     """This rank's records of a batch, without those that are damaged or fill it up."""
     real, catalog = batch.weights > 0, source.catalog
     ids = batch.ids[real]
-    files = [redacted(file.path) for file in catalog.files]
     where = {
         "id": ids,
-        "file": np.array([files[number] for number in catalog.file_ids[ids]], dtype=np.str_),
+        "file": np.array([redacted(catalog.files[number].path) for number in catalog.file_ids[ids]], dtype=np.str_),
         "offset": catalog.offsets[ids] - catalog.format.header_bytes,
     }
     predicted = predicted_values(trained.adapter, trained.task, batch)

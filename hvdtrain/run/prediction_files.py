@@ -79,7 +79,8 @@ def write_parquet(file: BinaryIO, parts: Callable[[], Iterator[Columns]]) -> Non
 def _arrow(array: NDArray[Any]) -> Any:
     import pyarrow
 
-    values = pyarrow.array(array.reshape(-1).tolist() if array.dtype.kind == "U" else array.reshape(-1))
+    flat, is_text = array.reshape(-1), array.dtype.kind == "U"
+    values = pyarrow.array(flat.tolist(), pyarrow.string()) if is_text else pyarrow.array(flat)
     for length in reversed(array.shape[1:]):
         values = pyarrow.FixedSizeListArray.from_arrays(values, length)
     return values

@@ -23,6 +23,7 @@ class PredictionParts:
     def __init__(self, output: Path) -> None:
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
+        self._shapes: dict[str, tuple[int, ...]] | None = None  # of the columns, once a part is known
 
     def begin(self, plan: Mapping[str, Any], force: bool) -> int:
         """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
@@ -43,8 +44,9 @@ class PredictionParts:
     def write(self, number: int, columns: Columns) -> None:
         """Raises UsageError: the part cannot be written, or has other columns than the first one; it is then not
         there."""
-        if number:
-            require_same_columns(shapes_of(next(self._read(1))), shapes_of(columns))
+        if self._shapes is None:
+            self._shapes = shapes_of(next(self._read(1)) if number else columns)
+        require_same_columns(self._shapes, shapes_of(columns))
         content = io.BytesIO()
         write_npz(content, lambda: iter([columns]))
         try:

@@ -26,8 +26,8 @@ from hvdtrain.run.job import joined_ranks, load_task_class
 from hvdtrain.run.prepare import require_same_data
 from hvdtrain.run.start import open_adapter
 from hvdtrain.task.task import Task
-from hvdtrain.tasks.task_registry import build_task
 from hvdtrain.topology import Topology
+from hvdtrain.weights.rebuild import rebuilt_task
 
 VALIDATION: Final = "validation"
 """What the records that training has validated on are called, where they have no name."""
@@ -77,8 +77,7 @@ def open_trained(
     about = checkpoint.about
     with joined_ranks(config, kind.framework, topology, config.parallel) as comm:
         _require_same_checkpoint(comm, checkpoint)
-        arguments = {**about.get("task_args", {}), **about.get("found", {})}
-        task = agree(comm, lambda: build_task(kind, arguments), "hvdtrain.trained.task")
+        task = agree(comm, lambda: rebuilt_task(about, kind.framework, kind), "hvdtrain.trained.task")
         adapter = agree(
             comm,
             lambda: open_adapter(task, topology, config.seed, config.lr or task.defaults.lr, config),
