@@ -14,7 +14,7 @@ from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.splits import Splits, validation_sets
+from hvdtrain.task.splits import Splits, require_catalog, validation_sets
 from hvdtrain.task.task import Task
 from hvdtrain.tasks.task_registry import build_task, task_arguments
 from hvdtrain.user_cache import user_cache
@@ -116,14 +116,22 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
             "It is to say which records are trained on, and which ones are validated on.",
             "return hvdtrain.Splits(data.catalog(NAMES)), with validation=data.catalog(OTHERS) if there are any.",
         )
-    given = given_validation(config.data, access)
+    given = given_validation(task, access, config.data)
     return task, OpenedData(splits.train, validation_sets(splits.validation, "") if given is None else given)
 
 
-def given_validation(config: DataConfig, access: DataAccess) -> dict[str, Catalog] | None:
-    """The sets that --data.validation names; None where it is not given. Raises as `DataAccess.catalog`."""
+def given_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog] | None:
+    """The sets that --data.validation names; None where it is not given. Raises as `named_sets`."""
     patterns = config.validation_patterns()
-    return None if patterns is None else {name: access.catalog(pattern) for name, pattern in patterns.items()}
+    return None if patterns is None else named_sets(task, access, patterns)
+
+
+def named_sets(task: Task, access: DataAccess, patterns: Mapping[str, str]) -> dict[str, Catalog]:
+    """Name → records of the pattern. Raises what `Task.open_set` raises; UsageError: it has returned no catalog."""
+    sets = {name: task.open_set(access, pattern) for name, pattern in patterns.items()}
+    for catalog in sets.values():
+        require_catalog(catalog, f"What {type(task).__name__}.open_set returned")
+    return sets
 
 
 def tasks_validation(task: Task, access: DataAccess) -> dict[str, Catalog]:
@@ -133,7 +141,7 @@ def tasks_validation(task: Task, access: DataAccess) -> dict[str, Catalog]:
 
 
 def _validation_by_pipe(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog]:
-    given = given_validation(config, access)
+    given = given_validation(task, access, config)
     if given is not None:
         return given
     try:

@@ -21,7 +21,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.errors import UsageError
-from hvdtrain.run.data_opening import data_access, given_validation, tasks_validation
+from hvdtrain.run.data_opening import data_access, given_validation, named_sets, tasks_validation
 from hvdtrain.run.job import joined_ranks, load_task_class
 from hvdtrain.run.prepare import require_same_data
 from hvdtrain.run.start import open_adapter
@@ -137,8 +137,8 @@ def _require_same_checkpoint(comm: Communicator, checkpoint: Checkpoint) -> None
 def _catalogs(task: Task, config: DataConfig, patterns: Mapping[str, str] | None) -> dict[str, Catalog]:
     access = data_access(config)
     if patterns is not None:
-        return {name: access.catalog(pattern) for name, pattern in patterns.items()}
-    given = given_validation(config, access)
+        return named_sets(task, access, patterns)
+    given = given_validation(task, access, config)
     if given is None and task.needs_data_dir and access.dir is None:
         raise UsageError(
             "The task reads its records from a folder, and none was given.",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from data_sharding import RecordBatch
+from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.predicting import RecordedModel
@@ -97,6 +97,16 @@ class Task(ABC):
             UsageError or data_sharding.ShardingError: as `open_data`.
         """
         return self.open_data(data).validation
+
+    def open_set(self, data: DataAccess, pattern: str) -> Catalog:
+        """The records of a set that the user names by its files: --data.validation, `hvdtrain evaluate --set`. To be
+        overridden where `decode` needs more than their names say: a certain format, or the classes of a folder. Called
+        after `open_data`, or without it where a trained model is measured.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: as `open_data`.
+        """
+        return data.catalog(pattern)
 
     @abstractmethod
     def decode(self, records: RecordBatch) -> Features:

@@ -60,6 +60,9 @@ class Text(Task):
     def open_validation(self, data: DataAccess) -> Catalog | None:
         return self._named(data, "validation*.txt")
 
+    def open_set(self, data: DataAccess, pattern: str) -> Catalog:
+        return data.catalog(pattern, format=TextFormat(self.context))
+
     def decode(self, records: RecordBatch) -> Features:
         """ "seen": int32 [n, context], bytes; "next": int64 [n, context], the byte behind each, or `NOTHING`."""
         text = np.full((len(records), self.context + 1), NOTHING, np.int64)
