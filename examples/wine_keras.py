@@ -12,6 +12,7 @@ class Wine(hvdtrain.Task):
     framework = "tensorflow"
     defaults = hvdtrain.TaskDefaults(epochs=20, global_batch_size=32, lr=0.01)
     needs_data_dir = True
+    label_feature = "y"
 
     def __init__(self, width: int = 32):
         self.width = width

@@ -11,6 +11,7 @@ class Wine(hvdtrain.Task):
     framework = "torch"
     defaults = hvdtrain.TaskDefaults(epochs=20, global_batch_size=32, lr=0.01)
     needs_data_dir = True
+    label_feature = "y"
 
     def __init__(self, width: int = 32):  # --task-args.width 64
         self.width = width

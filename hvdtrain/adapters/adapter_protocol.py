@@ -75,12 +75,16 @@ class Adapter(Protocol):
     def eval_step(self, batch: LoadedBatch) -> None:
         """Measure without training. Not collective."""
 
+    def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        """As `eval_step`. Returns what the task predicts if its `predict` is not overridden, by the same forward pass.
+        Raises UsageError: as `predict_step`."""
+
     def predict_step(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         """What the task predicts of a batch, in host memory; each array has one row for each row of the batch. Not
         collective. Raises UsageError: the task's predict() returned something else."""
 
     def evaluating(self) -> AbstractContextManager[None]:
-        """Inside, `eval_step` and `predict_step` use the weights that are validated: their average, if there is one."""
+        """Inside, these three use the weights that are validated: their average, if there is one."""
 
     def read_sums(self) -> Sums:
         """Totals since the last call, waiting for the device; resets them."""

@@ -77,7 +77,7 @@ _MUST_AGREE = (
     ("framework", "the framework", "give the same --framework"),
     ("mode", "a run with --data.mode", "give the same --data.mode"),
     ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
-    ("validation", "the validation set with fingerprint", "give the same --data.dir, with unchanged files"),
+    ("validation", "the validation set with fingerprint", "give the same --data.dir and --data.validation"),
     ("task_args", "a task built with", "give the same --task-args"),
     ("optimizer", "a run with --optimizer", "give the same --optimizer (None: leave it out)"),
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
@@ -88,5 +88,7 @@ _PIPE_HINTS = {"data": "give the same --data.pipe-plan"}
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_short(each)}" for name, each in value.items())
     text = str(value)
     return text[:12] + "…" if len(text) > 40 else repr(value)

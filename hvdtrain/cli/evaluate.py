@@ -8,18 +8,19 @@ from pathlib import Path
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.failure import who
 from hvdtrain.comm.messages import agree
-from hvdtrain.errors import RESUMABLE, UsageError
+from hvdtrain.errors import RESUMABLE
 from hvdtrain.run.evaluation import SetResult, evaluate_sets
 from hvdtrain.run.evaluation_files import default_place, require_free, written
 from hvdtrain.run.sinks.progress import format_values
-from hvdtrain.run.trained_model import VALIDATION, open_trained
+from hvdtrain.run.trained_model import open_trained
+from hvdtrain.set_names import named_patterns
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 
 _DESCRIPTION = """\
 Measure the model of a run on all records of one or several sets, each record exactly once. Examples:
 
-  hvdtrain evaluate RUN                                        the newest checkpoint, on the task's validation records
+  hvdtrain evaluate RUN                                        on the records that training has validated on
   hvdtrain evaluate RUN/checkpoints/best --data.dir DIR        a certain checkpoint, on data that were moved
   hvdtrain evaluate RUN --set test='test-*.tfrecord' --set old='old/*.tfrecord'
   hvdtrain launch local -n 4 -- evaluate RUN                   by four workers, with the same result
@@ -31,7 +32,7 @@ The result is written as JSON and as an HTML page, into RUN/evaluations/ if --ou
 def run(argv: Sequence[str]) -> int:
     """Evaluate as `argv` says; returns the exit code."""
     options = _parse(argv)
-    sets = sets_of(options.set)
+    patterns = named_patterns(options.set, "--set") or None
     topology = detect_topology(os.environ)
     with (
         StopSignals(who(), topology.is_root) as signals,
@@ -44,29 +45,13 @@ def run(argv: Sequence[str]) -> int:
             lambda: require_free(place, options.force) if root else None,
             "hvdtrain.evaluate.place",
         )
-        results = evaluate_sets(trained, sets, signals.asked)
+        results = evaluate_sets(trained, patterns, signals.asked)
         if results is None:
             return RESUMABLE
         agree(trained.comm, lambda: written(place, trained, results) if root else None, "hvdtrain.evaluate.write")
     if root:
         _tell(results, place, trained.step)
     return 0
-
-
-def sets_of(named: Sequence[str]) -> dict[str, str | None]:
-    """NAME=PATTERN → name → pattern; without any, the task's validation records. Raises UsageError: it is written
-    otherwise, or a name is given twice."""
-    sets: dict[str, str | None] = {}
-    for text in named:
-        name, equals, pattern = text.partition("=")
-        if not (name and equals and pattern) or name in sets:
-            raise UsageError(
-                f"--set is given as {text!r}.",
-                "The name is given twice." if name in sets else "It must be NAME=PATTERN.",
-                "write for example --set test='test-*.tfrecord', each name once.",
-            )
-        sets[name] = pattern
-    return sets or {VALIDATION: None}
 
 
 def _tell(results: dict[str, SetResult], place: Path, step: int) -> None:

@@ -11,6 +11,7 @@ from hvdtrain.run.evaluation import evaluate_sets
 from hvdtrain.run.prediction import Predicted, predict_set
 from hvdtrain.run.prediction_files import format_of
 from hvdtrain.run.trained_model import VALIDATION, open_trained
+from hvdtrain.set_names import require_set_name
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
@@ -28,7 +29,7 @@ def evaluate(
     Args:
         run: a run folder, or the folder of a checkpoint.
         data_dir: folder or URL of the data (default: that of the training).
-        sets: name → pattern of files in it (default: the task's validation records).
+        sets: name → pattern of files in it (default: the records that training has validated on).
         task: the task's class, where it is defined in a script or notebook.
 
     Returns:
@@ -41,11 +42,13 @@ def evaluate(
     """
     topology = detect_topology(os.environ)
     require_alone(topology, "hvdtrain.evaluate()", "evaluate RUN …")
+    for name in sets or ():
+        require_set_name(name, "hvdtrain.evaluate()")
     with (
         StopSignals("hvdtrain", answers=True) as signals,
         open_trained(Path(run), data_dir, topology, task) as trained,
     ):
-        results = evaluate_sets(trained, sets or {VALIDATION: None}, signals.asked)
+        results = evaluate_sets(trained, sets or None, signals.asked)
     if results is None:
         raise _interrupted("evaluated")
     return {name: result.to_json() for name, result in results.items()}
@@ -63,7 +66,7 @@ def predict(
     """Write what a run's model predicts into `output` (.npz, .jsonl, .parquet), as `hvdtrain predict` does.
 
     Args:
-        pattern: the records, by their files in the data folder (default: the task's validation records).
+        pattern: the records, by their files in the data folder (default: those that training has validated on).
         force: replace the file if it is there.
 
     The other arguments and errors are those of `evaluate`. Returns how many records were predicted, and how many
@@ -72,11 +75,12 @@ def predict(
     topology = detect_topology(os.environ)
     require_alone(topology, "hvdtrain.predict()", "predict RUN --output FILE …")
     format_of(Path(output))
+    patterns = None if pattern is None else {VALIDATION: pattern}
     with (
         StopSignals("hvdtrain", answers=True) as signals,
         open_trained(Path(run), data_dir, topology, task) as trained,
     ):
-        done = predict_set(trained, VALIDATION, pattern, Path(output), force, signals.asked)
+        done = predict_set(trained, patterns, Path(output), force, signals.asked)
     if done is None:
         raise _interrupted("predicted")
     return done

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.evaluate import sets_of
 from hvdtrain.cli.failure import who
-from hvdtrain.errors import RESUMABLE, UsageError
+from hvdtrain.errors import RESUMABLE
 from hvdtrain.run.prediction import predict_set
 from hvdtrain.run.prediction_files import format_of
 from hvdtrain.run.trained_model import open_trained
+from hvdtrain.set_names import named_patterns
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 
 _DESCRIPTION = """\
 Write what the model of a run predicts for each record, each exactly once, in the order of the records. Examples:
 
-  hvdtrain predict RUN --output out.jsonl                      for the task's validation records
+  hvdtrain predict RUN --output out.jsonl                      for the records that training has validated on
   hvdtrain predict RUN --data.dir DIR --set new='new-*.tfrecord' --output out.parquet
   hvdtrain launch local -n 4 -- predict RUN --output out.npz   by four workers, with the same file
 
@@ -30,19 +30,14 @@ A command that was stopped goes on where it was, with any number of workers, whe
 def run(argv: Sequence[str]) -> int:
     """Predict as `argv` says; returns the exit code."""
     options = _parse(argv)
-    named = sets_of(options.set)
-    if len(named) > 1:
-        raise UsageError(
-            f"--set is given {len(named)} times.", "One file holds the predictions of one set.", "give one --set."
-        )
-    ((name, pattern),) = named.items()
+    patterns = named_patterns(options.set, "--set") or None
     format_of(options.output)
     topology = detect_topology(os.environ)
     with (
         StopSignals(who(), topology.is_root) as signals,
         open_trained(options.run, options.data_dir, topology) as trained,
     ):
-        done = predict_set(trained, name, pattern, options.output, options.force, signals.asked)
+        done = predict_set(trained, patterns, options.output, options.force, signals.asked)
         root, step = trained.comm.topology.is_root, trained.step
     if root and done is not None:
         left_out = f", {done.left_out} damaged ones left out" if done.left_out else ""

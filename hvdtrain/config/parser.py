@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ _KINDS = {
     "NoneType": "null",
 }
 _ALL_OPTIONS = "`hvdtrain train --help-all` explains all options."
+_REPEATED = {"--data.validation"}  # each occurrence adds a value
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
 
@@ -39,7 +41,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
         print(page(), end="")
         raise SystemExit(0)
     parser = _train_parser()
-    arguments = _files_first(_bracketed(_normalized(argv)))
+    arguments = _files_first(_gathered(_bracketed(_normalized(argv))))
     _check_options(arguments)
     _check_files(arguments)
     try:
@@ -122,7 +124,7 @@ def _normalized(argv: Sequence[str]) -> Iterator[str]:
 def _bracketed(arguments: Iterable[str]) -> Iterator[str]:
     """Values of options that take a list may be written 30,60,80, instead of YAML's [30, 60, 80]."""
     hints = {f"--{key.name}": (key.hint, *get_args(key.hint)) for key in keys().values()}
-    lists = {option for option, kinds in hints.items() if any(get_origin(kind) is list for kind in kinds)}
+    lists = {option for option, kinds in hints.items() if any(get_origin(kind) is list for kind in kinds)} - _REPEATED
     option_before = ""
     for token in arguments:
         option, equals, value = token.partition("=")
@@ -131,6 +133,30 @@ def _bracketed(arguments: Iterable[str]) -> Iterator[str]:
         else:
             yield _as_list(token) if option_before in lists else token
         option_before = token
+
+
+def _gathered(arguments: Iterable[str]) -> list[str]:
+    """The values of each option that may be repeated as one list, which JSON writes: a pattern may hold what YAML would
+    take for something else. A value may also be such a list."""
+    rest: list[str] = []
+    values: dict[str, list[str]] = {}
+    tokens = list(arguments)
+    while tokens:
+        token = tokens.pop(0)
+        option, equals, value = token.partition("=")
+        if option not in _REPEATED or not (equals or (tokens and not tokens[0].startswith("--"))):
+            rest.append(token)
+        elif (value := value if equals else tokens.pop(0)) != "null":
+            values.setdefault(option, []).extend(_each(value))
+    return [*rest, *(f"{option}={json.dumps(each, ensure_ascii=False)}" for option, each in values.items())]
+
+
+def _each(text: str) -> list[str]:
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        return [text]
+    return listed if isinstance(listed, list) else [text]
 
 
 def _as_list(text: str) -> str:

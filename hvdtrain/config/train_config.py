@@ -13,6 +13,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions
 from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.errors import UsageError
+from hvdtrain.set_names import named_patterns
 from hvdtrain.units import seconds_of
 
 _PART: Final = Range("a share of the records", lambda share: 0 <= share <= 1)
@@ -26,6 +27,9 @@ class DataConfig(Options):
     dir: str | None = option(None, Group.DATA, metavar="DIR").help(
         "folder or URL with the task's data (default: none; the default task makes its data itself)."
     )
+    validation: list[str] | None = option(None, Group.DATA, metavar="[NAME=]PATTERN").help("""records to validate on, by
+        their files in data.dir; several sets, each with a name, are given one by one: --data.validation
+        old='old-*.tfrecord' --data.validation new='new-*.tfrecord' (default: the task's).""")
     download: bool = option(False, Group.DATA).help(
         "download the data set into data.dir if it is not there, for tasks that know a source (cifar10, mnist)."
     )
@@ -63,6 +67,16 @@ class DataConfig(Options):
     pipe_steps: int | None = option(None, Group.DATA, must=AT_LEAST_ONE, example="100").help(
         "steps per epoch, if the plan cannot know how many records reach each worker; for pipe mode."
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.validation_patterns()  # refused now, before anything is read
+
+    def validation_patterns(self) -> dict[str, str] | None:
+        """Name → pattern of `validation`; None where it is not given."""
+        if self.validation is None:
+            return None
+        return named_patterns(self.validation, "--data.validation", may_be_unnamed=True)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
 """The options that say which validation is the best and when training stops early."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from hvdtrain.algorithms.early_stopping import EarlyStopping, mode_of
 from hvdtrain.config.option import AT_LEAST_ONE, NOT_NEGATIVE, Group, Options, option
 from hvdtrain.errors import UsageError
+from hvdtrain.set_names import in_set, set_of
 
 _DEFAULT_METRIC = "loss"  # as in Keras and Hugging Face's Trainer; every task has it
 
@@ -13,7 +15,8 @@ _DEFAULT_METRIC = "loss"  # as in Keras and Hugging Face's Trainer; every task h
 @dataclass(frozen=True)
 class ValidationOptions(Options):
     best_metric: str | None = option(None, Group.VALIDATION, metavar="NAME").help(
-        "the task's metric whose best validation is kept as checkpoints/best, e.g. accuracy (default: loss)."
+        """the task's metric whose best validation is kept as checkpoints/best, e.g. accuracy; of several sets that of
+        the first one, or of another by its name, as NAME/accuracy (default: loss)."""
     )
     best_mode: Literal["auto", "min", "max"] = option("auto", Group.VALIDATION).help(
         "max, min, or auto: min for names that contain loss, error or perplexity, otherwise max."
@@ -26,11 +29,12 @@ class ValidationOptions(Options):
     )
 
 
-def early_stopping_of(options: ValidationOptions) -> EarlyStopping:
-    """What compares validations as `options` say."""
-    metric = options.best_metric or _DEFAULT_METRIC
+def early_stopping_of(options: ValidationOptions, sets: Collection[str]) -> EarlyStopping:
+    """What compares validations of the sets with these names as `options` say."""
+    name, measure = set_of(options.best_metric or _DEFAULT_METRIC, sets)
     delta = options.early_stopping_min_delta or 0.0
-    return EarlyStopping(metric, mode_of(metric, options.best_mode), options.early_stopping_patience, delta)
+    mode = mode_of(measure, options.best_mode)
+    return EarlyStopping(in_set(name, measure), mode, options.early_stopping_patience, delta)
 
 
 def require_validation(options: ValidationOptions, has_validation: bool) -> None:

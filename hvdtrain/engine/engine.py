@@ -35,7 +35,7 @@ class Engine:
     adapter: Adapter  # the model; already equal on all ranks
     comm: Communicator
     train: Source
-    validation: Source | None
+    validation: Mapping[str, Source]  # by the names of sets; empty: no validation
     schedule: Schedule
     limits: RunLimits
     checkpoints: CheckpointWriter
@@ -50,12 +50,11 @@ class Engine:
     def __post_init__(self) -> None:
         plan = self.train.plan(0)  # all epochs have as many steps and records
         self._steps_per_epoch, self._records = plan.steps, plan.num_records
-        validator = None
-        if self.validation is not None:
-            validator = Validator(self.adapter, self.comm, self.validation, self.limits)
-        self._validations = Validations(validator, self.early_stopping, plan.steps)
+        sets = self.validation.items()
+        validators = [Validator(self.adapter, self.comm, source, self.limits, name) for name, source in sets]
+        self._validations = Validations(validators, self.early_stopping, plan.steps)
         last = self.limits.last_step(self.limits.epochs * plan.steps)
-        self._read_ahead = ReadAhead(self.train, self.validation, plan.steps, last)
+        self._read_ahead = ReadAhead(self.train, [*self.validation.values()], plan.steps, last)
         self._meter = Meter(self.adapter, self.comm, Gauge(open_connections))
         self._guard = LossGuard(self.comm, self.train, "training")
         self._saves = Saves(
@@ -220,7 +219,7 @@ class Engine:
         self._masked += reading.masked
         self.limits.require_few_masked(self._masked, self._records, "training")
         self._guard.check(reading, epoch, step)
-        if self.validation is None:
+        if not self.validation:
             self._metrics = reading.values
         self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
         if self.adapter.stage is not None:
@@ -231,19 +230,22 @@ class Engine:
     def _evaluate(self, position: Position) -> Position:
         """Validate; at the end of an epoch the position then knows how that went."""
         average_rank_local_state(self.comm, self.adapter)
-        if (validator := self._validations.validator) is None:
+        if not self.validation:
             return position
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
         self._emit(events.EvalStarted(epoch, step))
         with self._meter.watch.span("validation") as span:
-            reading = validator.measure(step, self._vote, partial(self._read_ahead.after_validation, step))
-        if reading is None:
+            measured = self._validations.measure(step, self._vote, partial(self._read_ahead.after_set, step))
+        if measured is None:
             self._cut_short = True
             return position
-        self._metrics = reading.values
-        position = self._validations.note(position, epoch, reading.values)
-        best, ranks = self._validations.best, tuple(rank.total for rank in reading.rank_seconds)
-        self._emit(events.Evaluated(epoch, step, reading.samples, span.seconds, reading.values, best, ranks))
+        self._metrics = measured.values
+        position = self._validations.note(position, epoch, measured.values)
+        named = {name: samples for name, samples in measured.samples.items() if name}
+        samples, best = sum(measured.samples.values()), self._validations.best
+        self._emit(
+            events.Evaluated(epoch, step, samples, span.seconds, measured.values, best, measured.rank_seconds, named)
+        )
         return position
 
     def _emit(self, event: events.Event) -> None:

@@ -36,7 +36,7 @@ so a callback may decide from them, and may call a collective as long as it does
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -115,11 +115,14 @@ class EvalStarted:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Means over the whole validation set, each sample counted once.
+    """Means over each whole validation set, each sample counted once.
 
     Attributes:
+        samples: of all sets together.
+        values: by measure, as "loss"; of sets with names "NAME/loss".
         best: the best validation since the start of training; of the same `step` if it is this one.
         rank_seconds: how long it took on each rank, in the order of ranks; its first batches may have been read before.
+        sets: of each set with a name, how many samples its means are over.
     """
 
     epoch: int
@@ -129,6 +132,7 @@ class Evaluated:
     values: Mapping[str, float]
     best: Best | None = None
     rank_seconds: tuple[float, ...] = ()
+    sets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_best(self) -> bool:

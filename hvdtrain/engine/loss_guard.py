@@ -29,7 +29,8 @@ _log = logging.getLogger("hvdtrain.data")
 
 @dataclass(eq=False)
 class LossGuard:
-    """Ends a run whose `what` loss, "training" or "validation", is not finite, and says where that came from."""
+    """Ends a run whose `what` loss ("training", "validation" or "validation NAME") is not finite, and says where that
+    came from."""
 
     comm: Communicator
     source: Source
@@ -47,7 +48,8 @@ class LossGuard:
         all ranks."""
         recent, self._recent = self._recent, []
         if not math.isfinite(reading.values["loss"]):
-            bad_records = gather_json(self.comm, self._bad_records(epoch, recent), f"hvdtrain.not_finite.{self.what}")
+            operation = f"hvdtrain.not_finite.{self.what.replace(' ', '.')}"
+            bad_records = gather_json(self.comm, self._bad_records(epoch, recent), operation)
             _refuse(
                 f"The {self.what} loss is {reading.values['loss']} at step {step}{_on(reading, bad_records)}.",
                 bad_records,

@@ -87,7 +87,7 @@ class Meter:
         together measured more or fewer samples than the plan says, or they name their measures differently."""
         sums = self._adapter.read_sums()
         names, known = sorted(sums.values), self._known(sums)
-        rows = self._rows(self._row(sums, known, names), names, what)
+        rows = self._rows(self._row(sums, known, names), names, f"hvdtrain.meter.{what.replace(' ', '.')}")
         expected, self._saved = self._expected, 0.0
         self.start()
         totals = rows.sum(axis=0).tolist()
@@ -113,12 +113,12 @@ class Meter:
             **{m.name: _reduced(m, rows[:, _AT[m.name]], known[m.name]) for m in _REDUCED},
         )
 
-    def _rows(self, row: list[float], names: list[str], what: str) -> NDArray[np.float64]:
+    def _rows(self, row: list[float], names: list[str], operation: str) -> NDArray[np.float64]:
         """Every rank's row. Rows are of different lengths where ranks have other measures, so they are sent flat."""
-        joined = self._comm.allgather(np.array(row, np.float64), f"hvdtrain.meter.{what}")
+        joined = self._comm.allgather(np.array(row, np.float64), operation)
         rows = _same_measures(joined, self._comm.topology.size)
         if rows is None:
-            require_same_names(gather_json(self._comm, names, f"hvdtrain.meter.{what}.names"))
+            require_same_names(gather_json(self._comm, names, f"{operation}.names"))
             raise AssertionError("rows differ by the names of measures only")
         return rows
 

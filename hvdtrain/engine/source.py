@@ -1,6 +1,6 @@
 """What the loop needs of the data, and of the ledger of used records; and when it begins to read what comes next."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -66,7 +66,7 @@ class ReadAhead:
     """
 
     train: Source
-    validation: Source | None
+    validation: Sequence[Source]
     steps_per_epoch: int
     last: int  # the update after which the run ends
 
@@ -74,21 +74,20 @@ class ReadAhead:
         """The batch of update `step` is here. If it is the last of an epoch, validation follows, or the next epoch."""
         if step % self.steps_per_epoch:
             return  # the run ends here, and its loader still reads on
-        if self.validation is not None:
-            self.validation.begin(0)
-        else:
-            self.after_validation(step)
+        self.after_set(step, -1)
 
-    def after_validation(self, step: int) -> None:
-        """The last batch of the validation after update `step` is here."""
-        if step % self.steps_per_epoch == 0 and step < self.last:
+    def after_set(self, step: int, number: int) -> None:
+        """In the validation after update `step`, the last batch of set `number` is here, which counts from 0; -1: of
+        training."""
+        if number + 1 < len(self.validation):
+            self.validation[number + 1].begin(0)
+        elif step % self.steps_per_epoch == 0 and step < self.last:
             self.train.begin(step // self.steps_per_epoch)
 
     def close(self) -> None:
         """Give up what was begun."""
-        self.train.abandon()
-        if self.validation is not None:
-            self.validation.abandon()
+        for source in (self.train, *self.validation):
+            source.abandon()
 
 
 class Ledger(Protocol):

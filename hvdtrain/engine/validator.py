@@ -1,7 +1,8 @@
 """Validation: the model measured on all validation records, and what follows from the history of such measurements."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from data_sharding import LoadedBatch
 from hvdtrain import activity
@@ -16,19 +17,24 @@ from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.source import Source
 from hvdtrain.engine.stop_vote import StopVote
+from hvdtrain.set_names import UNNAMED, in_set, set_of
 
 
 @dataclass(eq=False)
 class Validator:
+    """Measures one set of records."""
+
     adapter: Adapter
     comm: Communicator
     source: Source
     limits: RunLimits
-    look: Callable[[LoadedBatch], None] | None = None  # called with each batch that was measured
+    name: str = UNNAMED  # of the set
+    use: Callable[[LoadedBatch], None] | None = None  # measures a batch; None: as `Adapter.eval_step`
 
     def __post_init__(self) -> None:
+        self._what = f"validation {self.name}".rstrip()
         self._meter = Meter(self.adapter, self.comm)
-        self._guard = LossGuard(self.comm, self.source, "validation")
+        self._guard = LossGuard(self.comm, self.source, self._what)
 
     def measure(self, step: int, vote: StopVote, when_read: Callable[[], None]) -> ReducedMetrics | None:
         """Means over all records, after `step` updates; None where a request stopped it. Collective.
@@ -37,7 +43,7 @@ class Validator:
         before the model has seen it. Raises HvdtrainError: on all ranks; the loss is not finite, or too many records
         are damaged.
         """
-        plan = self.source.plan(0)
+        plan, use = self.source.plan(0), self.use or self.adapter.eval_step
         self._meter.start()
         activity.now.reads = self.source.reading
         activity.now.begin("validation data", step)
@@ -46,26 +52,43 @@ class Validator:
                 activity.now.begin("validation step", step)
                 if done == plan.steps:
                     when_read()
-                self.adapter.eval_step(batch)
+                use(batch)
                 self._meter.count(batch)
                 self._guard.add(batch)
-                if self.look is not None:
-                    self.look(batch)
                 if vote.after_step() and done < plan.steps:
                     loader.abandon()  # as in training
                     return None
                 activity.now.begin("validation data", step)
-            reading = self._meter.reduce("validation")
-        self.limits.require_few_masked(reading.masked, plan.num_records, "validation")
+            reading = self._meter.reduce(self._what)
+        self.limits.require_few_masked(reading.masked, plan.num_records, self._what)
         self._guard.check(reading, 0, step)
         return reading
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A validation of all sets. Equal on all ranks."""
+
+    values: Mapping[str, float]  # mean of each measure, "loss", or "NAME/loss" of a set with a name
+    samples: Mapping[str, int]  # of each set: how many the means are over
+    rank_seconds: tuple[float, ...]  # how long it took on each rank, in the order of ranks
+
+    @classmethod
+    def of(cls, readings: Mapping[str, ReducedMetrics]) -> "Measured":
+        """From the reading of each set."""
+        seconds = zip(*([rank.total for rank in reading.rank_seconds] for reading in readings.values()), strict=True)
+        return cls(
+            {in_set(name, key): value for name, reading in readings.items() for key, value in reading.values.items()},
+            {name: reading.samples for name, reading in readings.items()},
+            tuple(map(sum, seconds)),
+        )
 
 
 @dataclass(eq=False)
 class Validations:
     """Which validation is owed, which one is the best, and whether they end training early."""
 
-    validator: Validator | None  # None where the task has no validation data
+    validators: Sequence[Validator]  # one of each set; empty where the task has no validation data
     rule: EarlyStopping  # compares validations
     steps_per_epoch: int  # of training
     best: Best | None = None
@@ -79,7 +102,18 @@ class Validations:
     def owed_at(self, start: Position) -> bool:
         """Whether `start` is the end of an epoch whose validation was stopped."""
         at_end = start.step > 0 and start.step % self.steps_per_epoch == 0
-        return self.validator is not None and at_end and start.history.step != start.step
+        return bool(self.validators) and at_end and start.history.step != start.step
+
+    def measure(self, step: int, vote: StopVote, when_read: Callable[[int], None]) -> Measured | None:
+        """Measure each set as `Validator.measure`, one after the other. Collective. `when_read` is also told the number
+        of the set whose last batch is here, from 0."""
+        readings: dict[str, ReducedMetrics] = {}
+        for number, validator in enumerate(self.validators):
+            reading = validator.measure(step, vote, partial(when_read, number))
+            if reading is None:
+                return None
+            readings[validator.name] = reading
+        return Measured.of(readings)
 
     def note(self, position: Position, epoch: int, values: Mapping[str, float]) -> Position:
         """`position` after a validation there. One that `max_steps` caused inside an epoch may be this run's best, but
@@ -101,10 +135,11 @@ class Validations:
         return StoppedEarly(epoch, position.step, rule.metric, rule.patience, rule.min_delta)
 
 
-def require_measured(adapter: Adapter, comm: Communicator, source: Source, metric: str) -> None:
+def require_measured(adapter: Adapter, comm: Communicator, sets: Mapping[str, Source], metric: str) -> None:
     """Measure one batch, before training: only that tells which metrics a task has. Collective. Raises UsageError: on
-    all ranks; `metric` is not among them."""
-    with source.loader(0, 0) as loader:
+    all ranks; `metric` is not among those of the `sets`, whose names it may begin with."""
+    name, measure = set_of(metric, sets)
+    with sets[name].loader(0, 0) as loader:
         adapter.eval_step(next(iter(loader)))
-    measured = adapter.read_sums().values
-    agree(comm, lambda: require_metric(metric, measured), "hvdtrain.start.metric")
+    measured = [in_set(name, each) for each in adapter.read_sums().values]
+    agree(comm, lambda: require_metric(in_set(name, measure), measured), "hvdtrain.start.metric")

@@ -10,7 +10,7 @@ from typing import Final
 from hvdtrain.history.curve import Curve
 from hvdtrain.history.goodput import Goodput, KeptLines, start_lines
 from hvdtrain.history.ranks import RankTimes
-from hvdtrain.history.reading import UNREADABLE, JsonLines, Line, Progress, finite, number, reason, step_of
+from hvdtrain.history.reading import UNREADABLE, JsonLines, Line, Progress, finite, mapping, number, reason, step_of
 from hvdtrain.history.run_events import CheckpointTotals, RunEvents
 from hvdtrain.measured import METRICS
 
@@ -32,6 +32,7 @@ class MetricsHistory:
     # rank has ("memory"), the largest
     training: dict[str, Curve] = field(default_factory=dict)
     validation: dict[str, Curve] = field(default_factory=dict)  # the same of validations
+    sets: dict[str, None] = field(default_factory=dict)  # names of sets that were validated on, where they have names
     # SPEED by milliseconds since the first line, of lost work too; empty where lines have no times
     speed: Curve = field(default_factory=Curve)
     ranks: RankTimes = field(default_factory=RankTimes)  # where time went
@@ -66,6 +67,7 @@ class MetricsHistory:
             self.ranks.add_validation(line.get("rank_seconds"))
             if counts:
                 _add_measures(self.validation, line, step)
+                self.sets |= dict.fromkeys(list(mapping(line, "sets"))[: _MOST_CURVES - len(self.sets)])
         elif "event" in line:
             self.events.add(line, step, at)
             self.checkpoints.add(line)

@@ -14,6 +14,7 @@ from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metri
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.history.run_facts import is_run, read_facts
 from hvdtrain.history.run_state import RunState, is_locked, state_of
+from hvdtrain.set_names import readable
 
 _DEPTH: Final = 3  # folders below the one that was named, e.g. sweep/lr-0.1/RUN
 
@@ -120,8 +121,7 @@ def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | Non
     best = mapping(result, "best")
     values = mapping(result, "metrics") or measures(end.validation) or measures(end.train)
     chosen = text(best, "metric")
-    other = next((name for name in values if name != "loss"), "loss")  # people read it more easily
-    name = chosen if chosen in values and chosen != "loss" else other
+    name = readable(values, chosen) if values else ""
     value = number(values, name)
     if value is None:
         return None

@@ -69,7 +69,7 @@ class Assembly:
             ledger=self._ledger(),
             callbacks=callbacks,
             asked=asked,
-            early_stopping=early_stopping_of(config),
+            early_stopping=early_stopping_of(config, setup.validation),
             on_result=on_result,
             save_policy=_save_policy(config),
             hosts=hosts,

@@ -1,5 +1,6 @@
 """A task and its data: opened while Horovod starts, where that may be, or when they are asked for."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,7 +14,8 @@ from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Splits, Task, require_catalog
+from hvdtrain.task.splits import Splits, require_catalog, validation_sets
+from hvdtrain.task.task import Task
 from hvdtrain.tasks.task_registry import build_task, task_arguments
 from hvdtrain.user_cache import user_cache
 
@@ -25,10 +27,12 @@ class OpenedData:
     """Records on disk: `train` is None where it comes through pipes."""
 
     train: Catalog | None
-    validation: Catalog | None
+    validation: Mapping[str, Catalog]  # by the names of sets; empty where there are none
 
-    def parts(self) -> list[Catalog]:
-        return [part for part in (self.train, self.validation) if part is not None]
+    def parts(self) -> dict[str, Catalog]:
+        """By what they are called in messages."""
+        train = {} if self.train is None else {"training": self.train}
+        return train | {f"validation {name}".rstrip(): catalog for name, catalog in self.validation.items()}
 
 
 class DataOpening:
@@ -104,7 +108,7 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
         )
     access = data_access(config.data)
     if by_pipe:
-        return task, OpenedData(None, _open_validation(task, access))
+        return task, OpenedData(None, _validation_by_pipe(task, access, config.data))
     splits = task.open_data(access)
     if not isinstance(splits, Splits):
         raise UsageError(
@@ -112,12 +116,36 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
             "It is to say which records are trained on, and which ones are validated on.",
             "return hvdtrain.Splits(data.catalog(NAMES)), with validation=data.catalog(OTHERS) if there are any.",
         )
-    return task, OpenedData(splits.train, splits.validation)
+    given = given_validation(task, access, config.data)
+    return task, OpenedData(splits.train, validation_sets(splits.validation, "") if given is None else given)
 
 
-def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
+def given_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog] | None:
+    """The sets that --data.validation names; None where it is not given. Raises as `named_sets`."""
+    patterns = config.validation_patterns()
+    return None if patterns is None else named_sets(task, access, patterns)
+
+
+def named_sets(task: Task, access: DataAccess, patterns: Mapping[str, str]) -> dict[str, Catalog]:
+    """Name → records of the pattern. Raises what `Task.open_set` raises; UsageError: it has returned no catalog."""
+    sets = {name: task.open_set(access, pattern) for name, pattern in patterns.items()}
+    for catalog in sets.values():
+        require_catalog(catalog, f"What {type(task).__name__}.open_set returned")
+    return sets
+
+
+def tasks_validation(task: Task, access: DataAccess) -> dict[str, Catalog]:
+    """The sets that the task itself validates on. Raises what `Task.open_validation` raises; UsageError: it has
+    returned something else than sets."""
+    return validation_sets(task.open_validation(access), f"What {type(task).__name__}.open_validation returned")
+
+
+def _validation_by_pipe(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog]:
+    given = given_validation(task, access, config)
+    if given is not None:
+        return given
     try:
-        catalog = task.open_validation(access)
+        return tasks_validation(task, access)
     except (UsageError, ShardingError) as error:
         if type(task).open_validation is not Task.open_validation:
             raise
@@ -127,9 +155,6 @@ def _open_validation(task: Task, access: DataAccess) -> Catalog | None:
             f"{error.hint.rstrip('.')}; {type(task).__name__} has no open_validation(), so its training files are "
             "opened, too.",
         ) from error
-    if catalog is not None:
-        require_catalog(catalog, f"What {type(task).__name__}.open_validation returned")
-    return catalog
 
 
 def data_access(config: DataConfig) -> DataAccess:

@@ -27,7 +27,7 @@ def dry_run(setup: RunSetup, comm: Communicator) -> None:
     is_root = comm.topology.is_root
     if is_root:
         print("\n".join(describe(setup, comm, adapter.parameter_count())), flush=True)
-    if setup.validation is not None and setup.config.best_metric is not None:
+    if setup.validation and setup.config.best_metric is not None:
         require_measured(adapter, comm, setup.validation, setup.config.best_metric)
     for line in [*_try_batches(setup, adapter, comm), "nothing was written, and the weights are discarded"]:
         if is_root:
@@ -46,9 +46,10 @@ def _try_batches(setup: RunSetup, adapter: Adapter, comm: Communicator) -> list[
         lines.append(_tried(setup.train, "training", done, lambda b: adapter.train_step(b, 0, lr), adapter, comm))
         average_rank_local_state(comm, adapter)
         weights_in_common(comm, adapter, "After the dry run's update")
-    if setup.validation is not None:
+    for name, source in setup.validation.items():
         with adapter.evaluating():
-            lines.append(_tried(setup.validation, "validation", "forward", adapter.eval_step, adapter, comm))
+            what = f"validation {name}".rstrip()
+            lines.append(_tried(source, what, "forward", adapter.eval_step, adapter, comm))
     return lines
 
 

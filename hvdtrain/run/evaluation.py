@@ -43,18 +43,18 @@ class SetResult:
 
 
 def evaluate_sets(
-    trained: TrainedModel, sets: Mapping[str, str | None], asked: StopRequest
+    trained: TrainedModel, patterns: Mapping[str, str] | None, asked: StopRequest
 ) -> dict[str, SetResult] | None:
     """Measure each set, one after the other; None where a request stopped it. Collective.
 
     Args:
-        sets: name → pattern in the data folder; None: the task's own validation records.
+        patterns: of the sets, as `TrainedModel.open_sets` takes them.
         asked: whether this rank was asked to stop.
 
     Raises UsageError: on all ranks, before anything is measured; a set has no records. HvdtrainError: on all ranks; the
     loss is not finite, or too many records are damaged.
     """
-    sources = {name: trained.open_set(name, pattern) for name, pattern in sets.items()}
+    sources = trained.open_sets(patterns)
     catalogs = [source.catalog for source in sources.values()]
     limits = RunLimits(epochs=1, max_masked=trained.config.data.max_corrupt)
     require_little_lost(catalogs, limits.max_masked)
@@ -66,8 +66,8 @@ def evaluate_sets(
     label = trained.task.label_feature
     for name, source in sources.items():
         confusions = None if label is None else Confusions(trained.adapter, trained.task, label)
-        look = None if confusions is None else confusions.add
-        validator = Validator(trained.adapter, trained.comm, source, limits, look)
+        use = None if confusions is None else confusions.measure
+        validator = Validator(trained.adapter, trained.comm, source, limits, name, use)
         reading = None if stopped else validator.measure(trained.step, vote, lambda: None)
         if reading is None:
             return None

@@ -13,17 +13,29 @@ from hvdtrain.task.task import Task
 
 
 def predicted_values(adapter: Adapter, task: Task, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
-    """What `Task.predict` describes, for all rows of a batch. Raises UsageError: the model of a classification returns
-    no logits [n, classes]."""
-    predictions = adapter.predict_step(batch)
+    """What `Task.predict` describes, for all rows of a batch. Raises UsageError: as `described` and `predict_step`."""
+    return described(task, adapter.predict_step(batch))
+
+
+def described(task: Task, predictions: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """`predictions`; of a classification with its labels and probabilities in the place of logits. Raises UsageError:
+    there are no logits [n, classes], or values that are no numbers."""
+    name = type(task).__name__
+    for column, values in predictions.items():
+        if values.dtype.kind not in "biuf":
+            raise UsageError(
+                f"What {name} predicts as {column!r} is of the type {values.dtype}.",
+                "Predictions are written as whole numbers, floats and truth values.",
+                f"let {name}.predict(model, batch) return numbers, as the number of a class instead of its name.",
+            )
     if task.label_feature is None or "label" in predictions:
         return predictions
     logits = predictions.pop("output", np.empty(0))
     if logits.ndim != 2 or logits.dtype.kind != "f":
         raise UsageError(
-            f"The model of {type(task).__name__} returns {logits.dtype} of shape {logits.shape}.",
+            f"The model of {name} returns {logits.dtype} of shape {logits.shape}.",
             "The logits of a classification are floats of shape [n, classes].",
-            f"let {type(task).__name__}.predict(model, batch) return 'label', or set label_feature to None.",
+            f"let {name}.predict(model, batch) return 'label', or set label_feature to None.",
         )
     return {"label": logits.argmax(axis=1), "probability": _softmax(logits), **predictions}
 
@@ -41,14 +53,20 @@ class Confusions:
         self._adapter, self._task, self._label = adapter, task, label_feature
         self.matrix = ConfusionMatrix()
 
-    def add(self, batch: LoadedBatch) -> None:
-        """Count the records of a batch, without those that are damaged or fill it up."""
+    def measure(self, batch: LoadedBatch) -> None:
+        """As `Adapter.eval_step`; and count the records of the batch, without those that are damaged or fill it up."""
         if self._label not in batch.features:
             raise UsageError(
                 f"{type(self._task).__name__}.decode() gives no {self._label!r}.",
                 "It is the task's label_feature, and without labels there is no confusion matrix.",
                 "set label_feature to the name of the labels, or to None.",
             )
-        predicted, real = predicted_values(self._adapter, self._task, batch), batch.weights > 0
+        predicted, real = described(self._task, self._measured(batch)), batch.weights > 0
         classes = predicted["probability"].shape[1] if "probability" in predicted else 0
         self.matrix.add(batch.features[self._label][real], predicted["label"][real], classes)
+
+    def _measured(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        if type(self._task).predict is Task.predict:
+            return self._adapter.eval_with_output(batch)
+        self._adapter.eval_step(batch)
+        return self._adapter.predict_step(batch)

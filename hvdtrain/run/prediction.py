@@ -30,17 +30,18 @@ class Predicted(NamedTuple):
 
 
 def predict_set(
-    trained: TrainedModel, name: str, pattern: str | None, output: Path, force: bool, asked: StopRequest
+    trained: TrainedModel, patterns: Mapping[str, str] | None, output: Path, force: bool, asked: StopRequest
 ) -> Predicted | None:
     """Write the predictions for a set into `output`; None where a request stopped it, whose parts stay. Collective.
 
     Rank 0 writes alone, so only its host must see `output`. Columns: "id", "file", "offset" (byte or row in it), and
-    what `Task.predict` names. Arguments: `name`, `pattern` as those of `TrainedModel.open_set`; `force`: replace what
-    is there. Raises UsageError: on all ranks; `output` is there, cannot be written, or has an unknown suffix.
+    what `Task.predict` names. Arguments: `patterns` of one set, as `TrainedModel.open_sets` takes them; `force`:
+    replace what is there. Raises UsageError: on all ranks; there are several sets, or `output` is there, cannot be
+    written, or has an unknown suffix.
     """
     comm, root = trained.comm, trained.comm.topology.is_root
     write = agree(comm, lambda: format_of(output), "hvdtrain.predict.format")
-    source = trained.open_set(name, pattern)
+    source = _only(trained.open_sets(patterns))
     limits = RunLimits(epochs=1, max_masked=trained.config.data.max_corrupt)
     require_little_lost([source.catalog], limits.max_masked)
     parts = PredictionParts(output)
@@ -56,6 +57,16 @@ def predict_set(
     limits.require_few_masked(total - records, total, "prediction")
     agree(comm, lambda: parts.join(count, write) if root else None, "hvdtrain.predict.join")
     return Predicted(records, total - records)
+
+
+def _only(sources: Mapping[str, CatalogSource]) -> CatalogSource:
+    if len(sources) > 1:
+        raise UsageError(
+            f"There are {len(sources)} sets of records: {', '.join(sources)}.",
+            "One file holds the predictions of one set.",
+            "give one --set NAME=PATTERN.",
+        ).on_all_ranks()
+    return next(iter(sources.values()))
 
 
 def _predict_from(
@@ -84,10 +95,9 @@ def _rows(trained: TrainedModel, source: CatalogSource, batch: LoadedBatch) -> d
     """This rank's records of a batch, without those that are damaged or fill it up."""
     real, catalog = batch.weights > 0, source.catalog
     ids = batch.ids[real]
-    files = [redacted(file.path) for file in catalog.files]
     where = {
         "id": ids,
-        "file": np.array([files[number] for number in catalog.file_ids[ids]], dtype=np.str_),
+        "file": np.array([redacted(catalog.files[number].path) for number in catalog.file_ids[ids]], dtype=np.str_),
         "offset": catalog.offsets[ids] - catalog.format.header_bytes,
     }
     predicted = predicted_values(trained.adapter, trained.task, batch)

@@ -79,7 +79,8 @@ def write_parquet(file: BinaryIO, parts: Callable[[], Iterator[Columns]]) -> Non
 def _arrow(array: NDArray[Any]) -> Any:
     import pyarrow
 
-    values = pyarrow.array(array.reshape(-1).tolist() if array.dtype.kind == "U" else array.reshape(-1))
+    flat, is_text = array.reshape(-1), array.dtype.kind == "U"
+    values = pyarrow.array(flat.tolist(), pyarrow.string()) if is_text else pyarrow.array(flat)
     for length in reversed(array.shape[1:]):
         values = pyarrow.FixedSizeListArray.from_arrays(values, length)
     return values
@@ -106,7 +107,28 @@ def format_of(path: Path) -> Write:
 
 
 def joined(rows: Sequence[Columns]) -> dict[str, NDArray[Any]]:
-    """Rows of all ranks in the order of their "id", int64 [n]."""
+    """Rows of all ranks in the order of their "id", int64 [n]. Raises UsageError: they have other columns."""
+    for columns in rows:
+        require_same_columns(shapes_of(rows[0]), shapes_of(columns))
     whole = {name: np.concatenate([columns[name] for columns in rows]) for name in rows[0]}
     order = np.argsort(whole["id"], kind="stable")
     return {name: array[order] for name, array in whole.items()}
+
+
+def shapes_of(columns: Columns) -> dict[str, tuple[int, ...]]:
+    """Name → shape of one record's value."""
+    return {name: array.shape[1:] for name, array in columns.items()}
+
+
+def require_same_columns(first: Mapping[str, tuple[int, ...]], other: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise UsageError unless the predictions of other records have the same columns as those of the first ones."""
+    if other != first:
+        raise UsageError(
+            f"For some records the predictions are {_shown(first)}, and for others {_shown(other)}.",
+            "They are the columns of one table.",
+            "let the task's predict() return the same names for each batch, and values of one shape.",
+        )
+
+
+def _shown(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape) or ''}".rstrip() for name, shape in shapes.items())

@@ -12,7 +12,7 @@ import numpy as np
 from data_sharding.atomic import atomic_file
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
-from hvdtrain.run.prediction_files import Columns, Write, write_npz
+from hvdtrain.run.prediction_files import Columns, Write, require_same_columns, shapes_of, write_npz
 
 _PLAN = "predictions.json"
 
@@ -23,6 +23,7 @@ class PredictionParts:
     def __init__(self, output: Path) -> None:
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
+        self._shapes: dict[str, tuple[int, ...]] | None = None  # of the columns, once a part is known
 
     def begin(self, plan: Mapping[str, Any], force: bool) -> int:
         """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
@@ -41,7 +42,11 @@ class PredictionParts:
         return next(number for number in range(10**9) if not self._path(number).exists())
 
     def write(self, number: int, columns: Columns) -> None:
-        """Raises UsageError: the part cannot be written; it is then not there."""
+        """Raises UsageError: the part cannot be written, or has other columns than the first one; it is then not
+        there."""
+        if self._shapes is None:
+            self._shapes = shapes_of(next(self._read(1)) if number else columns)
+        require_same_columns(self._shapes, shapes_of(columns))
         content = io.BytesIO()
         write_npz(content, lambda: iter([columns]))
         try:

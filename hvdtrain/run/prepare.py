@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
 from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import Task, TaskDefaults
 from hvdtrain.tasks.task_registry import task_arguments
 from hvdtrain.topology import Topology
@@ -43,7 +44,7 @@ class RunSetup:
     config: TrainConfig
     task: Task
     train: CatalogSource | PipeSource | AgreedPipeSource
-    validation: CatalogSource | None
+    validation: Mapping[str, CatalogSource]  # by the names of sets; empty where there are none
     schedule: Schedule
     epochs: int
     about: dict[str, Any]
@@ -51,7 +52,8 @@ class RunSetup:
     @property
     def catalogs(self) -> list[Catalog]:
         """Of training and validation, where they are read from files."""
-        return [source.catalog for source in (self.train, self.validation) if isinstance(source, CatalogSource)]
+        sources = (self.train, *self.validation.values())
+        return [source.catalog for source in sources if isinstance(source, CatalogSource)]
 
     @property
     def total_steps(self) -> int:
@@ -77,11 +79,11 @@ def prepare(
         agree(comm, lambda: require_loggers(loggers) if comm.topology.is_root else None, "hvdtrain.prepare.loggers")
     opening = opening or DataOpening(config, task_class)
     task, data = agree(comm, opening.result, "hvdtrain.prepare.data")
-    require_same_data(comm, [[len(part), part.fingerprint] for part in data.parts()])
+    require_same_data(comm, data.parts())
     agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify")
     setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan")
     if config.data.mode == "pipe":  # each host reads a plan file of its own
-        require_same_data(comm, [[setup.train.plan(0).num_records, setup.about["data"]]])
+        require_same(comm, [["training", setup.train.plan(0).num_records, setup.about["data"]]])
     return setup
 
 
@@ -124,7 +126,7 @@ def with_defaults(config: TrainConfig, defaults: TaskDefaults, size: int) -> Tra
 
 def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
     """This rank's share of a small data set's records, read once with their checksums."""
-    for part in data.parts():
+    for part in data.parts().values():
         has_checks = config.check_crc and part.format.is_stored
         if has_checks and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
             local_rows = np.arange(topology.rank, len(part), topology.size)
@@ -133,8 +135,14 @@ def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
                     reader.read(local_rows[start : start + _VERIFY_RECORDS])
 
 
-def require_same_data(comm: Communicator, local: list[list[Any]]) -> None:
-    """`local`: records and fingerprint of each part of what this rank sees."""
+def require_same_data(comm: Communicator, parts: Mapping[str, Catalog]) -> None:
+    """`parts`: what this rank sees, by name. Collective. Raises UsageError: on all ranks; one of them sees other
+    records, or gives the parts other names or another order."""
+    require_same(comm, [[name, len(part), part.fingerprint] for name, part in parts.items()])
+
+
+def require_same(comm: Communicator, local: list[list[Any]]) -> None:
+    """As `require_same_data`. `local`: name, records and fingerprint of each part."""
     everywhere = gather_json(comm, local, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
     if other is not None:
@@ -146,12 +154,12 @@ def require_same_data(comm: Communicator, local: list[list[Any]]) -> None:
 
 
 def _counts(parts: list[list[Any]]) -> str:
-    return " and ".join(f"{count:,} records ({fingerprint[:8]})" for count, fingerprint in parts)
+    return ", ".join(f"{count:,} records of {name} ({fingerprint[:8]})" for name, count, fingerprint in parts)
 
 
 def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Communicator) -> RunSetup:
     batch, epochs, peak = config.global_batch_size, config.epochs, config.lr
-    require_validation(config, data.validation is not None)
+    require_validation(config, bool(data.validation))
     if batch is None or epochs is None or peak is None or config.warmup_epochs is None:
         raise ValueError("with_defaults has not been applied")
     place = Grid(comm.topology, config.parallel.stages_of_workers).data_topology()
@@ -189,7 +197,7 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
         require_trained(config.trace, min(epochs * steps, config.max_steps or epochs * steps))
     scaled = scaled_lr(peak, config.lr_scaling, batch, config.reference_batch_size or batch)
     schedule = schedule_of(config, scaled, epochs, config.warmup_epochs, steps)
-    validation = source(data.validation, False) if data.validation is not None else None
+    validation = {name: source(catalog, False) for name, catalog in data.validation.items()}
     if config.parallel.stages > 1:
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
     elif config.steps_per_call == 1 and config.sparse_gradients != "allgather":  # which go with micro batches
@@ -221,14 +229,15 @@ def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task
 
 
 def _about(
-    config: TrainConfig, task: Task, fingerprint: str, validation: Catalog | None, topology: Topology
+    config: TrainConfig, task: Task, fingerprint: str, validation: Mapping[str, Catalog], topology: Topology
 ) -> dict[str, Any]:
+    prints = {name: catalog.fingerprint for name, catalog in validation.items()}
     return {
         "framework": task.framework,
         "task": config.task,
         "mode": config.data.mode,
         "data": fingerprint,
-        "validation": validation.fingerprint if validation is not None else None,
+        "validation": prints.get(UNNAMED, prints or None),
         "task_args": task_arguments(type(task), config.model, config.task_args),
         "optimizer": config.optimizer,
         "global_batch_size": config.global_batch_size,

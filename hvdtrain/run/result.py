@@ -80,14 +80,14 @@ def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path 
     packages = [f"Python {installed['python']}", f"hvdtrain {installed['hvdtrain']}"]
     if comm.topology.is_distributed:
         packages.append(f"Horovod {installed.get('horovod', '').partition('+')[0]}")
-    held = "no" if setup.validation is None else f"{setup.validation.plan(0).num_records:,}"
+    held = [f"{source.plan(0).num_records:,} {name}".rstrip() for name, source in setup.validation.items()] or ["no"]
     return [
         f"hvdtrain: {config.task} in {framework} {installed.get(framework, '')} on {device_kind(framework)}, "
         f"{_workers(comm.topology)}",
         f"model: {'; '.join([f'{parameters:,} parameters', optimizer, *non_default_options(config)])}; "
         f"seed {config.seed}",
         f"data: {plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
-        f"epochs, shuffle {config.data.shuffle}; {held} records for validation",
+        f"epochs, shuffle {config.data.shuffle}; {', '.join(held)} records for validation",
         f"lr: {schedule.peak:g} (scaling {config.lr_scaling}), warm-up {schedule.warmup_steps} steps, then "
         f"{schedule.describe()}",
         "; ".join([*([] if folder is None else [f"run folder: {shown_path(folder)}"]), ", ".join(packages)]),

@@ -17,21 +17,20 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.parser import train_config_of
-from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.errors import UsageError
-from hvdtrain.run.data_opening import data_access
+from hvdtrain.run.data_opening import data_access, given_validation, named_sets, tasks_validation
 from hvdtrain.run.job import joined_ranks, load_task_class
 from hvdtrain.run.prepare import require_same_data
 from hvdtrain.run.start import open_adapter
-from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Task, require_catalog
-from hvdtrain.tasks.task_registry import build_task
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.weights.rebuild import rebuilt_task
 
 VALIDATION: Final = "validation"
-"""The name of the records that the task itself validates on."""
+"""What the records that training has validated on are called, where they have no name."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,18 @@ class TrainedModel:
     adapter: TunableAdapter
     comm: Communicator
 
-    def open_set(self, name: str, pattern: str | None) -> CatalogSource:
-        """The records of `pattern` in the data folder; None: those that the task validates on. Collective. Raises
-        UsageError: on all ranks; there are no records, or not the same ones on all ranks."""
-        access = data_access(self.config.data)
-        catalog = agree(self.comm, lambda: _catalog(self.task, access, name, pattern), f"hvdtrain.set.{name}")
-        require_same_data(self.comm, [[len(catalog), catalog.fingerprint]])
+    def open_sets(self, patterns: Mapping[str, str] | None) -> dict[str, CatalogSource]:
+        """Name → records of the pattern in the data folder; None: those that training has validated on. Collective.
+        Raises UsageError: on all ranks; there are no records, or not the same ones on all ranks."""
+        config = self.config.data
+        catalogs = agree(self.comm, lambda: _catalogs(self.task, config, patterns), "hvdtrain.trained.sets")
+        require_same_data(self.comm, catalogs)
         topology = self.comm.topology
         batch = max(int(self.config.global_batch_size or 1), topology.size)
-        return CatalogSource(catalog, self.task, topology, self.config.data, batch, self.config.seed, training=False)
+        return {
+            name: CatalogSource(catalog, self.task, topology, config, batch, self.config.seed, training=False)
+            for name, catalog in catalogs.items()
+        }
 
 
 @contextmanager
@@ -75,8 +77,7 @@ def open_trained(
     about = checkpoint.about
     with joined_ranks(config, kind.framework, topology, config.parallel) as comm:
         _require_same_checkpoint(comm, checkpoint)
-        arguments = {**about.get("task_args", {}), **about.get("found", {})}
-        task = agree(comm, lambda: build_task(kind, arguments), "hvdtrain.trained.task")
+        task = agree(comm, lambda: rebuilt_task(about, kind.framework, kind), "hvdtrain.trained.task")
         adapter = agree(
             comm,
             lambda: open_adapter(task, topology, config.seed, config.lr or task.defaults.lr, config),
@@ -133,21 +134,22 @@ def _require_same_checkpoint(comm: Communicator, checkpoint: Checkpoint) -> None
         ).on_all_ranks()
 
 
-def _catalog(task: Task, access: DataAccess, name: str, pattern: str | None) -> Catalog:
-    if pattern is not None:
-        return access.catalog(pattern)
-    if task.needs_data_dir and access.dir is None:
+def _catalogs(task: Task, config: DataConfig, patterns: Mapping[str, str] | None) -> dict[str, Catalog]:
+    access = data_access(config)
+    if patterns is not None:
+        return named_sets(task, access, patterns)
+    given = given_validation(task, access, config)
+    if given is None and task.needs_data_dir and access.dir is None:
         raise UsageError(
             "The task reads its records from a folder, and none was given.",
             "There are no records to read.",
             "give it as --data.dir DIR.",
         )
-    catalog = task.open_validation(access)
-    if catalog is None:
+    sets = tasks_validation(task, access) if given is None else given
+    if not sets:
         raise UsageError(
-            f"The task {type(task).__name__} has no {name} records.",
+            f"The task {type(task).__name__} has no validation records.",
             "Nothing says which records are meant.",
             "name them: --set NAME=PATTERN.",
         )
-    require_catalog(catalog, f"What {type(task).__name__}.open_validation returned")
-    return catalog
+    return {name or VALIDATION: catalog for name, catalog in sets.items()}

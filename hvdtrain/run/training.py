@@ -59,7 +59,7 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
         checkpoint = agree(comm, lambda: newest_checkpoint(setup, folder, comm), "hvdtrain.resume") or named
         _introduce(setup, comm, adapter, folder)
         position = restore_and_broadcast(setup, adapter, checkpoint, comm)
-        if setup.validation is not None and setup.config.best_metric is not None:
+        if setup.validation and setup.config.best_metric is not None:
             require_measured(adapter, comm, setup.validation, setup.config.best_metric)
         about_checkpoint = {} if checkpoint is None else checkpoint.about
         del checkpoint, named  # rank 0 needs their arrays no more

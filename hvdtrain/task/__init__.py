@@ -1,5 +1,6 @@
 """What a user writes: a task."""
 
-from hvdtrain.task.task import Splits, Task, TaskDefaults
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Task, TaskDefaults
 
 __all__ = ["Splits", "Task", "TaskDefaults"]

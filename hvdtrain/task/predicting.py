@@ -1,5 +1,6 @@
 """What a model predicts, where its task does not say: the output that its measure() computes the loss from."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hvdtrain.errors import UsageError
@@ -31,14 +32,16 @@ class RecordedModel:
         return self._outputs[0]
 
 
-def check_predictions(predictions: Any, samples: int, task_name: str) -> None:
-    """Raise UsageError unless `predictions` is what `Task.predict` promises for `samples` samples, as arrays."""
+def check_predictions(predictions: Any, samples: int, task_name: str, is_tensor: Callable[[Any], bool]) -> None:
+    """Raise UsageError unless `predictions` is what `Task.predict` promises for `samples` samples, in tensors of its
+    framework."""
     if not isinstance(predictions, dict) or not predictions:
         raise _wrong(task_name, f"an object of type {type(predictions).__name__} that names no values", samples)
     for name, value in predictions.items():
-        shape = tuple(getattr(value, "shape", ()))
-        if not isinstance(name, str) or shape[:1] != (samples,):
-            raise _wrong(task_name, f"{name!r} of shape {shape}", samples)
+        if not isinstance(name, str) or not is_tensor(value):
+            raise _wrong(task_name, f"{name!r}, an object of type {type(value).__name__}", samples)
+        if tuple(value.shape[:1]) != (samples,):
+            raise _wrong(task_name, f"{name!r} of shape {tuple(value.shape)}", samples)
 
 
 def _wrong(task_name: str, what: str, samples: int) -> UsageError:

@@ -17,6 +17,7 @@ from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.predicting import RecordedModel
+from hvdtrain.task.splits import Splits, Validation
 
 Features = dict[str, NDArray[Any]]
 
@@ -29,23 +30,6 @@ class TaskDefaults:
     global_batch_size: int = 64
     lr: float = 1e-3
     warmup_epochs: float = 0.0
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The records to train on, and those to validate on after each epoch (None: no validation).
-
-    Raises:
-        UsageError: they are not catalogs.
-    """
-
-    train: Catalog
-    validation: Catalog | None = None
-
-    def __post_init__(self) -> None:
-        require_catalog(self.train, "The argument train of Splits")
-        if self.validation is not None:
-            require_catalog(self.validation, "The argument validation of Splits")
 
 
 class Task(ABC):
@@ -103,9 +87,9 @@ class Task(ABC):
             UsageError or data_sharding.ShardingError: the data is missing or not what the task expects.
         """
 
-    def open_validation(self, data: DataAccess) -> Catalog | None:
-        """The validation records alone, for pipe mode, where the training records come through pipes; None: there are
-        none. Called instead of `open_data`, once on every rank.
+    def open_validation(self, data: DataAccess) -> Validation:
+        """The validation records alone, as `Splits` takes them, for pipe mode, where the training records come through
+        pipes. Called instead of `open_data`, once on every rank.
 
         Left as it is, it takes those of `open_data`, which then needs the training files on every host as well.
 
@@ -113,6 +97,16 @@ class Task(ABC):
             UsageError or data_sharding.ShardingError: as `open_data`.
         """
         return self.open_data(data).validation
+
+    def open_set(self, data: DataAccess, pattern: str) -> Catalog:
+        """The records of a set that the user names by its files: --data.validation, `hvdtrain evaluate --set`. To be
+        overridden where `decode` needs more than their names say: a certain format, or the classes of a folder. Called
+        after `open_data`, or without it where a trained model is measured.
+
+        Raises:
+            UsageError or data_sharding.ShardingError: as `open_data`.
+        """
+        return data.catalog(pattern)
 
     def decode(self, records: RecordBatch) -> Features:
         """Turn n serialized records into arrays whose first axis is n. Runs in a background thread.
@@ -181,16 +175,6 @@ class Task(ABC):
         recorded = RecordedModel(model)
         self.measure(recorded, batch)
         return {"output": recorded.output(type(self).__name__)}
-
-
-def require_catalog(records: Any, where: str) -> None:
-    """Raise `UsageError` unless `records` is a catalog."""
-    if not isinstance(records, Catalog):
-        raise UsageError(
-            f"{where} is an object of type {type(records).__name__}.",
-            "Records are given as a catalog, which says where each of them is.",
-            "give data.catalog(NAMES) for files, and data.dataset(OBJECT) for a Dataset, arrays or a table.",
-        )
 
 
 def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]) -> None:

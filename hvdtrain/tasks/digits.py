@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, RecordBatch, write_shards
 from data_sharding.example import decode, encode
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task, TaskDefaults
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task, TaskDefaults
 
 SIDE = 8
 CLASSES = 10

@@ -9,7 +9,8 @@ from data_sharding.errors import MissingDataError
 from data_sharding.formats.text_file import TextFormat
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task, TaskDefaults
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task, TaskDefaults
 
 SYMBOLS: Final = 256
 NOTHING: Final = -100
@@ -58,6 +59,9 @@ class Text(Task):
 
     def open_validation(self, data: DataAccess) -> Catalog | None:
         return self._named(data, "validation*.txt")
+
+    def open_set(self, data: DataAccess, pattern: str) -> Catalog:
+        return data.catalog(pattern, format=TextFormat(self.context))
 
     def decode(self, records: RecordBatch) -> Features:
         """ "seen": int32 [n, context], bytes; "next": int64 [n, context], the byte behind each, or `NOTHING`."""

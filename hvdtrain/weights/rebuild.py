@@ -12,6 +12,7 @@ from data_sharding.storage import is_remote
 from hvdtrain.data.tensor_decode import TensorDecode
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
+from hvdtrain.task.splits import validation_sets
 from hvdtrain.task.task import Features, Task
 from hvdtrain.tasks.task_registry import build_task, load_task
 from hvdtrain.user_cache import user_cache
@@ -66,7 +67,7 @@ def example_features(task: Task, about: Mapping[str, Any], data_dir: str | None)
         return features
     try:
         splits = task.open_data(data_access(about, data_dir))
-        catalog = splits.validation if splits.validation is not None else splits.train
+        catalog = next(iter(validation_sets(splits.validation, "").values()), splits.train)
         with RecordReader(catalog) as reader:
             return TensorDecode(task)(reader.load(np.arange(min(_SAMPLES, len(catalog)))))
     except (UsageError, ShardingError) as error:

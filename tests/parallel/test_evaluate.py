@@ -3,64 +3,95 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from pyarrow import parquet
+from support.digits_runs import digits_pattern
+from support.jobs import python_path
 from support.processes import run_command
 from support.ranks import run_ranks
 from support.runs import lines_of
 
 DEADLINE_S = 180
+LOST_S = 45.0  # from the death of one rank to the end of every process; five on a quiet machine
 RECORDS = 359
-SCRIPT = str(Path(__file__).parent / "workers" / "stopped_prediction.py")
+WORKERS = Path(__file__).parent / "workers"
+TASKS = {"torch": "train_torch_tasks:Faulty", "tensorflow": "train_keras_tasks:Faulty"}
+ENV = python_path(WORKERS)
 HVDTRAIN = ["python", "-m", "hvdtrain"]
+WHOLE = f"whole={digits_pattern('validation-*')}"
+PREDICT = [*HVDTRAIN, "predict", "out", "--set", WHOLE, "--output", "on.npz"]
 
 
 @pytest.fixture(scope="module", params=["torch", "tensorflow"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one process, whose validation has 45 steps."""
+    """A run of one process with two sets of validation: a quarter of the records, and all of them in 45 steps."""
     folder = tmp_path_factory.mktemp(request.param)
-    train = ["--framework", request.param, "--task-args.width", "8", "--global-batch-size", "8", "--epochs", "1"]
-    finished = run_command([*HVDTRAIN, *train, "--output-dir", "out"], DEADLINE_S, cwd=folder)
+    train = ["--task", TASKS[request.param], "--task-args.width", "8", "--global-batch-size", "8", "--epochs", "1"]
+    train += ["--data.validation", f"few={digits_pattern('validation-00000*')}", "--data.validation", WHOLE]
+    finished = run_command([*HVDTRAIN, *train, "--output-dir", "out"], DEADLINE_S, ENV, folder)
     assert finished.returncode == 0, finished.tail()
     return folder
 
 
 def test_two_workers_measure_what_training_has_validated(run: Path) -> None:
     evaluate = [*HVDTRAIN, "evaluate", "out", "--output", "two.json"]
-    finished = run_ranks(evaluate, 2, "horovodrun-gloo", DEADLINE_S, cwd=run)
+    finished = run_ranks(evaluate, 2, "horovodrun-gloo", DEADLINE_S, ENV, run)
     assert finished.returncode == 0, finished.tail()
-    found = json.loads((run / "two.json").read_text())["sets"]["validation"]
+    sets = json.loads((run / "two.json").read_text())["sets"]
     validated = next(line for line in lines_of(run / "out") if line.get("split") == "validation")
-    assert found["records"] == RECORDS == sum(values["support"] for values in found["classes"])
-    assert found["measures"] == pytest.approx({name: validated[name] for name in ("loss", "accuracy")}, rel=1e-6)
-    counts = np.array(found["confusion"])
-    assert counts.trace() / counts.sum() == pytest.approx(found["measures"]["accuracy"])
-    assert "Confusion matrix of validation" in (run / "two.html").read_text()
-    again = run_command([*HVDTRAIN, "evaluate", "out", "--output", "two.json"], DEADLINE_S, cwd=run)
-    assert again.returncode == 2
-    assert "two.json is there already" in again.stderr
+    assert (
+        {name: found["records"] for name, found in sets.items()} == validated["sets"] == {"few": 90, "whole": RECORDS}
+    )
+    for name, found in sets.items():
+        assert found["measures"] == pytest.approx(
+            {measure: validated[f"{name}/{measure}"] for measure in ("loss", "accuracy")}, rel=1e-6
+        )
+        counts = np.array(found["confusion"])
+        assert counts.trace() / counts.sum() == pytest.approx(found["measures"]["accuracy"])
+        assert sum(values["support"] for values in found["classes"]) == found["records"]
+    assert "Confusion matrix of whole" in (run / "two.html").read_text()
 
 
-def test_predictions_that_were_stopped_go_on_with_another_number_of_workers(run: Path) -> None:
-    whole = run_command([*HVDTRAIN, "predict", "out", "--output", "whole.npz"], DEADLINE_S, cwd=run)
-    assert whole.returncode == 0, whole.tail()
-    stopped = run_command(["python", SCRIPT, "out", "on.npz"], DEADLINE_S, cwd=run)
-    assert stopped.returncode == 0, stopped.tail()
-    assert (run / "on.npz.parts" / "part-000000.npz").exists()
+def test_predictions_go_on_after_a_stop_and_a_death_with_another_number_of_workers(run: Path) -> None:
+    """The first part is made by one process, which is stopped; then one of two workers is killed; then two go on."""
+    one = run_command(["python", str(WORKERS / "predictions_of_one.py"), "out", WHOLE], DEADLINE_S, ENV, run)
+    assert one.returncode == 0, one.tail()
+    require_killed(run)
+    assert sorted(path.name for path in (run / "on.npz.parts").iterdir()) == ["part-000000.npz", "predictions.json"]
     assert not (run / "on.npz").exists()
-    assert not (run / "on.npz.parts" / "part-000001.npz").exists()
-    begun = run_ranks([*HVDTRAIN, "predict", "out", "--output", "on.npz"], 2, "horovodrun-gloo", DEADLINE_S, cwd=run)
+    begun = run_ranks(PREDICT, 2, "horovodrun-gloo", DEADLINE_S, ENV, run)
     assert begun.returncode == 0, begun.tail()
+    assert not (run / "on.npz.parts").exists()
     expected, found = _arrays(run / "whole.npz"), _arrays(run / "on.npz")
     assert found.keys() == expected.keys() == {"id", "file", "offset", "label", "probability"}
     assert found["id"].tolist() == list(range(RECORDS))
     for name in ("file", "offset", "label"):
         assert (found[name] == expected[name]).all(), name
     np.testing.assert_allclose(found["probability"], expected["probability"], atol=1e-6)
-    assert not (run / "on.npz.parts").exists()
+    require_same_in_all_formats(run, expected)
+
+
+def require_killed(run: Path) -> None:
+    """The other worker says why it ends."""
+    fault = {"place": "decode", "kind": "kill", "rank": 1, "call": 1, "stamp": str(run / "stamp")}
+    killed = run_ranks(PREDICT, 2, "horovodrun-gloo", DEADLINE_S, {**ENV, "TRAIN_FAULT": json.dumps(fault)}, run)
+    assert killed.returncode != 0, killed.tail()
+    assert time.monotonic() - float((run / "stamp").read_text()) < LOST_S
+    assert "Another rank has ended or stalled" in killed.stderr, killed.tail()
+
+
+def require_same_in_all_formats(run: Path, expected: dict[str, Any]) -> None:
+    lines = [json.loads(line) for line in (run / "whole.jsonl").read_text().splitlines()]
+    columns = parquet.read_table(run / "whole.parquet").to_pydict()
+    assert list(columns) == list(lines[0]) == list(expected)
+    for name, array in expected.items():
+        assert columns[name] == array.tolist(), name
+        assert [line[name] for line in lines] == array.tolist(), name
 
 
 def _arrays(path: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "task_args": ('{"width": 16}', {"width": 16}),
     "framework": ("tensorflow", "tensorflow"),
     "data.dir": ("/data", "/data"),
+    "data.validation": ("old=old-*.rec", ["old=old-*.rec"]),
     "data.download": ("True", True),
     "data.check_crc": ("False", False),
     "data.on_corrupt": ("quarantine", "quarantine"),

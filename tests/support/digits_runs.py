@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hvdtrain.task.data_access import DataAccess
+from hvdtrain.tasks.digits import open_split
+from hvdtrain.user_cache import user_cache
 from support.commands import Ended
 
 Command = Callable[..., list[Ended]]
+
+
+def digits_pattern(files: str) -> str:
+    """Where files of the digits are, e.g. "validation-*"."""
+    catalog = open_split(DataAccess(None, user_cache() / "data"), "validation")
+    return str(Path(catalog.files[0].path).with_name(files))
+
 
 SHORT = ["--max-steps", "2", "--global-batch-size", "32", "--progress", "lines"]
 

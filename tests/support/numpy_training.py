@@ -31,8 +31,10 @@ from hvdtrain.engine.saves import SavePolicy
 from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.engine.stop_vote import StopRequest, never_asked
 from hvdtrain.named_arrays import NO_STATE, State, weights_of
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 
 WIDTH = 5
 CLASSES = 3
@@ -202,7 +204,7 @@ class Setting:
     folder: Path
     global_batch: int = 8
     seed: int = 3
-    validate: bool = True
+    sets: tuple[str, ...] = (UNNAMED,)  # each is validated on data.validation
     keep: int = 1000
     total_steps: int = 6
     open_adapter: Callable[[Any, Communicator, int], Any] = NumpyAdapter
@@ -244,7 +246,7 @@ def train(
         adapter=adapter,
         comm=comm,
         train=source,
-        validation=_source(setting, setting.data.validation, comm, training=False) if setting.validate else None,
+        validation={name: _source(setting, setting.data.validation, comm, training=False) for name in setting.sets},
         schedule=Schedule(peak=0.1, total_steps=setting.total_steps, warmup_steps=2, shape="cosine"),
         limits=limits,
         checkpoints=CheckpointWriter(comm, setting.store(), {"seed": setting.seed}, writers=setting.writers),

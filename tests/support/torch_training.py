@@ -13,7 +13,8 @@ from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 from support.numpy_training import CLASSES, WIDTH, NumpyTask, decode_rows
 
 LR = 0.01

@@ -19,7 +19,14 @@ from hvdtrain.adapters.choose_sync import bucket_bytes
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.keras import state
 from hvdtrain.adapters.keras.build import build_model, open_gradient_sync, open_optimizer, require_supported
-from hvdtrain.adapters.keras.calling import called_for, checked_measures, converted, own_seed_state, task_errors
+from hvdtrain.adapters.keras.calling import (
+    called_for,
+    checked_measures,
+    converted,
+    own_seed_state,
+    task_errors,
+    widened,
+)
 from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
@@ -38,7 +45,7 @@ from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.peer_failure import waits_for_peers
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.task.predicting import check_predictions
+from hvdtrain.task.predicting import RecordedModel, check_predictions
 from hvdtrain.task.task import Task, require_trainable
 from hvdtrain.topology import Topology
 
@@ -93,6 +100,7 @@ class KerasAdapter(AdapterState):
         self._train_several = SeveralSteps(self._train_graph)
         self._trains = {bucket_bytes(options): self._train}
         self._eval = CompiledStep(self._eval_graph)
+        self._eval_with_output = graph(self._eval_with_output_graph)
         self._predict_in_graph = converted(task.predict)
         self._predict = graph(self._predict_graph)
 
@@ -153,17 +161,30 @@ class KerasAdapter(AdapterState):
         self._create_sums(layout, batch)
         self._eval(layout, *self._tensors(batch))
 
+    def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        self._create_sums(_layout(batch), batch)
+        with task_errors():
+            return self._on_host(self._eval_with_output(*self._tensors(batch)), batch)
+
     def predict_step(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         features, _ = self._tensors(batch)
         with task_errors():
-            predictions = self._predict(features)
-        check_predictions(predictions, len(batch.ids), type(self._task).__name__)
-        return {name: value.numpy() for name, value in predictions.items()}
+            return self._on_host(self._predict(features), batch)
 
-    def _predict_graph(self, features: dict[str, Any]) -> dict[str, Any]:
+    def _on_host(self, predictions: Any, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        check_predictions(predictions, len(batch.ids), type(self._task).__name__, tf.is_tensor)
+        return {name: widened(value).numpy() for name, value in predictions.items()}
+
+    def _predict_graph(self, features: dict[str, Any]) -> Any:
         with called_for(self.model, False) as model:
-            predictions: dict[str, Any] = self._predict_in_graph(model, features)
-        return predictions
+            return self._predict_in_graph(model, features)
+
+    def _eval_with_output_graph(self, features: dict[str, Any], real: Any) -> dict[str, Any]:
+        with called_for(self.model, False) as model:
+            recorded = RecordedModel(model)
+            measures = self._measure_in_graph(recorded, features)
+        self._add(checked_measures(measures, real.shape[0]), real)
+        return {"output": recorded.output(type(self._task).__name__)}
 
     def _gradients_graph(
         self, features: dict[str, Any], real: Any, shares: Any, scale: Any

@@ -61,13 +61,14 @@ class _Mode:
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         outputs = self._model(*inputs, **{"training": self._training, **options})
-        return tf.nest.map_structure(_widened, outputs)
+        return tf.nest.map_structure(widened, outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
 
-def _widened(output: Any) -> Any:
+def widened(output: Any) -> Any:
+    """A tensor of half precision as float32; anything else as it is."""
     low = getattr(output, "dtype", None) in (tf.float16, tf.bfloat16)
     return tf.cast(output, tf.float32) if low else output
 

@@ -189,10 +189,17 @@ class TorchAdapter(AdapterState):
         self._passes.evaluate(batch)
 
     @torch.no_grad()
+    def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        return self._whole_passes().evaluate_with_output(batch)
+
+    @torch.no_grad()
     def predict_step(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        return self._whole_passes().predict(batch)
+
+    def _whole_passes(self) -> WholeModelPasses:
         if not isinstance(self._passes, WholeModelPasses):
             raise ValueError("a model in stages predicts nothing")
-        return self._passes.predict(batch)
+        return self._passes
 
     def read_sums(self) -> Sums:
         (values, samples), norms = self._passes.read_sums(), self._update.norms.read()

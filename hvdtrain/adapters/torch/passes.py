@@ -20,7 +20,7 @@ from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import micro_batches, mix
 from hvdtrain.comm.peer_failure import peer_failures
 from hvdtrain.config.training_options import Precision
-from hvdtrain.task.predicting import check_predictions
+from hvdtrain.task.predicting import RecordedModel, check_predictions
 from hvdtrain.task.task import Task, check_measures
 
 _TOGETHER: Final = 16  # batches: bounds the memory that values of measures take
@@ -181,10 +181,14 @@ class Measurement:
         return losses
 
     def predict(self, model: Any, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
-        """What the task predicts, with floats of half precision as float32."""
+        """What the task predicts of a batch, as `on_host` gives it."""
         with low_precision(self.precision, self.device), batch_mask(self.rows(batch).real):
             predictions = self.task.predict(model, self.placed(batch.features))
-        check_predictions(predictions, len(batch.ids), type(self.task).__name__)
+        return self.on_host(predictions, len(batch.ids))
+
+    def on_host(self, predictions: Any, samples: int) -> dict[str, NDArray[Any]]:
+        """What the task predicts, checked; floats of half precision become float32."""
+        check_predictions(predictions, samples, type(self.task).__name__, torch.is_tensor)
         return {name: _on_host(value) for name, value in predictions.items()}
 
     def shares(self, rows: Rows, losses: torch.Tensor, share: float) -> torch.Tensor:
@@ -255,9 +259,18 @@ class WholeModelPasses:
             timer.end(BACKWARD)
 
     def evaluate(self, batch: LoadedBatch) -> None:
+        self._evaluate(self.forward, batch)
+
+    def evaluate_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
+        """Forward only; returns "output" [n, ...], what the task's measure() got from the model."""
+        measurement, recorded = self.measurement, RecordedModel(self.forward)
+        self._evaluate(recorded, batch)
+        return measurement.on_host({"output": recorded.output(type(measurement.task).__name__)}, len(batch.ids))
+
+    def _evaluate(self, model: Any, batch: LoadedBatch) -> None:
         measurement = self.measurement
         self.mode.set(False)
-        measurement.measure(self.forward, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
+        measurement.measure(model, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
 
     def predict(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         self.mode.set(False)

@@ -25,6 +25,7 @@ _WITHOUT_EFFECT = (
     *("--epochs", "--max-steps", "--max-time", "--output-dir", "--resume", "--init-weights", "--init-weights-exclude"),
     *("--keep-checkpoints", "--checkpoint-interval", "--log-interval", "--progress", "--report", "--log-level"),
     *("--best-metric", "--best-mode", "--early-stopping-patience", "--early-stopping-min-delta", "--dry-run"),
+    "--data.validation",
 )
 """Options of train about what `bench step` does not do: an epoch, validation, files. A config file may have them."""
 

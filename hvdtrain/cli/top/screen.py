@@ -15,6 +15,7 @@ from hvdtrain.history.metrics_end import MetricsEnd, measures
 from hvdtrain.history.reading import number, whole
 from hvdtrain.history.run_state import RunState
 from hvdtrain.measured import METRICS
+from hvdtrain.set_names import readable
 from hvdtrain.units import in_bytes, in_time
 
 Mood = Literal["good", "waits", "bad", "over"]
@@ -156,7 +157,7 @@ def _epoch(look: Look) -> str:
 def _values(look: Look) -> Sequence[str]:
     train, validation = look.end.train, measures(look.end.validation)
     loss, speed = number(train, "loss"), number(train, "samples_per_second")
-    name = next((name for name in validation if name != "loss"), "loss")
+    name = readable(validation) if validation else ""
     best = number(validation, name)
     return [
         "" if loss is None else f"loss {loss:.4f}",

@@ -14,6 +14,7 @@ from hvdtrain.report.charts import Line, Marks, line_chart, time_axis
 from hvdtrain.report.drawing import side_by_side
 from hvdtrain.report.markup import Markup, join, tag
 from hvdtrain.report.record import RunRecord
+from hvdtrain.set_names import in_set
 
 _BUILT_IN: Final = frozenset(metric.name for metric in METRICS)
 _CHARTS: Final = [
@@ -57,12 +58,19 @@ def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
 def _charts_of_one(run: RunRecord) -> Iterator[Markup]:
     metrics = run.metrics
     marks = {name: [event.step for event in _resumes(metrics, after_end)] for name, after_end in _KINDS.items()}
+    of_sets = {in_set(name, measure): measure for name in metrics.sets for measure in metrics.training}
     for name in _measures([metrics]):
-        both = {"training": metrics.training.get(name), "validation": metrics.validation.get(name)}
-        yield line_chart(wording.title_of(name), _lines(both), marks=marks)
+        if name not in of_sets:
+            yield line_chart(wording.title_of(name), _lines(_both(metrics, name)), marks=marks)
     for title, lines in _CHARTS:
         if curves := _lines({line: metrics.training.get(name) for line, name in lines}):
             yield line_chart(title, curves, marks=marks)
+
+
+def _both(metrics: MetricsHistory, measure: str) -> dict[str, Curve | None]:
+    """The curves of a measure in training and in each set of validation."""
+    sets = {f"validation {name}": metrics.validation.get(in_set(name, measure)) for name in metrics.sets}
+    return {"training": metrics.training.get(measure), "validation": metrics.validation.get(measure), **sets}
 
 
 def _lines(curves: Mapping[str, Curve | None]) -> list[Line]:

@@ -114,4 +114,5 @@ def _validation_line(event: events.Evaluated) -> dict[str, Any]:
     best = {"best": True} if event.is_best else {}
     ranks = [round(seconds, 6) for seconds in event.rank_seconds]
     times = {"seconds": round(event.seconds, 6), "rank_seconds": ranks}
-    return {**place, **event.values, **best, "samples": event.samples, **times}
+    sets = {"sets": dict(event.sets)} if event.sets else {}
+    return {**place, **event.values, **best, "samples": event.samples, **sets, **times}

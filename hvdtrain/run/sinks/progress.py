@@ -13,6 +13,7 @@ from hvdtrain.engine.events import Event
 from hvdtrain.measured import STEP
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.terminal import Terminal
+from hvdtrain.set_names import readable
 
 _REDRAWN_SECONDS = 0.2
 _SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
@@ -189,8 +190,8 @@ class Lines:
 def _short(event: events.Evaluated) -> tuple[str, str]:
     """One measure, the one that decides if it is not the loss; and the best so far where it is another."""
     values, best = event.values, event.best
-    chosen = best.metric if best is not None else "loss"
-    name = chosen if chosen != "loss" else next((n for n in values if n != "loss"), "loss")
+    chosen = best.metric if best is not None else ""
+    name = readable(values, chosen)
     shown = f"{name} {values[name]:.4f}"
     if best is None or event.is_best:
         return shown, " (best)" if event.is_best else ""

@@ -73,7 +73,7 @@ def numbers_of(values: Mapping[str, float]) -> str:
 def _facts(owner: Any) -> Iterator[str]:
     for field in fields(owner):
         value = getattr(owner, field.name)
-        if value not in (None, ""):
+        if value not in (None, "", {}):
             yield f"{field.name.replace('_', ' ')} {_shown(value + 1 if field.name == 'epoch' else value)}"
 
 

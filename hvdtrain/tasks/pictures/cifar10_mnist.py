@@ -87,6 +87,9 @@ class Cifar10(Pictures):
     def open_test(self, data: DataAccess) -> Catalog:
         return data.catalog(folder_with(data, CIFAR10), format=Cifar10Format(split="test"))
 
+    def open_files(self, data: DataAccess, pattern: str) -> Catalog:
+        return data.catalog(pattern, format=Cifar10Format(split="test"))
+
     def read(self, records: RecordBatch) -> Labelled:
         images = decode_cifar10(records)["image"]
         if records.random is not None:
@@ -117,6 +120,9 @@ class Mnist(Pictures):
 
     def open_test(self, data: DataAccess) -> Catalog:
         return _of_right_size(data.catalog(folder_with(data, MNIST), format=MnistFormat(split="test")))
+
+    def open_files(self, data: DataAccess, pattern: str) -> Catalog:
+        return _of_right_size(data.catalog(pattern, format=MnistFormat(split="test")))
 
     def read(self, records: RecordBatch) -> Labelled:
         grey = decode_mnist(records)["image"][..., None]

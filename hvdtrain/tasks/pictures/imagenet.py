@@ -80,15 +80,23 @@ class ImageNet(Pictures):
         return catalog
 
     def open_test(self, data: DataAccess) -> Catalog:
-        catalog = _found(data, ("validation", "val"), self._folder_classes)
+        return self._like_others(_found(data, ("validation", "val"), self._folder_classes))
+
+    def open_files(self, data: DataAccess, pattern: str) -> Catalog:
+        """Of tar shards or TFRecords, or of a folder that holds a folder of photos for each class."""
+        folders = _class_folders(data, pattern, self._folder_classes)
+        return self._like_others(data.catalog(pattern) if folders is None else folders)
+
+    def _like_others(self, catalog: Catalog) -> Catalog:
+        """`catalog`, whose labels mean the same as those of the records that were opened before."""
         if self._format and catalog.format.name != self._format:
             raise UsageError(
-                f"The training photos are kept as {self._format}, those to validate on as {catalog.format.name}.",
+                f"Some photos are kept as {self._format}, and others, to validate on, as {catalog.format.name}.",
                 "Their labels need not mean the same.",
                 "keep both in the same way.",
             )
         self._format = catalog.format.name
-        if self._format == "image_folder" and not self._folder_classes:  # pipe mode
+        if self._format == "image_folder" and not self._folder_classes:  # pipe mode, or a trained model
             self._take_classes(class_names(catalog))
         return catalog
 

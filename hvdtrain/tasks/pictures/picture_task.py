@@ -11,7 +11,8 @@ from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
 from hvdtrain.models import SMALL_CNN, uses_batch_norm
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 from hvdtrain.tasks.pictures.mixup import Mixup, mix_pictures, mix_targets, smoothed_targets
 
 
@@ -94,6 +95,14 @@ class Pictures(Task):
             )
         self._validation = self.open_test(data)
         return self._validation
+
+    def open_files(self, data: DataAccess, pattern: str) -> Catalog:
+        """The records of a set that the user names by its files. Raises as `open_train`."""
+        return data.catalog(pattern)
+
+    def open_set(self, data: DataAccess, pattern: str) -> Catalog:
+        self._validation = None  # of several sets, it is not known which one a record's number belongs to
+        return self.open_files(data, pattern)
 
     def decode(self, records: RecordBatch) -> Features:
         """ "image": uint8 [n, side, side, 3]; "label": int64 [n]; and in training, where labels alone do not say what

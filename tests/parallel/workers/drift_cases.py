@@ -9,7 +9,8 @@ import numpy as np
 
 from data_sharding import LoadedBatch, RecordBatch
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 
 STEPS, LARGE_STEPS = 30, 10
 LR = 0.02

@@ -15,7 +15,8 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 
 WIDTH = 5
 LR = 0.05

@@ -11,7 +11,8 @@ from train_fault import fail, fail_in_average, slow, slow_disk, strikes
 
 from hvdtrain import events
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features
 from hvdtrain.tasks.keras import KerasDigits
 
 fail("import")

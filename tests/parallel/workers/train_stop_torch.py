@@ -9,7 +9,8 @@ from torch import nn
 from train_stop_tasks import reach, reach_step
 
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features
 from hvdtrain.tasks.torch import TorchDigits
 
 

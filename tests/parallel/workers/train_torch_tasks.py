@@ -15,7 +15,8 @@ from train_fault import fail, fail_in_average, slow, slow_disk, strikes
 
 from data_sharding import RecordBatch
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
 

@@ -25,7 +25,8 @@ from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Features, Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Features, Task
 from hvdtrain.topology import Topology
 
 

@@ -139,7 +139,7 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def main(folder: Path, out: Path) -> None:
     data = Data(folder, Catalog.index(folder / "train-*.tfrecord"), Catalog.index(folder / "validation-*.tfrecord"))
-    setting = Setting(data, out / "whole", open_adapter=open_keras, task=Rows(optimizer=Counting), validate=False)
+    setting = Setting(data, out / "whole", open_adapter=open_keras, task=Rows(optimizer=Counting), sets=())
     adapter = run(setting, None).adapter
     expected = adapter.state()
     adapter.load_rank_local_state(adapter.rank_local_state())

@@ -16,7 +16,8 @@ from hvdtrain.adapters.torch.device import apply_settings
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Splits, Task
+from hvdtrain.task.splits import Splits
+from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 
 
@@ -189,3 +190,16 @@ def test_the_state_of_a_parameter_that_is_no_longer_trained_is_refused() -> None
 
     with pytest.raises(UsageError, match="The saved optimizer trained '0.0.weight'"):
         TorchAdapter(Head(), Topology.single(), 3, 0.1, TrainingOptions()).load_state(trained())
+
+
+def test_one_forward_pass_measures_and_predicts() -> None:
+    adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions())
+    calls: list[Any] = []
+    adapter.eval_step(batch(9, masked=3))
+    measured, predicted = adapter.read_sums().values, adapter.predict_step(batch(9, masked=3))
+    adapter.model.register_forward_hook(lambda *_: calls.append(None))
+    output = adapter.eval_with_output(batch(9, masked=3))
+    assert len(calls) == 1
+    assert adapter.read_sums().values == measured
+    assert output.keys() == predicted.keys() == {"output"}
+    assert (output["output"] == predicted["output"]).all()

@@ -25,6 +25,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine import events
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.named_arrays import State
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.topology import Topology
 
 EPOCHS, STEPS_PER_EPOCH = 3, 3
@@ -60,7 +61,8 @@ def trained(data: Data, tmp_path: Path) -> Callable[..., Run]:
             if isinstance(event, when):
                 change(task)
 
-        setting = Setting(data, tmp_path, task=task, callbacks=(callback,), validate=validate, open_adapter=open_torch)
+        sets = (UNNAMED,) if validate else ()
+        setting = Setting(data, tmp_path, task=task, callbacks=(callback,), sets=sets, open_adapter=open_torch)
         return train(setting, SerialCommunicator(Topology.single()), RunLimits(EPOCHS), None, None)
 
     return run

@@ -13,8 +13,9 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.data_access import DataAccess
-from hvdtrain.task.task import Splits
+from hvdtrain.task.splits import Splits
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,20 @@ from hvdtrain.task.task import Splits
     ],
 )
 def test_what_they_ask_for(flags: dict[str, Any], judge: EarlyStopping) -> None:
-    assert early_stopping_of(TrainConfig(**flags)) == judge
+    assert early_stopping_of(TrainConfig(**flags), [UNNAMED]) == judge
+
+
+@pytest.mark.parametrize(
+    ("asked", "judge"),
+    [
+        (None, EarlyStopping("errors/loss", "min")),
+        ("accuracy", EarlyStopping("errors/accuracy", "max")),
+        ("new/accuracy", EarlyStopping("new/accuracy", "max")),
+        ("aux/loss", EarlyStopping("errors/aux/loss", "min")),  # a measure of the task's, of the first set
+    ],
+)
+def test_which_set_decides(asked: str | None, judge: EarlyStopping) -> None:
+    assert early_stopping_of(TrainConfig(best_metric=asked), ["errors", "new"]) == judge
 
 
 @pytest.mark.parametrize(

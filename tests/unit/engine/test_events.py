@@ -117,7 +117,7 @@ def test_max_steps_at_an_epochs_end_ends_that_epoch(setting: Setting) -> None:
 
 
 def test_without_validation(setting: Setting) -> None:
-    assert story(replace(setting, validate=False), RunLimits(2, log_interval=50)) == named(
+    assert story(replace(setting, sets=()), RunLimits(2, log_interval=50)) == named(
         *[(Started, 0)],
         *[(Epoch, 0), (Step, 1), (Logged, 1), (Step, 2), (Step, 3), (Logged, 3), (EpochEnded, 3), (Saved, 3)],
         *[(Epoch, 1), (Step, 4), (Step, 5), (Step, 6), (Logged, 6), (EpochEnded, 6), (Saved, 6)],

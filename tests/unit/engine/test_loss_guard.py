@@ -173,7 +173,7 @@ class NoFloats(NumpyTask):
 def test_whole_numbers_are_not_read_through(data: Data, tmp_path: Path) -> None:
     """One batch suffices to know that none can be bad."""
     before = NoFloats.decoded
-    setting = Setting(data, tmp_path, task=NoFloats(), open_adapter=LateNan, validate=False)
+    setting = Setting(data, tmp_path, task=NoFloats(), open_adapter=LateNan, sets=())
     refusals(setting, 1, RunLimits(1))
     assert NoFloats.decoded - before == 3 + 1  # steps of the epoch, and one batch again
 

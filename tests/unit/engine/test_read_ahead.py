@@ -15,6 +15,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.engine.limits import RunLimits
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import Features
 from hvdtrain.topology import Topology
 
@@ -71,16 +72,14 @@ class Waiting(NumpyAdapter):
             assert self._task.has_decoded_more_than(self.used)
 
 
-def setting_of(folder: Path, *, validate: bool) -> Setting:
+def setting_of(folder: Path, *sets: str) -> Setting:
     def open_waiting(*args: Any) -> Waiting:
         adapter = Waiting(*args)
-        passes = [TRAIN, VALIDATION] * EPOCHS if validate else [TRAIN] * EPOCHS
+        passes = [TRAIN, *[VALIDATION] * len(sets)] * EPOCHS
         adapter.ends = frozenset(sum(passes[:count]) for count in range(1, len(passes)))  # nothing follows the last
         return adapter
 
-    return Setting(
-        write_data(folder, TRAIN, VALIDATION), folder, open_adapter=open_waiting, task=Decoded(), validate=validate
-    )
+    return Setting(write_data(folder, TRAIN, VALIDATION), folder, open_adapter=open_waiting, task=Decoded(), sets=sets)
 
 
 def alone() -> SerialCommunicator:
@@ -96,19 +95,20 @@ def nothing_reads_on() -> Any:
             assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("validate", "waits"), [(True, 2 * EPOCHS - 1), (False, EPOCHS - 1)])
+@pytest.mark.parametrize("sets", [(UNNAMED,), (), ("a", "b")])
 @pytest.mark.parametrize("per_call", [1, 2, 5])
-def test_what_follows_is_read_during_the_last_step(tmp_path: Path, validate: bool, waits: int, per_call: int) -> None:
-    setting = setting_of(tmp_path, validate=validate)
+def test_what_follows_is_read_during_the_last_step(tmp_path: Path, sets: tuple[str, ...], per_call: int) -> None:
+    rule = EarlyStopping("a/loss" if "a" in sets else "loss")
+    setting = replace(setting_of(tmp_path, *sets), early_stopping=rule)
     run = train(setting, alone(), RunLimits(EPOCHS, steps_per_call=per_call), None, None)
-    assert run.adapter.waits == waits
+    assert run.adapter.waits == EPOCHS * (1 + len(sets)) - 1
     assert setting.task.most == 1
-    assert setting.task.records == EPOCHS * (TRAIN + VALIDATION * validate)  # and no record twice
+    assert setting.task.records == EPOCHS * (TRAIN + VALIDATION * len(sets))  # and no record twice
 
 
 def test_what_is_not_needed_is_given_up(tmp_path: Path) -> None:
     """The epoch after the one that ended the training by itself was begun, and its threads end with the run."""
-    impatient = replace(setting_of(tmp_path, validate=True), early_stopping=EarlyStopping(patience=1, min_delta=1e6))
+    impatient = replace(setting_of(tmp_path, UNNAMED), early_stopping=EarlyStopping(patience=1, min_delta=1e6))
     run = train(impatient, alone(), RunLimits(EPOCHS), None, None)
     assert run.outcome.stopped_early is not None
     assert run.outcome.epochs == 2
@@ -122,7 +122,7 @@ def test_a_run_that_fails_gives_it_up_too(tmp_path: Path) -> None:
             if self.waits == 2:
                 raise RuntimeError("broken")
 
-    setting = setting_of(tmp_path, validate=True)
+    setting = setting_of(tmp_path, UNNAMED)
 
     def open_failing(*args: Any) -> Failing:
         adapter = Failing(*args)

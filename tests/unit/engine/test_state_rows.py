@@ -45,7 +45,7 @@ def assert_bit_equal(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("row", SAVED)
 def test_what_is_saved_comes_back_at_every_step(row: str, data: Data, tmp_path: Path) -> None:
-    setting = Setting(data, tmp_path, open_adapter=open_torch, task=SAVED[row](), validate=False)
+    setting = Setting(data, tmp_path, open_adapter=open_torch, task=SAVED[row](), sets=())
     whole = alone(setting)
     expected = whole.adapter.state()
     folders = setting.store().paths()
@@ -59,7 +59,7 @@ def test_what_is_saved_comes_back_at_every_step(row: str, data: Data, tmp_path: 
 
 def test_a_momentum_that_a_callback_has_set_comes_back(data: Data, tmp_path: Path) -> None:
     task = MovingMomentum()
-    setting = Setting(data, tmp_path, open_adapter=open_torch, task=task, validate=False, callbacks=(task.callback,))
+    setting = Setting(data, tmp_path, open_adapter=open_torch, task=task, sets=(), callbacks=(task.callback,))
     expected = alone(setting).adapter.state()
     for step, folder in enumerate(setting.store().paths(), start=1):
         resumed = alone(replace(setting, folder=tmp_path / f"from_{step}"), folder)
@@ -69,7 +69,7 @@ def test_a_momentum_that_a_callback_has_set_comes_back(data: Data, tmp_path: Pat
 @pytest.mark.parametrize("row", REFUSED)
 def test_what_is_not_saved_is_refused_before_the_first_step(row: str, data: Data, tmp_path: Path) -> None:
     build, words = REFUSED[row]
-    setting = Setting(data, tmp_path, open_adapter=open_torch, task=build(), validate=False)
+    setting = Setting(data, tmp_path, open_adapter=open_torch, task=build(), sets=())
     with pytest.raises(UsageError) as error:
         open_torch(setting.task, SerialCommunicator(Topology.single()), 1)
     assert words in error.value.fact
@@ -78,7 +78,7 @@ def test_what_is_not_saved_is_refused_before_the_first_step(row: str, data: Data
 @pytest.mark.parametrize("row", REFUSED_AFTER_ONE_STEP)
 def test_slots_that_are_not_saved_are_refused_once_they_are_there(row: str, data: Data, tmp_path: Path) -> None:
     build, words = REFUSED_AFTER_ONE_STEP[row]
-    setting = Setting(data, tmp_path, open_adapter=open_torch, task=build(), validate=False)
+    setting = Setting(data, tmp_path, open_adapter=open_torch, task=build(), sets=())
     with pytest.raises(UsageError) as error:
         alone(setting)
     assert words in error.value.fact

@@ -15,6 +15,7 @@ from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 from support.torch_training import TorchRows, open_torch
 
 from data_sharding import LoadedBatch
+from hvdtrain.algorithms.early_stopping import EarlyStopping
 from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine import events
 from hvdtrain.engine.limits import RunLimits
@@ -160,6 +161,19 @@ def test_reads_that_hang_do_not_keep_the_save_waiting(after: int, data: Data, tm
     newest = setting.store().newest()
     assert newest is not None
     assert newest.position.step == stopped.outcome.step == min(after, STEPS_PER_EPOCH)
+
+
+def test_stopped_in_any_set_of_a_validation(data: Data, tmp_path: Path) -> None:
+    """All sets are measured again by the run that continues, and its history is that of the whole one."""
+    setting = Setting(data, tmp_path, open_adapter=noisy, sets=("a", "b"), early_stopping=EarlyStopping("b/loss"))
+    whole = run(replace(setting, folder=tmp_path / "whole"), alone())
+    for after in range(STEPS_PER_EPOCH, STEPS_PER_EPOCH + 4):  # two batches of each set
+        here = replace(setting, folder=tmp_path / f"after_{after}")
+        stopped = run(here, alone(), after)
+        assert (stopped.outcome.step, validations(stopped)) == (STEPS_PER_EPOCH, [])
+        resumed = run(here, alone(), resume=stopped)
+        require_equal(resumed, whole)
+        assert validations(resumed) == validations(whole)
 
 
 def test_stopped_again_and_again(setting: Setting) -> None:

@@ -78,6 +78,23 @@ def test_each_picture_has_its_facts_as_a_sentence_and_its_numbers_as_a_table(usu
         assert caption in captions
 
 
+def test_sets_of_validation_share_the_chart_of_their_measure(tmp_path: Path) -> None:
+    lines = list(usual_lines())
+    for line in (line for line in lines if line.get("split") == "validation"):
+        line |= {f"{name}/{key}": line[key] for name in ("old", "new") for key in ("loss", "accuracy")}
+        line["sets"] = {"old": 9, "new": 9}
+        del line["loss"], line["accuracy"]
+    page = page_of(write_run(tmp_path / "run", lines))
+    charts = [e.text for e in page.all("figcaption")]
+    assert charts[:3] == ["Loss", "Accuracy", "Learning rate"]
+    tables = [caption.text for caption in page.all("caption")]
+    assert [table for table in tables if table.startswith("Loss")] == [
+        "Loss: training",
+        "Loss: validation old",
+        "Loss: validation new",
+    ]
+
+
 def test_colours_of_pictures_are_those_of_the_page(usual: Page) -> None:
     for element in usual.all("svg", role="img"):
         begin = usual.source.index(str(element.attributes["aria-label"])[:20].replace("&", "&amp;"))

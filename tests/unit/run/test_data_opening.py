@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hvdtrain
+from data_sharding.errors import ShardingError
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, may_begin_early
@@ -119,3 +120,30 @@ def test_validation_records_of_pipe_mode_are_a_catalog(task: type[Told], tmp_pat
     other = type("Other", (task,), {"open_validation": lambda self, data: [1, 2, 3]})  # noqa: ARG005
     with pytest.raises(UsageError, match=r"Other\.open_validation returned is an object of type list"):
         DataOpening(parse_train_config(["--data.dir", str(tmp_path), "--data.mode", "pipe"]), other).result()
+
+
+def test_a_task_may_name_several_sets_and_the_option_replaces_them(task: type[Told], tmp_path: Path) -> None:
+    np.save(tmp_path / "other.npy", np.zeros((3, 1), np.uint8))
+
+    def open_data(self: Told, data: DataAccess) -> hvdtrain.Splits:
+        records, other = data.catalog("records.npy"), data.catalog("other.npy")
+        return hvdtrain.Splits(records, validation={self.name: records, "other": other})  # type: ignore[attr-defined]
+
+    def sets(name: str, *options: str) -> dict[str, int]:
+        kind = type("Several", (task,), {"open_data": open_data, "name": name})
+        _, data = DataOpening(parse_train_config(["--data.dir", str(tmp_path), *options]), kind).result()
+        return {name: len(catalog) for name, catalog in data.validation.items()}
+
+    assert sets("same") == {"same": 4, "other": 3}
+    assert sets("same", "--data.validation", "other.npy") == {"": 3}
+    assert sets("same", "--data.validation", "a=other.npy", "--data.validation", "b=*.npy") == {"a": 3, "b": 7}
+    with pytest.raises(UsageError, match="The argument validation of Splits names a set of records 'a/b'"):
+        sets("a/b")
+    with pytest.raises(ShardingError, match=r"No file matches .*none"):
+        sets("same", "--data.validation", "a=none-*")
+
+
+def test_a_set_that_a_task_opens_is_a_catalog(task: type[Told], tmp_path: Path) -> None:
+    other = type("Other", (task,), {"open_set": lambda self, data, pattern: [pattern]})  # noqa: ARG005
+    with pytest.raises(UsageError, match=r"Other\.open_set returned is an object of type list"):
+        DataOpening(parse_train_config(["--data.dir", str(tmp_path), "--data.validation", "x"]), other).result()

@@ -14,6 +14,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
 from hvdtrain.run.start import with_common_resume
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import TaskDefaults
 from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, LAUNCHER_VARIABLE, MOST_SIZE_VARIABLE
 
@@ -110,11 +111,10 @@ def test_the_schedule_follows_from_batch_and_data(data: Data, size: int) -> None
 def test_orders(data: Data) -> None:
     """Training order is drawn again each epoch; validation keeps the catalog's."""
     (one,) = setup(TrainConfig(global_batch_size=22), data)
-    assert one.validation is not None
     first, second = (one.train.plan(epoch).batch(0).ids.tolist() for epoch in (0, 1))
     assert first != second
     assert sorted(first) == sorted(second) == list(range(22))
-    assert one.validation.plan(0).batch(0).ids.tolist()[:9] == list(range(9))
+    assert one.validation[UNNAMED].plan(0).batch(0).ids.tolist()[:9] == list(range(9))
 
 
 def test_the_world_size_changes_nothing_but_itself(data: Data) -> None:

@@ -17,9 +17,9 @@ from data_sharding.pipe.pipe_plan_file import save_plan
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import require_same_training
 from hvdtrain.config.train_config import DataConfig, TrainConfig
-from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Task
 
@@ -62,12 +62,14 @@ def test_no_training_file_is_needed(tmp_path: Path, validation_only: Data) -> No
     config = pipe_config(tmp_path / "pipes", validation_only.folder)
     for one in all_well(on_two(lambda _: config, OpensValidation)):
         assert one.train.plan(0).num_records == 10
-        assert isinstance(one.validation, CatalogSource)
-        assert one.validation.catalog.fingerprint == validation_only.validation.fingerprint
+        assert one.validation[UNNAMED].catalog.fingerprint == validation_only.validation.fingerprint
         assert one.about["validation"] == validation_only.validation.fingerprint
         assert one.about["data"] == one.train.fingerprint
     for one in all_well(on_two(lambda _: config, HasNone)):
-        assert (one.validation, one.about["validation"]) == (None, None)
+        assert (one.validation, one.about["validation"]) == ({}, None)
+    named = replace(config, data=replace(config.data, validation=["a=validation-*", "b=validation-*"]))
+    for one in all_well(on_two(lambda _: named, NumpyTask)):  # whose open_data would miss the training files
+        assert one.about["validation"] == dict.fromkeys("ab", validation_only.validation.fingerprint)
 
 
 def test_damaged_training_files_are_not_looked_at(tmp_path: Path) -> None:

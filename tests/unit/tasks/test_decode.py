@@ -51,6 +51,8 @@ def test_validation_sees_the_files_own_pixels(cifar10: Path, tmp_path: Path) -> 
     rows = decoded(task, validation, 1, 0, training=False)
     raw = np.frombuffer((cifar10 / "test_batch.bin").read_bytes(), np.uint8).reshape(-1, 3073)
     assert set(rows[0]) == {"image", "label"}
+    named = task.open_set(DataAccess(str(cifar10), tmp_path), "test_batch*")
+    assert same(rows, decoded(task, named, 1, 0, training=False))
     for record, row in rows.items():
         assert row["label"] == raw[record, 0]
         np.testing.assert_array_equal(row["image"], raw[record, 1:].reshape(3, 32, 32).transpose(1, 2, 0))
@@ -68,6 +70,8 @@ def test_mnist_is_framed_to_32_by_32_in_three_equal_channels(mnist: Path, tmp_pa
     task = TorchMnist()
     _, validation = opened(task, mnist, tmp_path)
     rows = decoded(task, validation, 1, 0, training=False)
+    named = task.open_set(DataAccess(str(mnist), tmp_path), "MNIST/raw/t10k-images*")
+    assert same(rows, decoded(task, named, 1, 0, training=False))
     raw = np.frombuffer((mnist / "MNIST/raw/t10k-images-idx3-ubyte").read_bytes()[16:], np.uint8).reshape(-1, 28, 28)
     for record, row in rows.items():
         assert row["image"].shape == (32, 32, 3)

@@ -70,6 +70,21 @@ def test_every_layout_gives_pixels_and_labels(tmp_path: Path, data: Path, layout
     assert not np.array_equal(again, other)
 
 
+@pytest.mark.parametrize(("layout", "pattern"), [("folders", "val"), ("tar", "val*.tar"), ("tfrecord", "val*")])
+def test_files_that_are_named_are_read_like_the_task_s_own(
+    tmp_path: Path, data: Path, layout: str, pattern: str
+) -> None:
+    """Also by the task of a trained model, which opens no other data."""
+    WRITERS[layout](data)
+    task, _, validation = opened(tmp_path, **({} if layout == "folders" else {"classes": 3}))
+    expected = task.decode(load(validation))
+    access = DataAccess(str(data), tmp_path / "cache")
+    for each in (task, TorchImageNet(**SMALL, classes=3)):
+        features = each.decode(load(each.open_set(access, pattern)))
+        for name, array in expected.items():
+            np.testing.assert_array_equal(features[name], array)
+
+
 def test_validation_is_torchvision_s_resize_and_center_crop() -> None:
     import_torchvision()
     from torchvision.transforms import v2

@@ -1,0 +1,72 @@
+"""Several sets of records by name, and what is measured on each of them: the loss of the set "test" is "test/loss".
+
+A task that validates on one set need not name it: then its measures keep their own names.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from hvdtrain.errors import UsageError
+
+UNNAMED: Final = ""
+"""The name of the only set, where it has none."""
+
+
+def require_set_name(name: object, where: str) -> None:
+    """Raise `UsageError` unless `name` can be a set's: `where` says who has given it."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name, re.ASCII):  # collectives have it in their names
+        raise UsageError(
+            f"{where} names a set of records {name!r}.",
+            "The name becomes a part of metrics, as in NAME/loss.",
+            "use letters from a to z, digits, '_', '.' and '-' only.",
+        )
+
+
+def named_patterns(texts: Iterable[str], option: str, may_be_unnamed: bool = False) -> dict[str, str]:
+    """Name → pattern of each NAME=PATTERN that `option` was given.
+
+    Args: `may_be_unnamed`: the only one may be a PATTERN alone; then its name is UNNAMED. A pattern that contains "="
+    needs a name before it.
+
+    Raises UsageError: it is written otherwise, or a name is given twice.
+    """
+    patterns: dict[str, str] = {}
+    for text in (texts := list(texts)):
+        name, equals, pattern = text.partition("=")
+        if not equals and may_be_unnamed and len(texts) == 1:
+            name, pattern = UNNAMED, text
+        elif equals and pattern:
+            require_set_name(name, f"{option} {text}")
+        if not pattern or name in patterns:
+            raise UsageError(
+                f"{option} is given as {text!r}.",
+                f"The name {name} is given twice." if name in patterns else "It must be NAME=PATTERN.",
+                f"write for example {option} test='test-*.tfrecord', each name once.",
+            )
+        patterns[name] = pattern
+    return patterns
+
+
+def in_set(name: str, measure: str) -> str:
+    """What a measure of the set `name` is called."""
+    return f"{name}/{measure}" if name else measure
+
+
+def set_of(metric: str, names: Collection[str]) -> tuple[str, str]:
+    """To which of the sets `names` a metric belongs, and which measure it is: of the first set, where it names none."""
+    name, slash, measure = metric.partition("/")
+    return (name, measure) if slash and name in names else (next(iter(names), UNNAMED), metric)
+
+
+def readable(values: Collection[str], chosen: str = "") -> str:
+    """Which metric to show where there is room for one: `chosen`, or the first one; but people read a loss less easily
+    than another measure of the same set. `values` must not be empty."""
+    chosen = chosen if chosen in values else next((name for name in values if _is_loss(name)), next(iter(values)))
+    of_set = chosen.removesuffix("loss")
+    others = (name for name in values if name.startswith(of_set) and "/" not in name.removeprefix(of_set))
+    return next((name for name in others if not _is_loss(name)), chosen) if _is_loss(chosen) else chosen
+
+
+def _is_loss(metric: str) -> bool:
+    return metric.rpartition("/")[2] == "loss"

@@ -1,0 +1,119 @@
+"""Tables of predictions: each format holds the same rows, and what is no table of numbers is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from support.numpy_training import NumpyTask
+
+from hvdtrain.errors import UsageError
+from hvdtrain.run.predicted_values import described
+from hvdtrain.run.prediction_files import FORMATS, joined
+from hvdtrain.run.prediction_parts import PredictionParts
+from hvdtrain.task.predicting import check_predictions
+
+lengths = st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)  # numpy cuts NUL off
+
+
+def columns_of(ids: list[int], file: str, width: int = 2) -> dict[str, Any]:
+    return {
+        "id": np.array(ids, np.int64),
+        "file": np.array([file] * len(ids), np.str_),
+        "x": np.array(ids, np.float32).repeat(width).reshape(-1, width) / np.float32(7),
+    }
+
+
+@given(lengths=lengths, files=st.lists(texts, min_size=4, max_size=4))
+def test_every_format_holds_the_rows_of_all_parts(lengths: list[int], files: list[str]) -> None:
+    ends = np.cumsum(lengths).tolist()
+    spans = zip(ends, lengths, files, strict=False)
+    parts = [columns_of(list(range(end - length, end)), file) for end, length, file in spans]
+    contents = {}
+    for suffix, write in FORMATS.items():
+        write(file := io.BytesIO(), lambda: iter(parts))
+        contents[suffix] = file.getvalue()
+    with np.load(io.BytesIO(contents[".npz"]), allow_pickle=False) as arrays:
+        rows = {name: arrays[name].tolist() for name in arrays.files}
+    assert rows["id"] == list(range(ends[-1]))
+    assert rows == {name: [value for part in parts for value in part[name].tolist()] for name in rows}
+    assert parquet.read_table(io.BytesIO(contents[".parquet"])).to_pydict() == rows
+    lines = [json.loads(line) for line in contents[".jsonl"].decode().split("\n")[:-1]]
+    assert lines == [{name: rows[name][row] for name in rows} for row in range(ends[-1])]
+
+
+def test_json_has_null_for_what_is_not_finite() -> None:
+    FORMATS[".jsonl"](file := io.BytesIO(), lambda: iter([{"x": np.array([[1.0, np.nan], [np.inf, 0.0]])}]))
+    assert file.getvalue() == b'{"x": [1.0, null]}\n{"x": [null, 0.0]}\n'
+
+
+def test_rows_of_ranks_are_in_the_order_of_the_records() -> None:
+    assert joined([columns_of([0, 3], "a"), columns_of([1, 2], "bb")])["file"].tolist() == ["a", "bb", "bb", "a"]
+
+
+def test_batches_with_other_columns_are_refused(tmp_path: Path) -> None:
+    said = r"the predictions are id, file, x \[2\], and for others id, file, x \[3\]"
+    first, other = columns_of([0], "a"), columns_of([1], "a", width=3)
+    with pytest.raises(UsageError, match=said):
+        joined([first, other])
+    output = tmp_path / "out.npz"
+    parts = PredictionParts(output)
+    assert parts.begin({"task": "a"}, False) == 0
+    parts.write(0, first)
+    resumed = PredictionParts(output)
+    assert resumed.begin({"task": "a"}, False) == 1
+    for each in (parts, resumed):
+        with pytest.raises(UsageError, match=said):
+            each.write(1, other)
+    assert resumed.records(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("predictions", "said"),
+    [
+        (None, "an object of type NoneType that names no values"),
+        ({}, "an object of type dict that names no values"),
+        ({"x": [1.0, 2.0]}, "'x', an object of type list"),
+        ({3: np.zeros(2)}, "3, an object of type ndarray"),
+        ({"x": np.zeros(())}, r"'x' of shape \(\)"),
+        ({"x": np.zeros((3, 2))}, r"'x' of shape \(3, 2\)"),
+    ],
+)
+def test_predictions_are_tensors_with_one_row_a_sample(predictions: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=f"What Mine predicts is {said}, for 2 samples."):
+        check_predictions(predictions, 2, "Mine", lambda value: isinstance(value, np.ndarray))
+
+
+class Classified(NumpyTask):
+    label_feature = "label"
+
+
+@pytest.mark.parametrize(
+    ("predictions", "said"),
+    [
+        ({"name": np.array([b"cat"], object)}, "predicts as 'name' is of the type object"),
+        ({"output": np.zeros((1, 2), complex)}, "predicts as 'output' is of the type complex128"),
+        ({"output": np.zeros((1, 2, 3))}, r"returns float64 of shape \(1, 2, 3\)"),
+        ({"output": np.zeros((1, 2), int)}, r"returns int64 of shape \(1, 2\)"),
+    ],
+)
+def test_predictions_are_numbers_and_those_of_a_classification_logits(predictions: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        described(Classified(), predictions)
+
+
+def test_a_classification_is_told_by_its_label_and_its_softmax() -> None:
+    found = described(Classified(), {"output": np.array([[0.0, 1e3], [2.0, 2.0]])})
+    assert found["label"].tolist() == [1, 0]
+    assert found["probability"].tolist() == [[0.0, 1.0], [0.5, 0.5]]
+    own = {"label": np.array([1])}
+    assert described(Classified(), own) == own
+    assert described(NumpyTask(), {"output": np.zeros((1, 2))}).keys() == {"output"}
