@@ -1,19 +1,17 @@
 """The catalog: where every record of a data set is, and the check that it has not changed since it was indexed."""
 
-import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.catalog.parts import Parts
-from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
+from data_sharding.catalog.record_table import OnCorrupt
+from data_sharding.errors import CorruptRecordError, MissingDataError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.objects.collate import Names
@@ -22,40 +20,13 @@ from data_sharding.objects.object_labels import labels_of
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files
-from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
-
-OnCorrupt = Literal["raise", "mask", "quarantine"]
 
 _SCAN_THREADS: Final = 8
 
 
-@dataclass(frozen=True, eq=False)
 class Catalog(Parts):
-    """All records of a data set; record id i is row i of the arrays, which are read-only.
-
-    Attributes:
-        format: how records are kept in the files.
-        files: the data files, in the order that defines record ids.
-        file_ids: int32[N], index into `files`.
-        offsets: int64[N], first byte that is read for the record.
-        lengths: int64[N], bytes that are read for it.
-        crcs: uint32[N], checksum stored in the file for the payload; None where the format has none.
-        labels: int64[N], labels kept apart from the payload; None where there are none.
-        fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums, labels) but
-            not of where it is or when it was written: a copy on another host has the same one.
-        damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
-    """
-
-    format: RecordFormat
-    files: tuple[FileEntry, ...]
-    file_ids: NDArray[np.int32]
-    offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    crcs: NDArray[np.uint32] | None
-    labels: NDArray[np.int64] | None
-    fingerprint: str
-    damage: tuple[Damage, ...] = ()
+    """All records of a data set; its attributes are those of `RecordTable`."""
 
     @classmethod
     def index(
@@ -143,50 +114,6 @@ class Catalog(Parts):
             if column is not None:
                 column.setflags(write=False)
         return cls(kind, files, **columns, fingerprint=_fingerprint(files, columns), damage=damage)
-
-    def __len__(self) -> int:
-        return len(self.offsets)
-
-    @functools.cached_property
-    def total_bytes(self) -> int:
-        return int(self.lengths.sum())
-
-    @functools.cached_property
-    def lost_bytes(self) -> int:
-        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known.
-
-        Of formats that count by rows, the nominal bytes of the rows that were left out.
-        """
-        sizes = np.array([file.size for file in self.files], np.int64)
-        sizes[sizes == 0] = sizes[sizes > 0].mean()  # of a file without content nothing is known
-        if self.format.offset_unit != "byte":
-            return int(sizes.sum()) - self.total_bytes
-        ends = np.zeros(len(self.files), np.int64)
-        np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
-        number = {file.path: index for index, file in enumerate(self.files)}
-        first: dict[int, int] = {}
-        for damage in self.damage:
-            file = number.get(damage.path, -1)  # a file of labels is none of them
-            if file >= 0 and damage.offset >= ends[file]:
-                first[file] = min(first.get(file, damage.offset), damage.offset)
-        return sum(int(sizes[file]) - offset for file, offset in first.items())
-
-    def describe(self, record_id: int) -> str:
-        """Name a record for people: its file, and the byte at which its frame begins, or its row. Raises PlanError."""
-        if not 0 <= record_id < len(self):
-            fact, conflict = f"There is no record {record_id}.", f"The catalog has {len(self)} records."
-            raise PlanError(fact, conflict, "use an id of this catalog.")
-        path = redacted(self.files[self.file_ids[record_id]].path)
-        return f"{path} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
-
-    def frame_offset(self, record_id: int) -> int:
-        """Byte of its file at which a record's frame, not its payload, begins."""
-        return int(self.offsets[record_id]) - self.format.header_bytes
-
-    def verify_unchanged(self) -> None:
-        """Raise ChangedDataError unless every file still has the size and version that it was indexed with."""
-        for file in self.files if self.format.is_stored else ():
-            verify_unchanged(file)
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to an .npz file, whole or not at all. Nothing in it is pickled."""

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 import filelock
 
-from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog import Catalog
 from data_sharding.catalog.catalog_file import VERSION
+from data_sharding.catalog.record_table import OnCorrupt
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import choose_format, format_options

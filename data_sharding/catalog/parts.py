@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS
+from data_sharding.catalog.record_table import RecordTable
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.plan.permutation import Permutation
@@ -21,18 +22,11 @@ if TYPE_CHECKING:
 _READ_AT_ONCE: Final = 1024
 
 
-class Parts:
+class Parts(RecordTable):
     """The methods of `Catalog` that make others of it. Which records are where depends on the arguments only."""
 
-    if TYPE_CHECKING:  # what `Catalog` has
-        format: RecordFormat
-        files: tuple[FileEntry, ...]
-        labels: NDArray[np.int64] | None
-        damage: tuple[Damage, ...]
+    if TYPE_CHECKING:
 
-        @property
-        def lost_bytes(self) -> int: ...
-        def __len__(self) -> int: ...
         @classmethod
         def _checked(
             cls, kind: RecordFormat, files: tuple[FileEntry, ...], columns: dict[str, Any], damage: tuple[Damage, ...]
@@ -161,7 +155,7 @@ def _rows(column: NDArray[Any] | None, ids: NDArray[Any]) -> NDArray[Any] | None
     return None if column is None else column[ids]
 
 
-def _labels(catalog: Parts) -> NDArray[np.int64]:
+def _labels(catalog: RecordTable) -> NDArray[np.int64]:
     if catalog.labels is None:
         raise PlanError(
             "The catalog has no labels.",
@@ -171,7 +165,7 @@ def _labels(catalog: Parts) -> NDArray[np.int64]:
     return catalog.labels
 
 
-def _order(catalog: Parts, seed: int, stratify: bool, groups: ArrayLike | None) -> NDArray[np.int64]:
+def _order(catalog: RecordTable, seed: int, stratify: bool, groups: ArrayLike | None) -> NDArray[np.int64]:
     """All ids int64[N], shuffled; those of one label behind each other with `stratify`."""
     if groups is not None and (stratify or np.shape(groups) != (len(catalog),)):
         raise PlanError(
@@ -207,7 +201,7 @@ def _folds_of_groups(groups: NDArray[Any], seed: int, count: int) -> NDArray[np.
     return fold_of[numbers]
 
 
-def _asked(catalog: Any, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.bool_]:
+def _asked(catalog: RecordTable, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.bool_]:
     from data_sharding.loading.record_reader import RecordReader
 
     said: list[NDArray[Any]] = []
@@ -224,7 +218,7 @@ def _asked(catalog: Any, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.b
     return np.concatenate(said)
 
 
-def _require_alike(catalogs: Sequence[Parts]) -> None:
+def _require_alike(catalogs: Sequence[RecordTable]) -> None:
     kinds = {each.format if each.format.is_stored else id(each.format) for each in catalogs}
     if not catalogs or len(kinds) > 1:
         names = ", ".join(each.format.name for each in catalogs) or "nothing"

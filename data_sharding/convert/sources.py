@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
+from data_sharding.catalog.record_table import RecordTable
 from data_sharding.convert.targets import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.image_folder import root_of
@@ -110,7 +111,7 @@ def records_in(
             number += 1
 
 
-def _batches(catalog: Catalog, ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _batches(catalog: RecordTable, ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     for first in range(0, len(ids), _BATCH_RECORDS):
         some = ids[first : first + _BATCH_RECORDS]
         # Cut wherever the running total passes another multiple of the limit.

@@ -13,7 +13,7 @@ from typing import Any, Final, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog import Catalog, OnCorrupt
+from data_sharding.catalog.record_table import OnCorrupt, RecordTable
 from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
 from data_sharding.formats.record_format import Damaged, RecordBatch
 from data_sharding.sample_random import SampleRandom
@@ -50,7 +50,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     """
 
     def __init__(
-        self, catalog: Catalog, check_crc: bool = True, max_open_files: int = 256, on_corrupt: OnCorrupt = "raise"
+        self, catalog: RecordTable, check_crc: bool = True, max_open_files: int = 256, on_corrupt: OnCorrupt = "raise"
     ) -> None:
         _keep_freed_memory()
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files

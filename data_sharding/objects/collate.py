@@ -55,10 +55,6 @@ def as_array(value: Any) -> NDArray[Any]:
 
 
 def _stacked(values: list[Any]) -> NDArray[Any]:
-    if hasattr(values[0], "detach"):
-        import torch
-
-        return np.asarray(torch.stack(values).detach().cpu().numpy())
     if isinstance(values[0], int | float | str | bytes) and not isinstance(values[0], np.generic):
         return as_array(values)
     return np.stack([as_array(value) for value in values])

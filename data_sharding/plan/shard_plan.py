@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import checks
-from data_sharding.catalog import Catalog
+from data_sharding.catalog.record_table import RecordTable
 from data_sharding.errors import PlanError
 from data_sharding.plan.balance import MASKED, deal
 from data_sharding.plan.block_shuffle import BlockShuffle
@@ -87,7 +87,7 @@ class ShardPlan:
     @classmethod
     def for_catalog(
         cls,
-        catalog: Catalog,
+        catalog: RecordTable,
         *,
         global_batch: int,
         seed: int,
@@ -103,7 +103,7 @@ class ShardPlan:
             len(catalog), global_batch, seed, epoch, shuffle, tail, data, block_records, balance, catalog.lengths
         )
 
-    def require_catalog(self, catalog: Catalog) -> None:
+    def require_catalog(self, catalog: RecordTable) -> None:
         """Raise `PlanError` unless the plan was made for the data of `catalog`."""
         if (self.num_records, self.data_fingerprint) != (len(catalog), catalog.fingerprint):
             fact = f"The plan is for {self.num_records} records, of other data than the catalog's {len(catalog)}."

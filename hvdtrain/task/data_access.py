@@ -10,8 +10,8 @@ from typing import Any, Final
 from filelock import FileLock, Timeout
 
 from data_sharding import Catalog, RecordFormat
-from data_sharding.catalog import OnCorrupt
 from data_sharding.catalog.cache import open_catalog
+from data_sharding.catalog.record_table import OnCorrupt
 from data_sharding.storage import is_remote
 from hvdtrain.errors import UsageError
 

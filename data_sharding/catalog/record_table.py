@@ -1,0 +1,88 @@
+"""A catalog's columns, and what they say of a record: all that reading needs."""
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.catalog.catalog_file import Damage
+from data_sharding.errors import PlanError
+from data_sharding.formats.record_format import RecordFormat
+from data_sharding.storage import FileEntry, verify_unchanged
+from data_sharding.storage.redaction import redacted
+
+OnCorrupt = Literal["raise", "mask", "quarantine"]
+
+
+@dataclass(frozen=True, eq=False)
+class RecordTable:
+    """All records of a data set; record id i is row i of the arrays, which are read-only.
+
+    Attributes:
+        format: how records are kept in the files.
+        files: the data files, in the order that defines record ids.
+        file_ids: int32[N], index into `files`.
+        offsets: int64[N], first byte that is read for the record.
+        lengths: int64[N], bytes that are read for it.
+        crcs: uint32[N], checksum stored in the file for the payload; None where the format has none.
+        labels: int64[N], labels kept apart from the payload; None where there are none.
+        fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums, labels) but
+            not of where it is or when it was written: a copy on another host has the same one.
+        damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
+    """
+
+    format: RecordFormat
+    files: tuple[FileEntry, ...]
+    file_ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    crcs: NDArray[np.uint32] | None
+    labels: NDArray[np.int64] | None
+    fingerprint: str
+    damage: tuple[Damage, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @functools.cached_property
+    def total_bytes(self) -> int:
+        return int(self.lengths.sum())
+
+    @functools.cached_property
+    def lost_bytes(self) -> int:
+        """Bytes of files behind a place from which on nothing can be framed: what those records took is not known.
+
+        Of formats that count by rows, the nominal bytes of the rows that were left out.
+        """
+        sizes = np.array([file.size for file in self.files], np.int64)
+        sizes[sizes == 0] = sizes[sizes > 0].mean()  # of a file without content nothing is known
+        if self.format.offset_unit != "byte":
+            return int(sizes.sum()) - self.total_bytes
+        ends = np.zeros(len(self.files), np.int64)
+        np.maximum.at(ends, self.file_ids, self.offsets + self.lengths)
+        number = {file.path: index for index, file in enumerate(self.files)}
+        first: dict[int, int] = {}
+        for damage in self.damage:
+            file = number.get(damage.path, -1)  # a file of labels is none of them
+            if file >= 0 and damage.offset >= ends[file]:
+                first[file] = min(first.get(file, damage.offset), damage.offset)
+        return sum(int(sizes[file]) - offset for file, offset in first.items())
+
+    def describe(self, record_id: int) -> str:
+        """Name a record for people: its file, and the byte at which its frame begins, or its row. Raises PlanError."""
+        if not 0 <= record_id < len(self):
+            fact, conflict = f"There is no record {record_id}.", f"The catalog has {len(self)} records."
+            raise PlanError(fact, conflict, "use an id of this catalog.")
+        path = redacted(self.files[self.file_ids[record_id]].path)
+        return f"{path} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
+
+    def frame_offset(self, record_id: int) -> int:
+        """Byte of its file at which a record's frame, not its payload, begins."""
+        return int(self.offsets[record_id]) - self.format.header_bytes
+
+    def verify_unchanged(self) -> None:
+        """Raise ChangedDataError unless every file still has the size and version that it was indexed with."""
+        for file in self.files if self.format.is_stored else ():
+            verify_unchanged(file)
