@@ -39,11 +39,11 @@ from data_sharding.formats.registry import format_named
 from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.record_reader import RecordReader
 from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
-from data_sharding.plan.permutation import Permutation
+from data_sharding.permutation import Permutation
 from data_sharding.plan.shard_plan import ShardPlan, StepBatch
 from data_sharding.plan.summary import PlanSummary, per_rank
+from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage.file_entry import FileEntry
 

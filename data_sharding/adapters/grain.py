@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
 from data_sharding.loading.decoding import Decode, name_of, read_and_decode
-from data_sharding.loading.record_reader import ForkSafeReader, RecordReader
+from data_sharding.reading.record_reader import ForkSafeReader, RecordReader
 
 
 class RecordSource:

@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode
-from data_sharding.loading.record_reader import RecordReader
 from data_sharding.loading.shard_loader import LoaderOptions, ShardLoader
 from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.reading.record_reader import RecordReader
 
 
 class TensorFlowBatch(NamedTuple):

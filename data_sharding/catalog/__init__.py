@@ -8,15 +8,15 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from data_sharding.catalog.catalog_file import COLUMNS, Damage, StoredCatalog, columns_of, read, unusable, write
+from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.catalog.parts import Parts
-from data_sharding.catalog.record_table import OnCorrupt
 from data_sharding.errors import CorruptRecordError, MissingDataError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.objects.collate import Names
 from data_sharding.objects.object_format import ObjectFormat
 from data_sharding.objects.object_labels import labels_of
+from data_sharding.reading.record_table import Damage, OnCorrupt
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files

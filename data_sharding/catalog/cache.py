@@ -12,10 +12,10 @@ import filelock
 
 from data_sharding.catalog import Catalog
 from data_sharding.catalog.catalog_file import VERSION
-from data_sharding.catalog.record_table import OnCorrupt
 from data_sharding.errors import CatalogError, ChangedDataError, MissingDataError
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import choose_format, format_options
+from data_sharding.reading.record_table import OnCorrupt
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.input_files import Paths, find_files

@@ -15,6 +15,7 @@ from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_options
+from data_sharding.reading.record_table import Damage
 from data_sharding.storage import FileEntry
 from data_sharding.storage.redaction import redacted
 
@@ -23,14 +24,6 @@ T = TypeVar("T", bound=np.generic)
 VERSION: Final = 2
 COLUMNS: Final = {"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64, "crcs": np.uint32, "labels": np.int64}
 _OPTIONAL: Final = ("crcs", "labels")
-
-
-class Damage(NamedTuple):
-    """What was found to be wrong with a file when it was indexed: where, and in which words."""
-
-    path: str
-    offset: int
-    reason: str
 
 
 class StoredCatalog(NamedTuple):

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS
-from data_sharding.catalog.record_table import RecordTable
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.plan.permutation import Permutation
+from data_sharding.permutation import Permutation
+from data_sharding.reading.record_reader import RecordReader
+from data_sharding.reading.record_table import Damage, RecordTable
 
 if TYPE_CHECKING:
-    from data_sharding.catalog.catalog_file import Damage
     from data_sharding.formats.record_format import RecordBatch, RecordFormat
     from data_sharding.storage import FileEntry
 
@@ -202,8 +202,6 @@ def _folds_of_groups(groups: NDArray[Any], seed: int, count: int) -> NDArray[np.
 
 
 def _asked(catalog: RecordTable, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.bool_]:
-    from data_sharding.loading.record_reader import RecordReader
-
     said: list[NDArray[Any]] = []
     with RecordReader(catalog) as reader:
         for start in range(0, len(catalog), _READ_AT_ONCE):

@@ -31,8 +31,8 @@ from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tar_members import tar_sample
 from data_sharding.formats.writers import shard_names, too_few
-from data_sharding.loading.record_reader import RecordReader
-from data_sharding.plan.permutation import Permutation
+from data_sharding.permutation import Permutation
+from data_sharding.reading.record_reader import RecordReader
 from data_sharding.storage import is_remote
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.redaction import redacted

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
-from data_sharding.catalog.record_table import RecordTable
 from data_sharding.convert.targets import SourceRecord
 from data_sharding.errors import CorruptRecordError, PlanError
 from data_sharding.formats.image_folder import root_of
@@ -26,7 +25,8 @@ from data_sharding.formats.tar import scan_archive
 from data_sharding.formats.tar_members import SampleParts, next_member, split_name
 from data_sharding.formats.tfrecord import HEADER, length_crc
 from data_sharding.formats.writers import TarWriter
-from data_sharding.loading.record_reader import RecordReader
+from data_sharding.reading.record_reader import RecordReader
+from data_sharding.reading.record_table import RecordTable
 from data_sharding.storage import describe_file, is_remote, open_source
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.torn_maps import watching_maps

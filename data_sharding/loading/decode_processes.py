@@ -19,7 +19,7 @@ from data_sharding.checks import at_least
 from data_sharding.errors import PlanError, ShardingError
 from data_sharding.loading.decode_worker import Arena, Failure, Setup, receive, send
 from data_sharding.loading.decoding import Decode, Decoded
-from data_sharding.loading.record_reader import RecordReader
+from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
 _LAUNCHER_PREFIXES: Final = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDI_", "HYDRA_", "MPI_LOCAL", "MV2_COMM_", "HOROVOD_")

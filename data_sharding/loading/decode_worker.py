@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
-from data_sharding.loading.record_reader import RecordReader
+from data_sharding.reading.record_reader import RecordReader
 
 _ALIGNMENT: Final = 64
 # Between looks at who the parent is: a descendant that the parent forked may hold the socket open after its death.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 from data_sharding.formats.record_format import RecordBatch
-from data_sharding.loading.record_reader import RecordReader
+from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
 _MOST_NAMED: Final = 3

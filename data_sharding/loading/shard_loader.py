@@ -14,8 +14,8 @@ from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, Decoded, decode_rows, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
-from data_sharding.loading.record_reader import RecordReader
 from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
+from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
 _RUN_S: Final = 1e-3

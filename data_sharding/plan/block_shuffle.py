@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.plan.permutation import keys_from, permute_each
+from data_sharding.permutation import keys_from, permute_each
 from data_sharding.sample_random import GOLDEN, mix
 
 # As many distant places as a batch is mixed from at most. Every stream has a block open: more streams, more memory.

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import checks
-from data_sharding.catalog.record_table import RecordTable
 from data_sharding.errors import PlanError
+from data_sharding.permutation import Permutation
 from data_sharding.plan.balance import MASKED, deal
 from data_sharding.plan.block_shuffle import BlockShuffle
-from data_sharding.plan.permutation import Permutation
+from data_sharding.reading.record_table import RecordTable
 from data_sharding.sample_random import SampleRandom
 
 Shuffle = Literal["global", "block", "none"]

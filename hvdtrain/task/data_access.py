@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog.cache import open_catalog
-from data_sharding.catalog.record_table import OnCorrupt
+from data_sharding.reading.record_table import OnCorrupt
 from data_sharding.storage import is_remote
 from hvdtrain.errors import UsageError
 

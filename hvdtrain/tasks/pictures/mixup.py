@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, RecordReader
-from data_sharding.catalog.record_table import OnCorrupt
+from data_sharding.reading.record_table import OnCorrupt
 
 _WHOLE = 256
 Targets = NDArray[np.float32]

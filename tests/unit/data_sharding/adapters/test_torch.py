@@ -27,8 +27,8 @@ from data_sharding.adapters.torch import (
     collate,
     to_torch,
 )
-from data_sharding.loading.record_reader import ForkSafeReader
 from data_sharding.plan.shard_plan import StepSlots
+from data_sharding.reading.record_reader import ForkSafeReader
 
 _SUPPORT = str(Path(__file__).parents[1] / "support")
 if _SUPPORT not in sys.path:

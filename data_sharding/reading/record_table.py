@@ -2,18 +2,25 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog.catalog_file import Damage
 from data_sharding.errors import PlanError
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.storage import FileEntry, verify_unchanged
 from data_sharding.storage.redaction import redacted
 
 OnCorrupt = Literal["raise", "mask", "quarantine"]
+
+
+class Damage(NamedTuple):
+    """What was found to be wrong with a file when it was indexed: where, and in which words."""
+
+    path: str
+    offset: int
+    reason: str
 
 
 @dataclass(frozen=True, eq=False)

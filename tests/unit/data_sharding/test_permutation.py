@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_sharding import Permutation, PlanError
-from data_sharding.plan.permutation import permute_each
+from data_sharding.permutation import permute_each
 from data_sharding.sample_random import mix
 
 sizes = st.integers(1, 3000) | st.integers(1, 12).flatmap(lambda bits: st.integers(2**bits - 1, 2**bits + 1))

@@ -13,9 +13,9 @@ from typing import Any, Final, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.catalog.record_table import OnCorrupt, RecordTable
 from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
 from data_sharding.formats.record_format import Damaged, RecordBatch
+from data_sharding.reading.record_table import OnCorrupt, RecordTable
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import is_remote, verify_unchanged
 from data_sharding.storage.byte_source import OpenFiles, for_files

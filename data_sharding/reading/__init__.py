@@ -1,0 +1,1 @@
+"""Records by their numbers, from what is known of where they are."""
