@@ -36,6 +36,19 @@ lr_milestones lr_gamma needs lr_schedule=step
 trace excludes steps_per_call
     Several updates of one call are one operation, so that a trace would not show single ones.
     HINT: leave out --steps-per-call while you look at a trace.
+data.validation excludes data.validation_split data.folds
+    Each says which records to validate on.
+data.validation_split excludes data.folds
+    Each says which records to validate on.
+data.folds needs data.fold
+    Each fold is a training of its own.
+    HINT: say which one this is, from --data.fold 0 on.
+data.fold needs data.folds
+    It is one of several.
+    HINT: say of how many, e.g. --data.folds 5.
+data.subset data.validation_split data.folds excludes data.mode=pipe
+    Which records come through a pipe is decided before the training.
+    HINT: divide the files instead.
 best_mode needs best_metric
     Of the loss, which is compared then, the smallest is the best.
     HINT: name the metric, e.g. --best-metric accuracy.

@@ -17,6 +17,8 @@ from hvdtrain.set_names import named_patterns
 from hvdtrain.units import seconds_of
 
 _PART: Final = Range("a share of the records", lambda share: 0 <= share <= 1)
+_SHARE: Final = Range("more than 0 and at most 1", lambda share: 0 < share <= 1)
+_FOLDS: Final = Range("at least 2", lambda folds: folds >= 2)
 _SEED: Final = Range("from 0 to 4294967295", lambda seed: 0 <= seed < 2**32)  # Keras and numpy take no larger ones
 
 
@@ -30,6 +32,18 @@ class DataConfig(Options):
     validation: list[str] | None = option(None, Group.DATA, metavar="[NAME=]PATTERN").help("""records to validate on, by
         their files in data.dir; several sets, each with a name, are given one by one: --data.validation
         old='old-*.tfrecord' --data.validation new='new-*.tfrecord' (default: the task's).""")
+    subset: float | None = option(None, Group.DATA, must=_SHARE, example="0.01").help(
+        "train on this share of the records only, drawn at random, of each label where records have labels."
+    )
+    validation_split: float | None = option(None, Group.DATA, must=_SHARE, example="0.1").help(
+        "validate on this share of the training records, and train on the others (default: the task's own)."
+    )
+    folds: int | None = option(None, Group.DATA, must=_FOLDS, example="5").help(
+        "cross-validation: validate on one of so many parts of the training records, and train on the others."
+    )
+    fold: int | None = option(None, Group.DATA, must=NOT_NEGATIVE, example="0").help(
+        "which of data.folds to validate on, from 0."
+    )
     download: bool = option(False, Group.DATA).help(
         "download the data set into data.dir if it is not there, for tasks that know a source (cifar10, mnist)."
     )

@@ -13,6 +13,8 @@ from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
+from hvdtrain.run.data_parts import divided
+from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.splits import Splits, require_catalog, validation_sets
 from hvdtrain.task.task import Task
@@ -116,8 +118,9 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
             "It is to say which records are trained on, and which ones are validated on.",
             "return hvdtrain.Splits(data.catalog(NAMES)), with validation=data.catalog(OTHERS) if there are any.",
         )
-    given = given_validation(task, access, config.data)
-    return task, OpenedData(splits.train, validation_sets(splits.validation, "") if given is None else given)
+    train, part = divided(splits.train, config.data)
+    given = given_validation(task, access, config.data) if part is None else {UNNAMED: part}
+    return task, OpenedData(train, validation_sets(splits.validation, "") if given is None else given)
 
 
 def given_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog] | None:
@@ -134,9 +137,14 @@ def named_sets(task: Task, access: DataAccess, patterns: Mapping[str, str]) -> d
     return sets
 
 
-def tasks_validation(task: Task, access: DataAccess) -> dict[str, Catalog]:
-    """The sets that the task itself validates on. Raises what `Task.open_validation` raises; UsageError: it has
-    returned something else than sets."""
+def tasks_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog]:
+    """The sets that the task itself validates on, or the part of its training records that was set aside.
+
+    Raises what `Task.open_validation` or `open_data` raises; UsageError: it has returned something else than sets.
+    """
+    if config.validation_split is not None or config.folds is not None:
+        _, part = divided(task.open_data(access).train, config)
+        return validation_sets(part, "")
     return validation_sets(task.open_validation(access), f"What {type(task).__name__}.open_validation returned")
 
 
@@ -145,7 +153,7 @@ def _validation_by_pipe(task: Task, access: DataAccess, config: DataConfig) -> d
     if given is not None:
         return given
     try:
-        return tasks_validation(task, access)
+        return tasks_validation(task, access, config)
     except (UsageError, ShardingError) as error:
         if type(task).open_validation is not Task.open_validation:
             raise

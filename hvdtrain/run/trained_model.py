@@ -145,7 +145,7 @@ def _catalogs(task: Task, config: DataConfig, patterns: Mapping[str, str] | None
             "There are no records to read.",
             "give it as --data.dir DIR.",
         )
-    sets = tasks_validation(task, access) if given is None else given
+    sets = tasks_validation(task, access, config) if given is None else given
     if not sets:
         raise UsageError(
             f"The task {type(task).__name__} has no validation records.",
