@@ -67,6 +67,7 @@ from horovod.tensorflow import (
     util,
     vars_to_refs,
 )
+from horovod.tensorflow.util import _executing_eagerly  # noqa: F401 (scripts use it)
 
 from hvdtrain.tensorflow import elastic
 from hvdtrain.tensorflow.batch_normalization import SyncBatchNormalization
