@@ -116,7 +116,7 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     """
     require_horovod(framework)
     binding = load_binding(framework)
-    if os.environ.get("HOROVOD_ELASTIC") == "1":
+    if horovod_world.is_elastic(os.environ):
         return _join_elastic(binding, start)
     topology = detect_topology(os.environ)
     if not binding.hvd.is_initialized():
@@ -137,6 +137,16 @@ def require_joined(hvd: Any, wanted: str) -> None:
             f"{wanted} was used before hvd.init().",
             "Without it no rank knows of the others.",
             "call hvd.init() as the first statement after the imports.",
+        )
+
+
+def require_adasum(hvd: Any) -> None:
+    """Raise `UsageError` if these ranks cannot combine gradients by Adasum. Args: `hvd`: Horovod's module."""
+    if hvd.size() > 1 and not hvd.mpi_enabled():
+        raise UsageError(
+            "op is Adasum, and Horovod runs over Gloo.",
+            "Horovod combines gradients by Adasum over MPI only.",
+            "start the job with mpirun, or with horovodrun --mpi.",
         )
 
 

@@ -105,12 +105,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         if self._progress is not None:
             self._progress.begin_validation()
-            average_rank_local_weights(self.model)
+            average_rank_local_weights(self.model, self._local)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._in_fit.end_epoch()
         self._check_first_step()
-        average_rank_local_weights(self.model)
+        average_rank_local_weights(self.model, self._local)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
         self._in_fit.end()
@@ -172,7 +172,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 "build the model before fit: call it once on a batch of the right shape.",
             )
         self._optimizers.refuse_plain_updates()
-        if self._optimizers.calls() == 0:
+        if self._optimizers.calls() == 0 and self.model.trainable_variables:
             raise UsageError(
                 f"The training step of {self.model.name} does not call its optimizer's apply.",
                 "No gradient was reduced, so every worker trains a model of its own.",

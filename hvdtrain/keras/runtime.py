@@ -62,13 +62,15 @@ def broadcast_model(model: Any, root_rank: int, of_optimizers: Sequence[Any], lo
     _broadcast([variable for variable in model.weights if id(variable) not in kept], root_rank)
 
 
-def average_rank_local_weights(model: Any) -> None:
+def average_rank_local_weights(model: Any, local: Sequence[Any] = ()) -> None:
     """Make non-trainable weights equal again that each rank updates from its own samples. Collective.
 
     These are BatchNormalization's moving statistics and their like. Floats become the mean over ranks, computed in
-    float64; integers (counters) become rank 0's. Weights that are equal on all ranks are neither sent nor changed.
+    float64; integers (counters) become rank 0's. Weights that are equal on all ranks are neither sent nor changed, and
+    neither are the variables `local`.
     """
-    comm, candidates = communicator(), model.non_trainable_weights
+    kept = {id(variable) for variable in local}
+    comm, candidates = communicator(), [v for v in model.non_trainable_weights if id(v) not in kept]
     if not comm.topology.is_distributed or not candidates:
         return
     differing = _ranks_unlike_root(candidates, "hvdtrain.keras.average.digests")

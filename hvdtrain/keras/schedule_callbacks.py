@@ -1,11 +1,13 @@
-"""`LearningRateScheduleCallback` and `BestModelCheckpoint`, as in `horovod.keras`."""
+"""`LearningRateWarmupCallback` and `LearningRateScheduleCallback`, with the arguments of `horovod.keras`."""
 
 from collections.abc import Callable
 from typing import Any
 
+import horovod.tensorflow as horovod
 import keras
 
 from hvdtrain.errors import UsageError
+from hvdtrain.keras.corrected_momentum import CorrectedMomentum
 from hvdtrain.tensorflow.start import require_init
 
 
@@ -17,7 +19,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         multiplier: a function of the epoch, or a number m, which means `m ** (epoch - start_epoch)`.
         start_epoch, end_epoch: where it acts; None is to the end.
         staircase: once an epoch, with whole epochs; otherwise before each batch, with `epoch + batch / steps`.
-        momentum_correction: accepted, as in Horovod, and without effect: Keras 3 compiles the momentum into the step.
+        momentum_correction: see `CorrectedMomentum`.
         steps_per_epoch: batches per epoch; None takes what `fit` knows.
 
     Raises:
@@ -31,7 +33,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         start_epoch: int = 0,
         end_epoch: int | None = None,
         staircase: bool = True,
-        momentum_correction: bool = True,  # noqa: ARG002 (Horovod's argument)
+        momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
     ) -> None:
         super().__init__()
@@ -40,6 +42,12 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         self.start_epoch, self.end_epoch = start_epoch, end_epoch
         self._multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
         self._steps, self._epoch = steps_per_epoch, 0
+        self._momentum = CorrectedMomentum(momentum_correction)
+
+    def set_model(self, model: Any) -> None:
+        """Called by `fit` before it compiles its step."""
+        super().set_model(model)
+        self._momentum.attach(model)
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         refuse_schedule(self.model.optimizer)
@@ -57,12 +65,15 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         elif batch == 0:
             self._set(self._epoch)
 
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._momentum.restore()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         if logs is not None:
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
     def _set(self, epoch: float) -> None:
-        self.model.optimizer.learning_rate = self.initial_lr * self._multiplier(epoch)
+        self._momentum.set_rate(self.initial_lr * self._multiplier(epoch))
 
 
 def warmup_learning_rate(step: int, warmup_steps: int, start: float, target: float) -> float:
@@ -88,9 +99,9 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         initial_lr: the full rate, usually the one-worker rate times hvd.size() (linear scaling, Goyal et al. 2017).
         warmup_epochs: how long the ramp is, in epochs; 5 is Goyal's; fractions are fine, 0 switches it off.
         steps_per_epoch: batches per epoch and rank; None takes what `fit` knows.
-        start_lr: the rate of step 0; None is Goyal's `initial_lr / hvd.size()`, that is, no ramp with one worker.
-        momentum_correction: accepted, as in Horovod, and without effect: Keras 3 compiles the momentum into the step.
+        momentum_correction: see `CorrectedMomentum`.
         verbose: 1 lets rank 0 print a line when the warm-up is over.
+        start_lr: the rate of step 0; None is Goyal's `initial_lr / hvd.size()`, that is, no ramp with one worker.
 
     Raises:
         UsageError: if steps per epoch are unknown, or the optimizer follows a LearningRateSchedule.
@@ -100,10 +111,11 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         self,
         initial_lr: float,
         warmup_epochs: float = 5,
+        momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
-        start_lr: float | None = None,
-        momentum_correction: bool = True,  # noqa: ARG002 (Horovod's argument)
         verbose: int = 0,
+        *,
+        start_lr: float | None = None,
     ) -> None:
         super().__init__()
         self._verbose = verbose
@@ -121,6 +133,12 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         self._steps_per_epoch = 1
         self._epoch = 0
         self._ramping = self._done = False
+        self._momentum = CorrectedMomentum(momentum_correction)
+
+    def set_model(self, model: Any) -> None:
+        """Called by `fit` before it compiles its step."""
+        super().set_model(model)
+        self._momentum.attach(model)
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         steps = self._asked_steps_per_epoch or steps_of(self.params, "LearningRateWarmupCallback")
@@ -139,11 +157,14 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         # A run resumed after its warm-up keeps the rate it has: another callback may have lowered it.
         if step <= warmup_steps or self._ramping:
             rate = warmup_learning_rate(step, warmup_steps, self.start_lr, self.initial_lr)
-            self.model.optimizer.learning_rate = rate
+            self._momentum.set_rate(rate)
         self._ramping = True
         self._done = step >= warmup_steps
         if self._done and self._verbose and horovod.rank() == 0 and step == warmup_steps:
             print(f"\nEpoch {self._epoch + 1}: finished gradual learning rate warmup to {self.initial_lr:g}.")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._momentum.restore()
 
 
 def steps_of(params: dict[str, Any], callback: str) -> int:
