@@ -76,9 +76,9 @@ def average_rank_local_weights(model: Any, local: Sequence[Any] = ()) -> None:
     differing = _ranks_unlike_root(candidates, "hvdtrain.keras.average.digests")
     for variable in (variable for variable, ranks in zip(candidates, differing, strict=True) if ranks):
         if "float" in variable.dtype:
-            local = np.asarray(variable.numpy())
-            total = comm.allreduce(local.astype(np.float64), "hvdtrain.keras.average")
-            variable.assign((total / comm.topology.size).astype(local.dtype))
+            mine = np.asarray(variable.numpy())
+            total = comm.allreduce(mine.astype(np.float64), "hvdtrain.keras.average")
+            variable.assign((total / comm.topology.size).astype(mine.dtype))
         else:
             _broadcast([variable], 0)
 

@@ -49,7 +49,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
 
 def refuse_shared_files() -> None:
     """Raise `UsageError` if callbacks of the `fit` that is beginning write one path on several ranks. Collective."""
-    mine = {os.path.abspath(getattr(callback, _PATH_OF[kind])): type(callback).__name__ for callback, kind in _writers()}
+    mine = {
+        os.path.abspath(getattr(callback, _PATH_OF[kind])): type(callback).__name__ for callback, kind in _writers()
+    }
     by_rank = gather_json(communicator(), mine, "hvdtrain.keras.written_files")
     for path in sorted(set().union(*by_rank)):
         ranks = [rank for rank, theirs in enumerate(by_rank) if path in theirs]

@@ -1,4 +1,4 @@
-"""The less used arguments of hvdtrain.tensorflow and hvdtrain.keras on two ranks, against numbers worked out by hand."""
+"""The less used arguments of hvdtrain.tensorflow and hvdtrain.keras on two ranks, against numbers by hand."""
 
 from __future__ import annotations
 

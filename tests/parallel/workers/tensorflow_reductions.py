@@ -40,7 +40,8 @@ def of_rows(sparse_as_dense: bool, op: Any) -> dict[str, Any]:
         return hvd.DistributedGradientTape(tape, sparse_as_dense=sparse_as_dense, op=op).gradient(loss, table)
 
     reduced = gradient()
-    return {"sparse": isinstance(reduced, tf.IndexedSlices), "rows": tf.convert_to_tensor(reduced).numpy()[:, 0].tolist()}
+    rows = tf.convert_to_tensor(reduced).numpy()[:, 0]
+    return {"sparse": isinstance(reduced, tf.IndexedSlices), "rows": rows.tolist()}
 
 
 def of_optimizer(distributed: Any) -> list[Any]:
@@ -160,7 +161,9 @@ def report(odd: Any) -> dict[str, Any]:
         "loaded": loaded(),
         "staircase": scheduled(multiplier=lambda epoch: epoch + 1, start_epoch=1),
         "smooth": scheduled(multiplier=lambda epoch: epoch + 1, staircase=False),
-        "smooth, uncorrected": scheduled(multiplier=lambda epoch: epoch + 1, staircase=False, momentum_correction=False),
+        "smooth, uncorrected": scheduled(
+            multiplier=lambda epoch: epoch + 1, staircase=False, momentum_correction=False
+        ),
         "warm-up": warmed_up(),
         "momentum": refused(lambda: hvd_keras.callbacks.LearningRateWarmupCallback(0.1, 5, 100)),
         "process sets": process_sets(odd),
