@@ -166,6 +166,10 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._momentum.restore()
 
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        if logs is not None:
+            logs["lr"] = float(self.model.optimizer.learning_rate)
+
 
 def steps_of(params: dict[str, Any], callback: str) -> int:
     """The batches of an epoch, as `fit` knows them; raises `UsageError` if it does not."""
