@@ -48,9 +48,7 @@ class FitProgress:
         self._epoch, self.batch = epoch, 0
         self._meet(_EPOCH)
         self._batches_are_over = False
-        step = self._model.train_function
-        inner = step.step if isinstance(step, _WatchedStep) else step
-        self._model.train_function = _WatchedStep(inner, self._step_left_out)
+        self._model.train_function = _WatchedStep(_unwatched(self._model.train_function), self._step_left_out)
 
     def end_batches(self) -> None:
         """After the epoch's last batch; later calls do nothing."""
@@ -72,7 +70,7 @@ class FitProgress:
         """At the end of `fit`."""
         self._meet(_END)
         vars(self._model).pop(_ATTRIBUTE, None)
-        self._model.train_function = self._model.train_function.step
+        self._model.train_function = _unwatched(self._model.train_function)
 
     def _step_left_out(self) -> Any:
         """Not all ranks have a batch. Returns the logs of the step."""
@@ -118,6 +116,10 @@ class _WatchedStep:
             if _NAME not in error.message:
                 raise
         return self._left_out()
+
+
+def _unwatched(step: Any) -> Any:
+    return step.step if isinstance(step, _WatchedStep) else step
 
 
 def agree_on_steps(model: Any) -> bool:

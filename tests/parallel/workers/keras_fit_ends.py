@@ -117,6 +117,7 @@ CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "stopped in an epoch": lambda: stopped(batch=1),
     "stopped at its end": lambda: stopped(batch=3),
     "stopped after an epoch": lambda: stopped(epoch=0),
+    "no epochs": lambda: fitted(array_data()[0], y=array_data()[1], epochs=0),
     "shared file": shared_file,
     "own files": own_files,
 }
