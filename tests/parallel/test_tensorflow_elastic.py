@@ -30,5 +30,6 @@ def test_training_goes_on_exactly_without_a_killed_worker(alone: Path, tmp_path:
     assert finished.returncode == 0, finished.tail()
     assert list(tmp_path.glob("killed*")) != []
     assert f"TRAINED {by}" in finished.stdout, finished.tail()
+    assert "COMMITS 6" in finished.stdout  # after the last of four batches, and after each of three epochs
     for name in ("loop", "fit"):
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), np.load(alone / f"{name}.npy"), atol=2e-6)
