@@ -23,6 +23,11 @@ def starts_processes_only(topology: Topology, environ: Mapping[str, str]) -> boo
     return topology.launcher in ("torchrun", "slurm") and environ.get("HOROVOD_CONTROLLER", "gloo") == "gloo"
 
 
+def is_elastic(environ: Mapping[str, str]) -> bool:
+    """Whether Horovod's elastic driver has started this process: the number of ranks may change, also from and to 1."""
+    return environ.get("HOROVOD_ELASTIC") == "1"
+
+
 def confirmed(topology: Topology, hvd: Any) -> Topology:
     """`topology`, confirmed by Horovod, which has been initialized. Raises UsageError: Horovod sees another world than
     the launcher's variables say."""

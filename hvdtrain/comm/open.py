@@ -119,7 +119,7 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     """
     require_horovod(framework)
     binding = load_binding(framework)
-    if os.environ.get("HOROVOD_ELASTIC") == "1":
+    if horovod_world.is_elastic(os.environ):
         return _join_elastic(binding, start)
     if binding.hvd.is_initialized():
         return horovod_world.confirmed(detect_topology(os.environ), binding.hvd)
@@ -144,6 +144,16 @@ def require_joined(hvd: Any, wanted: str) -> None:
         )
 
 
+def require_adasum(hvd: Any) -> None:
+    """Raise `UsageError` if these ranks cannot combine gradients by Adasum. Args: `hvd`: Horovod's module."""
+    if hvd.size() > 1 and not hvd.mpi_enabled():
+        raise UsageError(
+            "op is Adasum, and Horovod runs over Gloo.",
+            "Horovod combines gradients by Adasum over MPI only.",
+            "start the job with mpirun, or with horovodrun --mpi.",
+        )
+
+
 def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
     """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
     limit, hvd = _stall_limit(), binding.hvd
@@ -153,6 +163,8 @@ def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
 
 
 def _stall_limit() -> float:
+    # Small messages that are ready together travel as one; larger buckets of gradients are not copied for that.
+    os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(2**20))
     horovod_world.set_defaults(os.environ, STALL_TIMEOUT)
     return float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
 

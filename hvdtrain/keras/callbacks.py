@@ -7,13 +7,14 @@ import keras
 
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
+from hvdtrain.keras.fit_progress import FitProgress, agree_on_steps
 from hvdtrain.keras.metric_callback import MetricAverageCallback
 from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator
-from hvdtrain.keras.schedule_callback import (
-    BestModelCheckpoint,
+from hvdtrain.keras.saving_callbacks import BestModelCheckpoint, refuse_shared_files
+from hvdtrain.keras.schedule_callbacks import (
     LearningRateScheduleCallback,
-    refuse_schedule,
-    steps_of,
+    LearningRateWarmupCallback,
+    warmup_learning_rate,
 )
 from hvdtrain.keras.used_optimizers import UsedOptimizers
 from hvdtrain.tensorflow.start import require_init
@@ -69,6 +70,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._epoch = 0
         self._sent = -1
         self._checked = False
+        self._progress: FitProgress | None = None
 
     def set_model(self, model: Any) -> None:
         """Called by `fit` before it compiles its step."""
@@ -76,7 +78,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._optimizers = UsedOptimizers(model)
         if horovod.size() > 1:
             self._optimizers.require_distributed()
-            if model.jit_compile or self._optimizers.calls() == 0:
+            if agree_on_steps(model) or model.jit_compile or self._optimizers.calls() == 0:
                 model.jit_compile = False
                 # A step that was traced before would run on, compiled by XLA or without the reduction.
                 model.train_function = None
@@ -84,11 +86,15 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         self._sent = -1
         self._checked = False
+        refuse_shared_files()
+        self._progress = FitProgress(self.model)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._epoch = epoch
+        self._in_fit.begin_epoch(epoch)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._in_fit.batch = batch
         if self._sent >= 0:
             self._check_first_step()
         elif _is_built(self.model):
@@ -97,15 +103,24 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             self._synchronize_when_data_is_there()
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        if self._sent >= 0:
-            average_rank_local_weights(self.model)
+        if self._progress is not None:
+            self._progress.begin_validation()
+            average_rank_local_weights(self.model, self._local)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._in_fit.end_epoch()
         self._check_first_step()
-        average_rank_local_weights(self.model)
+        average_rank_local_weights(self.model, self._local)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
-        self._sent = -1
+        self._in_fit.end()
+        self._progress, self._sent = None, -1
+
+    @property
+    def _in_fit(self) -> FitProgress:
+        if self._progress is None:  # a list of callbacks that a loop of the user's calls in part
+            self._progress = FitProgress(self.model)
+        return self._progress
 
     def _synchronize(self) -> None:
         self._optimizers.build()
@@ -157,7 +172,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
                 "build the model before fit: call it once on a batch of the right shape.",
             )
         self._optimizers.refuse_plain_updates()
-        if self._optimizers.calls() == 0:
+        if self._optimizers.calls() == 0 and self.model.trainable_variables:
             raise UsageError(
                 f"The training step of {self.model.name} does not call its optimizer's apply.",
                 "No gradient was reduced, so every worker trains a model of its own.",
@@ -176,84 +191,3 @@ def _build_from(model: Any, element_spec: Any) -> None:
     inputs, _, _ = keras.utils.unpack_x_y_sample_weight(element_spec)
     symbols = keras.tree.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), inputs)
     model(symbols)
-
-
-def warmup_learning_rate(step: int, warmup_steps: int, start: float, target: float) -> float:
-    """The learning rate of a step: from `start` at step 0 in equal increments to `target` at `warmup_steps`.
-
-        start + (target - start) * min(1, step / warmup_steps)
-
-    The gradual warm-up of Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.2.
-    """
-    if step >= warmup_steps:
-        return target
-    return start + (target - start) * step / warmup_steps
-
-
-class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Ramps the learning rate up over the first epochs, by `warmup_learning_rate` of the step since epoch 0.
-
-    The rate is a function of epoch and batch only, so a run resumed with `initial_epoch` goes on where it was. After
-    the warm-up's last step the rate is `initial_lr`, and from then on this callback leaves it alone, so that others
-    may lower it. Nothing is multiplied by the number of workers: `initial_lr` is the rate that the warm-up ends at.
-
-    Args:
-        initial_lr: the full rate, usually the one-worker rate times hvd.size() (linear scaling, Goyal et al. 2017).
-        warmup_epochs: how long the ramp is, in epochs; 5 is Goyal's; fractions are fine, 0 switches it off.
-        steps_per_epoch: batches per epoch and rank; None takes what `fit` knows.
-        start_lr: the rate of step 0; None is Goyal's `initial_lr / hvd.size()`, that is, no ramp with one worker.
-        momentum_correction: accepted, as in Horovod, and without effect: Keras 3 compiles the momentum into the step.
-        verbose: 1 lets rank 0 print a line when the warm-up is over.
-
-    Raises:
-        UsageError: if steps per epoch are unknown, or the optimizer follows a LearningRateSchedule.
-    """
-
-    def __init__(
-        self,
-        initial_lr: float,
-        warmup_epochs: float = 5,
-        steps_per_epoch: int | None = None,
-        start_lr: float | None = None,
-        momentum_correction: bool = True,  # noqa: ARG002 (Horovod's argument)
-        verbose: int = 0,
-    ) -> None:
-        super().__init__()
-        self._verbose = verbose
-        require_init("hvd.callbacks.LearningRateWarmupCallback")
-        if warmup_epochs < 0 or (steps_per_epoch is not None and steps_per_epoch < 1):
-            raise UsageError(
-                f"The warm-up has warmup_epochs={warmup_epochs} and steps_per_epoch={steps_per_epoch}.",
-                "Its number of steps is their product.",
-                "use warmup_epochs of at least 0 and steps_per_epoch of at least 1.",
-            )
-        self.initial_lr = initial_lr
-        self.warmup_epochs = warmup_epochs
-        self.start_lr = initial_lr / horovod.size() if start_lr is None else start_lr
-        self._asked_steps_per_epoch = steps_per_epoch
-        self._steps_per_epoch = 1
-        self._epoch = 0
-        self._ramping = self._done = False
-
-    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        steps = self._asked_steps_per_epoch or steps_of(self.params, "LearningRateWarmupCallback")
-        refuse_schedule(self.model.optimizer)
-        self._steps_per_epoch = int(steps)
-        self._ramping = self._done = False
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self._epoch = epoch
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        if self._done:
-            return
-        step = self._epoch * self._steps_per_epoch + batch
-        warmup_steps = round(self.warmup_epochs * self._steps_per_epoch)
-        # A run resumed after its warm-up keeps the rate it has: another callback may have lowered it.
-        if step <= warmup_steps or self._ramping:
-            rate = warmup_learning_rate(step, warmup_steps, self.start_lr, self.initial_lr)
-            self.model.optimizer.learning_rate = rate
-        self._ramping = True
-        self._done = step >= warmup_steps
-        if self._done and self._verbose and horovod.rank() == 0 and step == warmup_steps:
-            print(f"\nEpoch {self._epoch + 1}: finished gradual learning rate warmup to {self.initial_lr:g}.")

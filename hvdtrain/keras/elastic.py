@@ -41,10 +41,14 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._remaining -= 1
         if self._remaining == 0:
-            self.state.commit()
+            self.commit()
             self._remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit the state: a subclass may do more."""
         self.state.commit()
 
 

@@ -13,6 +13,7 @@ from keras.src.trainers.compile_utils import CompileMetrics
 
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
+from hvdtrain.keras.fit_progress import end_batches
 from hvdtrain.keras.runtime import communicator
 from hvdtrain.tensorflow.start import require_init
 
@@ -73,6 +74,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _logs_over_ranks(model: Any, summable: tuple[type, ...], logs: Any) -> dict[str, Any]:
     """For the model: reduced metrics for the keys of `logs`, which the last step returned. Collective."""
+    end_batches(model)
     metrics = _leaves(model.metrics)
     _refuse_unsummable(metrics, summable)
     with _summed_states(metrics):

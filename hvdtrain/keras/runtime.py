@@ -62,21 +62,23 @@ def broadcast_model(model: Any, root_rank: int, of_optimizers: Sequence[Any], lo
     _broadcast([variable for variable in model.weights if id(variable) not in kept], root_rank)
 
 
-def average_rank_local_weights(model: Any) -> None:
+def average_rank_local_weights(model: Any, local: Sequence[Any] = ()) -> None:
     """Make non-trainable weights equal again that each rank updates from its own samples. Collective.
 
     These are BatchNormalization's moving statistics and their like. Floats become the mean over ranks, computed in
-    float64; integers (counters) become rank 0's. Weights that are equal on all ranks are neither sent nor changed.
+    float64; integers (counters) become rank 0's. Weights that are equal on all ranks are neither sent nor changed, and
+    neither are the variables `local`.
     """
-    comm, candidates = communicator(), model.non_trainable_weights
+    kept = {id(variable) for variable in local}
+    comm, candidates = communicator(), [v for v in model.non_trainable_weights if id(v) not in kept]
     if not comm.topology.is_distributed or not candidates:
         return
     differing = _ranks_unlike_root(candidates, "hvdtrain.keras.average.digests")
     for variable in (variable for variable, ranks in zip(candidates, differing, strict=True) if ranks):
         if "float" in variable.dtype:
-            local = np.asarray(variable.numpy())
-            total = comm.allreduce(local.astype(np.float64), "hvdtrain.keras.average")
-            variable.assign((total / comm.topology.size).astype(local.dtype))
+            mine = np.asarray(variable.numpy())
+            total = comm.allreduce(mine.astype(np.float64), "hvdtrain.keras.average")
+            variable.assign((total / comm.topology.size).astype(mine.dtype))
         else:
             _broadcast([variable], 0)
 

@@ -1,8 +1,7 @@
-"""Collectives on values outside of training steps, with the arguments of `horovod.keras`: they return numpy arrays."""
+"""Collectives on values outside of training steps, with the arguments of `horovod.keras`: they return tensors."""
 
 from typing import Any, NoReturn
 
-import numpy as np
 import tensorflow as tf
 
 from hvdtrain.errors import UsageError
@@ -20,7 +19,7 @@ def allreduce(
     op: Any = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """The values of all ranks reduced: an array of the value's shape. Collective.
+    """The values of all ranks reduced: a tensor of the value's shape. Collective.
 
     Args:
         value: what numpy can make an array of, or a variable; of one shape and dtype on all ranks.
@@ -34,34 +33,32 @@ def allreduce(
             f"hvd.allreduce was given op and average={average}.", "Both say how to reduce.", "leave average out."
         )
     chosen = op if op is not None else Sum if average is False else Average
-    return _array(
-        collectives.allreduce(
-            _tensor(value),
-            op=chosen,
-            compression=compression,
-            prescale_factor=prescale_factor,
-            postscale_factor=postscale_factor,
-            name=name,
-        )
+    return collectives.allreduce(
+        _tensor(value),
+        op=chosen,
+        compression=compression,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
     )
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
     """The values of all ranks, joined along their first axis, whose length may differ. Collective."""
     require_init("hvd.allgather")
-    return _array(collectives.allgather(_tensor(value), name=name))
+    return collectives.allgather(_tensor(value), name=name)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
     """Root's value on every rank. Collective."""
     require_init("hvd.broadcast")
-    return _array(collectives.broadcast(_tensor(value), root_rank, name=name))
+    return collectives.broadcast(_tensor(value), root_rank, name=name)
 
 
 def reducescatter(value: Any, name: str | None = None, op: Any = Average) -> Any:
     """The values of all ranks reduced, of which each rank gets its part along the first axis. Collective."""
     require_init("hvd.reducescatter")
-    return _array(collectives.reducescatter(_tensor(value), op=op, name=name))
+    return collectives.reducescatter(_tensor(value), op=op, name=name)
 
 
 def broadcast_global_variables(root_rank: int) -> NoReturn:
@@ -76,7 +73,3 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
 def _tensor(value: Any) -> Any:
     """A tensor of the value: TensorFlow makes float32 of Python's floats, as `horovod.keras` does."""
     return tf.convert_to_tensor(unwrapped(value))
-
-
-def _array(tensor: Any) -> Any:
-    return np.asarray(tensor.numpy())

@@ -29,12 +29,10 @@ from horovod.tensorflow import (
     ccl_built,
     check_extension,
     check_num_rank_power_of_2,
-    compression,
     cross_rank,
     cross_size,
     cuda_built,
     ddl_built,
-    functions,
     global_process_set,
     gloo_built,
     gloo_enabled,
@@ -49,7 +47,6 @@ from horovod.tensorflow import (
     local_size_op,
     mpi_built,
     mpi_enabled,
-    mpi_ops,
     mpi_threads_supported,
     nccl_built,
     process_set_included_op,
@@ -67,8 +64,9 @@ from horovod.tensorflow import (
     util,
     vars_to_refs,
 )
+from horovod.tensorflow.util import _executing_eagerly  # noqa: F401 (scripts use it)
 
-from hvdtrain.tensorflow import elastic
+from hvdtrain.tensorflow import compression, elastic, functions, mpi_ops
 from hvdtrain.tensorflow.batch_normalization import SyncBatchNormalization
 from hvdtrain.tensorflow.broadcasting import (
     BroadcastGlobalVariablesHook,

@@ -8,6 +8,7 @@ import keras
 from hvdtrain.adapters.keras.numbered_calls import NumberedCalls
 from hvdtrain.adapters.keras.sync_batch_norm import horovod_sum, synchronized_moments
 from hvdtrain.errors import UsageError
+from hvdtrain.tensorflow.gradient_reduction import may_have_peers
 
 _calls = NumberedCalls()
 
@@ -34,6 +35,7 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
 
     def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
         # One counter for all such layers: the order of calls in a graph is the same on every rank.
-        total = horovod_sum if horovod.is_initialized() and horovod.size() > 1 else None
+        peers = horovod.is_initialized() and may_have_peers(horovod.global_process_set)
+        total = horovod_sum if peers else None
         mean, variance = synchronized_moments(self, 0, _calls, total, inputs, mask)
         return mean, variance

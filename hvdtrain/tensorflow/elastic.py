@@ -9,7 +9,7 @@ from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
 
 from hvdtrain.comm.peer_failure import is_peer_failure
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import PeerError, UsageError
 from hvdtrain.tensorflow.broadcasting import broadcast_variables
 from hvdtrain.tensorflow.keras_variables import unwrapped
 from hvdtrain.tensorflow.start import join_world
@@ -27,6 +27,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     def call(state: Any, *arguments: Any, **named: Any) -> Any:
         try:
             return func(state, *arguments, **named)
+        except PeerError as error:
+            raise HorovodInternalError(error) from error
         except tf.errors.OpError as error:  # as which TensorFlow raises that a collective has ended
             if is_peer_failure(error):
                 raise HorovodInternalError(error) from error

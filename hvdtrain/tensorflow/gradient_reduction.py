@@ -4,6 +4,7 @@ What our buckets compute in the same way travels in them. What they do not know 
 predivide factor) goes through Horovod's own functions, by one message for each gradient or group.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,8 @@ import tensorflow as tf
 
 from hvdtrain.adapters.keras.gradients import Op, densified, reduce_gradients, refuse_overwritten
 from hvdtrain.adapters.keras.numbered_calls import NumberedCalls
+from hvdtrain.comm.horovod_world import is_elastic
+from hvdtrain.comm.open import require_adasum
 from hvdtrain.errors import UsageError
 from hvdtrain.tensorflow.keras_variables import key_of
 
@@ -49,6 +52,8 @@ class GradientReduction:
     process_set: Any = horovod.global_process_set
 
     def __post_init__(self) -> None:
+        if self.op == horovod.Adasum:
+            require_adasum(horovod)
         if self.predivide != 1.0 and self.op != horovod.Average:
             raise UsageError(
                 f"gradient_predivide_factor={self.predivide} was given with another op than hvd.Average.",
@@ -62,9 +67,10 @@ class GradientReduction:
                 "leave groups out, or give a number of at least 1.",
             )
 
-        if self.compression == "bf16" and not self._has_plain_arguments():
+        if self.compression == "bf16" and (not self._has_plain_arguments() or is_elastic(os.environ)):
             raise UsageError(
-                'compression="bf16" was given with an op, groups, process_set or gradient_predivide_factor of Horovod.',
+                'compression="bf16" was given in an elastic job, or with an op, groups, process_set or '
+                "gradient_predivide_factor of Horovod.",
                 "Horovod 0.28.1 cannot add up bfloat16.",
                 "use hvd.Compression.fp16, or leave the other argument out.",
             )
@@ -79,7 +85,7 @@ class GradientReduction:
         refuse_overwritten(variables)
         if self.sparse_as_dense:
             gradients = [_dense(i, g, v) for i, (g, v) in enumerate(zip(gradients, variables, strict=True))]
-        if not self.process_set.included() or self.process_set.size() == 1:
+        if not self.process_set.included() or not may_have_peers(self.process_set):
             return list(gradients)
         prefix = f"hvdtrain_reduction_{_reductions.number('reduction')}"
         sparse = {i for i, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)}
@@ -92,7 +98,9 @@ class GradientReduction:
 
     def _suits_buckets(self, gradients: Iterable[Any]) -> bool:
         shaped = all(g is None or (g.dtype.is_floating and g.shape.is_fully_defined()) for g in gradients)
-        return shaped and self.compression in _COMPRESSIONS and self._has_plain_arguments()
+        # Compressed buckets have the number of ranks in their graph.
+        known = [horovod.Compression.none] if is_elastic(os.environ) else _COMPRESSIONS
+        return shaped and self.compression in known and self._has_plain_arguments()
 
     def _has_plain_arguments(self) -> bool:
         whole = self.process_set is horovod.global_process_set
@@ -106,11 +114,15 @@ class GradientReduction:
     def _by_messages(self, gradients: Sequence[Any], variables: Sequence[Any], prefix: str) -> list[Any]:
         reduced: list[Any] = [None] * len(gradients)
         for number, places in enumerate(self._places(gradients, variables)):
-            sent = [gradients[i] for i in places]
-            received = horovod.grouped_allreduce(sent, name=f"{prefix}_group_{number}", **self._options())
+            received = self._as_group([gradients[i] for i in places], f"{prefix}_group_{number}")
             for i, value in zip(places, received, strict=True):
                 reduced[i] = value
         return reduced
+
+    def _as_group(self, gradients: list[Any], name: str) -> list[Any]:
+        if self.groups is not None and self.op != horovod.Adasum:  # for which Horovod 0.28.1's groups raise a NameError
+            return list(horovod.grouped_allreduce(gradients, name=name, **self._options()))
+        return [horovod.allreduce(g, name=f"{name}_{i}", **self._options()) for i, g in enumerate(gradients)]
 
     def _places(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[list[int]]:
         """Which gradients are reduced together."""
@@ -147,8 +159,18 @@ class GradientReduction:
         values = horovod.allgather(rows.values, name=f"{name}_values", **where)
         indices = horovod.allgather(rows.indices, name=f"{name}_indices", **where)
         if self.op == horovod.Average:
-            values = values / tf.cast(self.process_set.size(), values.dtype)
+            values = values / tf.cast(number_of_ranks(self.process_set), values.dtype)
         return tf.IndexedSlices(values, indices, rows.dense_shape)
+
+
+def may_have_peers(process_set: Any) -> bool:
+    """Whether a graph that is traced now may ever run beside other ranks'."""
+    return bool(process_set.size() > 1 or is_elastic(os.environ))
+
+
+def number_of_ranks(process_set: Any) -> Any:
+    """A number, or in an elastic job an operation that asks for it in each step."""
+    return horovod.size_op(process_set.process_set_id) if is_elastic(os.environ) else process_set.size()
 
 
 def _dense(place: int, gradient: Any, variable: Any) -> Any:

@@ -21,6 +21,7 @@ class ReducingTape(tf.GradientTape):  # type: ignore[misc]
         """Keep the gradient of a variable on its rank. Call it on every rank for the same variables."""
         self._reduced.keep_local(source)
 
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def gradient(
         self,
         target: Any,

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from hvdtrain.errors import UsageError
-from hvdtrain.tensorflow.gradient_reduction import GradientReduction, scaled_local
+from hvdtrain.tensorflow.gradient_reduction import GradientReduction, number_of_ranks, scaled_local
 from hvdtrain.tensorflow.keras_variables import key_of
 
 
@@ -38,7 +38,7 @@ class ReducedSources:
         for i, value in zip(places, reduced, strict=True):
             result[i] = value
         if self._scale_local:
-            ranks = self._reduction.process_set.size()
+            ranks = number_of_ranks(self._reduction.process_set)
             for i in set(range(len(sources))) - set(places):
                 result[i] = scaled_local(result[i], ranks)
         return result

@@ -1,10 +1,11 @@
 """`hvd.init()` of programs with TensorFlow loops of their own."""
 
+import functools
 from typing import Any
 
 import horovod.tensorflow as horovod
 
-from hvdtrain.adapters.keras.device import bind_device_and_threads
+from hvdtrain.adapters.keras.device import take_share
 from hvdtrain.comm.open import join_as_script, require_joined
 
 
@@ -24,7 +25,10 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
             workers.
     """
     join_world(comm, process_sets)
-    bind_device_and_threads(horovod.local_rank(), horovod.local_size())
+    _take_share_once(horovod.local_rank(), horovod.local_size())
+
+
+_take_share_once = functools.cache(take_share)  # programs may call `init` again, also after TensorFlow has computed
 
 
 def join_world(comm: Any = None, process_sets: Any = None) -> None:

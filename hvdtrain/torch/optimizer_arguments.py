@@ -8,6 +8,7 @@ import torch
 from horovod.torch import mpi_ops
 from torch import nn
 
+from hvdtrain.comm.open import require_adasum
 from hvdtrain.errors import UsageError
 
 
@@ -61,12 +62,8 @@ def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, grou
             "Gradients would be reduced twice.",
             "call hvd.DistributedOptimizer once for each optimizer.",
         )
-    if op == mpi_ops.Adasum and mpi_ops.is_initialized() and mpi_ops.size() > 1 and not mpi_ops.mpi_enabled():
-        raise WrongArgumentError(
-            "op is Adasum, and Horovod runs over Gloo.",
-            "Horovod combines gradients by Adasum over MPI only.",
-            "start the job with mpirun, or with horovodrun --mpi.",
-        )
+    if op == mpi_ops.Adasum and mpi_ops.is_initialized():
+        require_adasum(mpi_ops)
     if predivide != 1.0 and op != mpi_ops.Average:
         raise WrongArgumentError(
             f"gradient_predivide_factor={predivide} is given, and op is not Average.",

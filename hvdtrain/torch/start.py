@@ -1,6 +1,5 @@
 """Horovod's start and end, in a program with a training loop of its own."""
 
-import os
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -29,8 +28,6 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         HvdtrainError: the ranks did not find each other in time.
     """
     start: Callable[[], object] = lambda: mpi_ops.init(comm=comm, process_sets=process_sets)  # noqa: E731
-    # Small messages that are ready together travel as one; larger buckets of gradients are not copied for that.
-    os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(2**20))
     if comm is None:
         join_as_script("torch", start)
     else:  # a part of the launcher's world: its variables say nothing about that

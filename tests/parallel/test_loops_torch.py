@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.elastic import run_elastic
 from support.processes import run_command
 from support.ranks import run_ranks
 
@@ -77,12 +78,7 @@ train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0))
 
 def test_an_elastic_loop_survives_a_killed_worker(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(ELASTIC)
-    hosts = tmp_path / "hosts.sh"
-    hosts.write_text("#!/bin/sh\nprintf 'localhost:1\\n127.0.0.1:1\\n'\n")
-    hosts.chmod(0o755)
-    horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--network-interfaces", "lo", "--gloo", "-np", "2"]
-    elastic = ["--min-np", "1", "--max-np", "2", "--host-discovery-script", str(hosts)]
-    finished = run_command([*horovodrun, *elastic, sys.executable, "mine.py"], 120, ENVIRONMENT, tmp_path)
+    finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert "trained 8 steps by 1" in finished.stdout, finished.tail()
 

@@ -18,6 +18,12 @@ _THREAD_VARIABLES = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def bind_device_and_threads(local_rank: int, local_size: int) -> None:
+    """As `take_share`, for a training by tasks, of which one process may do several."""
+    keras.backend.clear_session()  # a second one calls its layers as the first did
+    take_share(local_rank, local_size)
+
+
+def take_share(local_rank: int, local_size: int) -> None:
     """Use the GPU of `local_rank` only, and 1/`local_size` of the cores unless the user chose otherwise.
 
     Sums in graphs add their terms in one order from now on (`compiled`).
@@ -26,7 +32,6 @@ def bind_device_and_threads(local_rank: int, local_size: int) -> None:
 
     Raises `UsageError`: fewer GPUs than workers, or TensorFlow has computed already on all GPUs.
     """
-    keras.backend.clear_session()  # a second training in one process calls its layers as the first did
     _pin_gpu(local_rank, local_size)
     _share_threads(local_size)
     keep_order_of_sums()

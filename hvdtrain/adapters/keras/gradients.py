@@ -9,6 +9,7 @@ name is therefore the bucket's place and a checksum of its dtypes and shapes.
 """
 
 import math
+import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, TypeVar
@@ -19,6 +20,7 @@ from tensorflow.python.ops import control_flow_util
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.adapters.keras.comm_hooks import REDUCTIONS, CommHook, GradBucket, Gradient
 from hvdtrain.adapters.sync_state import in_buckets
+from hvdtrain.comm.horovod_world import is_elastic
 from hvdtrain.errors import UsageError
 
 T = TypeVar("T")
@@ -74,7 +76,7 @@ def reduce_gradients(
     """
     import horovod.tensorflow as hvd
 
-    if hvd.size() == 1:
+    if hvd.size() == 1 and not is_elastic(os.environ):
         return _dense(gradients, variables)[0]
     hook = REDUCTIONS[compression or "plain"](hvd, float(hvd.size()), average=op == "average")
     reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES, prefix)

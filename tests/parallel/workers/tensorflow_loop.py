@@ -105,8 +105,8 @@ def collectives() -> dict[str, Any]:
     return {
         "sum": hvd.allreduce(variable, op=hvd.Sum).numpy().tolist(),
         "average": float(hvd_keras.allreduce(float(hvd.rank()))),
-        "gathered": hvd_keras.allgather([hvd.rank()]).tolist(),
-        "broadcast": hvd_keras.broadcast([hvd.rank() + 5], 0).tolist(),
+        "gathered": hvd_keras.allgather([hvd.rank()]).numpy().tolist(),
+        "broadcast": hvd_keras.broadcast([hvd.rank() + 5], 0).numpy().tolist(),
         "object": hvd.broadcast_object_fn(0)({"from": hvd.rank()}),
     }
 
