@@ -126,6 +126,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
 """For each key a value as SageMaker would pass it, and what it means."""
 
 COMPANIONS: dict[str, tuple[str, ...]] = {
+    "data.folds": ("--data.fold", "1"),
+    "data.fold": ("--data.folds", "5"),
     "init_weights_exclude": ("--init-weights", "old.pt"),
     "lr_power": ("--lr-schedule", "polynomial"),
     "lr_milestones": ("--lr-schedule", "step"),
