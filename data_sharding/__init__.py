@@ -25,6 +25,7 @@ from data_sharding import example
 from data_sharding.audit.coverage_audit import CoverageAudit
 from data_sharding.catalog import Catalog
 from data_sharding.errors import (
+    BadRecord,
     CatalogError,
     ChangedDataError,
     CorruptRecordError,
@@ -48,6 +49,7 @@ from data_sharding.sample_random import SampleRandom
 from data_sharding.storage.file_entry import FileEntry
 
 __all__ = [
+    "BadRecord",
     "Catalog",
     "CatalogError",
     "ChangedDataError",

@@ -63,5 +63,18 @@ class NoSuchRecordError(PlanError, IndexError):
     """A record id is not in the catalog. As an IndexError it ends iteration over what has `__getitem__` alone."""
 
 
+class BadRecord(Exception):  # noqa: N818  it refuses a record, and ends nothing where those are left out
+    """Raised by a `decode` function, or by an object that makes an item: this record is not to be used.
+
+    It is then treated as a damaged one, as `on_corrupt` says: an error, or left out, counted and named.
+
+    Args: `reason`: what is wrong with it, for people.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class LoaderTimeoutError(ShardingError):
     """A background thread delivered nothing within its deadline."""

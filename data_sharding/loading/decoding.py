@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import PlanError
+from data_sharding.errors import BadRecord, PlanError
 from data_sharding.formats.record_format import RecordBatch
+from data_sharding.loading.refused_records import without_refused
 from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
@@ -38,7 +39,18 @@ def read_and_decode(
     def name(row: int) -> str:
         return f"record {records.ids[row]} ({reader.catalog.describe(int(records.ids[row]))})"
 
-    return Decoded(decode_rows(decode, records, name), records.intact)
+    return decode_sound(reader, decode, records, name)
+
+
+def decode_sound(
+    reader: RecordReader, decode: Decode, records: RecordBatch, name: Callable[[int], str] | None = None
+) -> Decoded:
+    """As `decode_rows`; records that `decode` refuses by `BadRecord` are treated as damaged, as the reader says."""
+    try:
+        return Decoded(decode_rows(decode, records, name), records.intact)
+    except BadRecord:
+        sound = without_refused(reader, lambda some: _call(decode, some), records)
+    return Decoded(decode_rows(decode, sound, name), sound.intact)
 
 
 def decode_rows(
@@ -52,7 +64,9 @@ def decode_rows(
     try:
         features = _call(decode, records)
     except Exception as error:
-        if name is not None and not isinstance(error, PlanError):  # those say what is wrong with the function
+        if name is not None and not isinstance(
+            error, PlanError | BadRecord
+        ):  # those say what is wrong with the function
             culprit = _failing(error, decode, records, name)
             # Our own errors say so in their first sentence, which is all that is shown of them, and others in a note.
             if isinstance(fact := getattr(error, "fact", None), str):

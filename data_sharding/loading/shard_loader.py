@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.decoding import Decode, Decoded, decode_rows, read_and_decode
+from data_sharding.loading.decoding import Decode, Decoded, decode_sound, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
 from data_sharding.reading.record_reader import RecordReader
@@ -87,7 +87,7 @@ def _load_steps(
         slots = [planner(step) for step in steps]
         several = reader.load_several([(part.ids, part.random) for part in slots])
         pairs = zip(slots, several, strict=True)
-        return [_batch_of(part, decode_rows(decode, records), records.intact) for part, records in pairs]
+        return [_batch_of(part, *decode_sound(reader, decode, records)) for part, records in pairs]
     except Exception as error:
         together = f"steps {steps[0]} to {steps[-1]} of {who}"
         error.add_note(f"while loading {together}, each of which could be loaded afterwards")

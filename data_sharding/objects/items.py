@@ -7,7 +7,8 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import PlanError
+from data_sharding.errors import BadRecord, PlanError
+from data_sharding.formats.record_format import Damaged
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -55,6 +56,8 @@ class _OneByOne:
     def _item(self, number: int) -> Any:
         try:
             return self.dataset[number]
+        except BadRecord as refusal:
+            return Damaged.because(refusal.reason)
         except Exception as error:
             error.add_note(f"in item {number} of the {type(self.dataset).__qualname__}")
             raise
@@ -64,7 +67,10 @@ class _SeveralAtOnce(_OneByOne):
     """Hugging Face's datasets, torch's Subset: what has torch's `__getitems__`."""
 
     def items(self, ids: NDArray[np.int64]) -> Sequence[Any]:
-        found = self.dataset.__getitems__(ids.tolist())
+        try:
+            found = self.dataset.__getitems__(ids.tolist())
+        except BadRecord:  # which of them is bad, one by one
+            return super().items(ids)
         return found if isinstance(found, Sequence) else list(found)
 
 

@@ -17,7 +17,7 @@ from data_sharding.errors import CorruptRecordError, NoSuchRecordError, Sharding
 from data_sharding.formats.record_format import Damaged, RecordBatch
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
 from data_sharding.sample_random import SampleRandom
-from data_sharding.storage import is_remote, verify_unchanged
+from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.byte_source import OpenFiles, for_files
 from data_sharding.storage.mapped_file import affordable
 from data_sharding.storage.redaction import redacted
@@ -87,7 +87,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
-            verify_unchanged(self.catalog.files[self.catalog.file_ids[ids[slot]]])
+            self._verify_file_of(int(ids[slot]))
             sound = int(np.argmax(intact))
             payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
         return self._batch(payloads, ids, self._labels(ids), intact, random)
@@ -141,20 +141,21 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
         return None if self.catalog.labels is None else self.catalog.labels[ids]
 
-    def _stand_in(self, damaged: int, payload: bytes) -> bytes:
+    def _stand_in(self, damaged: int, payload: bytes) -> Any:
         """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
         distance = 1  # doubled each time: what is damaged may be a row group of a million rows
         while distance < len(self.catalog):
             near = damaged + np.arange(distance, distance + _STAND_IN_BATCH)
             payloads, intact = self._unpacked(near % len(self.catalog))
             if intact.any():
-                return bytes(payloads[int(np.argmax(intact))])
+                return payloads[int(np.argmax(intact))]
             distance *= 2
         raise self._damaged(damaged, payload)
 
     def _unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
         if not self.catalog.format.is_stored:
-            return self._items(ids, random), np.ones(len(ids), np.bool_)
+            items = self._items(ids, random)
+            return items, np.array([not isinstance(item, Damaged) for item in items], np.bool_)
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
         return self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
 
@@ -204,10 +205,15 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             first = int(np.argmin(intact))
             raise self._damaged(int(ids[first]), payloads[first])
 
+    def _verify_file_of(self, record_id: int) -> FileEntry:
+        entry: FileEntry = self.catalog.files[self.catalog.file_ids[record_id]]
+        if self.catalog.format.is_stored:
+            verify_unchanged(entry)
+        return entry
+
     def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
         """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
-        entry = self.catalog.files[self.catalog.file_ids[record_id]]
-        verify_unchanged(entry)
+        entry = self._verify_file_of(record_id)
         offset, unit = self.catalog.frame_offset(record_id), self.catalog.format.offset_unit
         place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
         reason = "Its framing is broken." if self.catalog.crcs is None else "Its data does not match its stored CRC."
