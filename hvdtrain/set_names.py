@@ -9,17 +9,19 @@ from typing import Final
 
 from hvdtrain.errors import UsageError
 
+_NAME: Final = r"\w[\w.-]*"  # of a collective, too; what begins with "-" is an option
+
 UNNAMED: Final = ""
 """The name of the only set, where it has none."""
 
 
 def require_set_name(name: object, where: str) -> None:
     """Raise `UsageError` unless `name` can be a set's: `where` says who has given it."""
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name, re.ASCII):  # collectives have it in their names
+    if not isinstance(name, str) or not re.fullmatch(_NAME, name, re.ASCII):
         raise UsageError(
             f"{where} names a set of records {name!r}.",
             "The name becomes a part of metrics, as in NAME/loss.",
-            "use letters from a to z, digits, '_', '.' and '-' only.",
+            "use letters from a to z, digits, '_', '.' and '-' only, and none of the last two at its beginning.",
         )
 
 

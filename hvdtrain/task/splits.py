@@ -22,7 +22,7 @@ class Splits:
             best checkpoint unless --best-metric names another; or None: no validation.
 
     Raises:
-        UsageError: they are not catalogs, or a name has other characters than letters, digits, "_", "." and "-".
+        UsageError: they are not catalogs, or a name is refused by `require_set_name`.
     """
 
     train: Catalog

@@ -10,7 +10,7 @@ from support.config_samples import parse
 from hvdtrain.errors import UsageError
 from hvdtrain.set_names import UNNAMED, in_set, named_patterns, readable, set_of
 
-names = st.from_regex(r"[a-zA-Z0-9_.-]{1,9}", fullmatch=True)
+names = st.from_regex(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,8}", fullmatch=True)
 patterns = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
 OPTION = "--data.validation"
 
@@ -49,6 +49,7 @@ def test_the_only_pattern_needs_no_name() -> None:
         (["a="], "It must be NAME=PATTERN."),
         ([""], "It must be NAME=PATTERN."),
         (["=x"], "names a set of records ''"),
+        (["-a=x"], "names a set of records '-a'"),
         (["a/b=x"], "names a set of records 'a/b'"),
         (["a b=x"], "names a set of records 'a b'"),
         (["für=x"], "names a set of records 'für'"),
