@@ -7,6 +7,7 @@ import re
 import socket
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from support.elastic import run_elastic
@@ -36,8 +37,8 @@ def test_a_wrapped_model_trains_as_in_torch(saved: Path) -> None:
     assert sorted(path.name for path in saved.iterdir()) == ["latest", "step_00000002", "step_00000003"]
 
 
-def test_many_ranks_train_as_one(saved: Path, tmp_path: Path) -> None:
-    worker = ["python", str(WORKERS / "loops_torch.py"), str(saved), str(tmp_path)]
+def test_many_ranks_train_as_one(saved: Path) -> None:
+    worker = ["python", str(WORKERS / "loops_torch.py"), str(saved)]
     finished = run_ranks(worker, 3, "horovodrun-gloo", 240, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
@@ -51,6 +52,32 @@ def test_spawned_processes_meet_at_an_address() -> None:
     finished = run_command([sys.executable, str(WORKERS / "spawned_torch.py"), *ports], 240, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1"]
+
+
+LATE = """
+import pathlib, sys, time, torch, hvdtrain.torch as hvd
+from hvdtrain.torch.collectives import LostPeerError
+hvd.init()
+told = [pathlib.Path(sys.argv[1]) / str(rank) for rank in (0, 2)]
+while hvd.rank() == 1 and not all(file.exists() for file in told):
+    time.sleep(0.05)
+try:
+    hvd.allreduce(torch.ones(1), name="alone")
+except LostPeerError as error:
+    assert "rank 1 did not submit allreduce.alone within 2 seconds" in str(error), str(error)
+    (pathlib.Path(sys.argv[1]) / str(hvd.rank())).touch()
+    sys.stdout.write(f"TOLD {hvd.rank()}\\n")
+"""
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_a_late_rank_is_named_by_all_that_wait(launcher: Literal["mpirun", "horovodrun-gloo"], tmp_path: Path) -> None:
+    """It learns that too, from its own call."""
+    (tmp_path / "late.py").write_text(LATE)
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    worker = ["python", str(tmp_path / "late.py"), str(tmp_path)]
+    finished = run_ranks(worker, 3, launcher, 120, {**ENVIRONMENT, **limits})
+    assert sorted(re.findall(r"TOLD (\d)", finished.stdout)) == ["0", "1", "2"], finished.tail()
 
 
 ELASTIC = """

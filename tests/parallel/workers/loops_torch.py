@@ -27,7 +27,7 @@ from torch.nn.functional import cross_entropy
 import hvdtrain.torch as hvd
 from hvdtrain.errors import DivergenceError, HvdtrainError
 from hvdtrain.torch.agreement import MismatchedModelsError
-from hvdtrain.torch.collectives import LostPeerError, MismatchedCallError
+from hvdtrain.torch.collectives import MismatchedCallError
 from hvdtrain.torch.loop_gradients import WrongOrderError
 from hvdtrain.torch.optimizer_arguments import WrongArgumentError
 
@@ -290,24 +290,6 @@ def different_start_weights_are_told() -> None:
         assert ["begin with different weights" in str(w.message) for w in caught] == [True] * (step == 0), caught
 
 
-def a_late_rank_is_named(folder: Path) -> None:
-    """By all that wait for it, in a world with a short limit; it learns that from Horovod, too."""
-    hvd.shutdown()
-    os.environ.update({"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"})
-    hvd.init()
-    told = [folder / f"told.{rank}" for rank in range(hvd.size()) if rank != 1]
-    if hvd.rank() == 1:
-        deadline = time.monotonic() + 120
-        while not all(file.exists() for file in told) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    refused(
-        LostPeerError,
-        "rank 1 did not submit allreduce.alone within 2 seconds",
-        lambda: hvd.allreduce(torch.ones(1), name="alone"),
-    )
-    (folder / f"told.{hvd.rank()}").touch()
-
-
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
@@ -322,7 +304,6 @@ def main() -> None:
         check()
     a_training_is_taken_up(sys.argv[1])
     a_signal_to_one_rank_stops_all()
-    a_late_rank_is_named(Path(sys.argv[2]))
     sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
     hvd.shutdown()
 
