@@ -210,3 +210,14 @@ def test_an_item_that_raises_is_named() -> None:
     ):
         reader.load(IDS)
     assert caught.value.__notes__ == ["in item 4 of the Broken"]
+
+
+class Stopping(Squares):
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        raise StopIteration
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: torch.utils.data.Subset(data, range(6))])
+def test_an_item_does_not_end_the_epoch(wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(RuntimeError, match="raised StopIteration for an item"):
+        Catalog.of(wrap(Stopping()))
