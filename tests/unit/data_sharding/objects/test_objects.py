@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -140,6 +141,16 @@ def test_processes_make_the_same_items() -> None:
         draws = SampleRandom(7, 1, IDS)
         there, here = processes(IDS, draws).features, read_and_decode(reader, decode, IDS, draws).features
     np.testing.assert_array_equal(there["x"], here["x"])
+
+
+def test_an_object_that_cannot_be_copied_is_named() -> None:
+    dataset = Squares(noisy=True)
+    vars(dataset)["lock"] = threading.Lock()
+    with (
+        RecordReader(Catalog.of(dataset, names=("x", "y"))) as reader,
+        pytest.raises(PlanError, match=r"The Squares cannot be sent to another process: [^$]*HINT: open files"),
+    ):
+        DecodeProcesses(reader, decode, 1)
 
 
 def test_other_data_have_another_fingerprint() -> None:
