@@ -184,7 +184,7 @@ def _shuffled_groups(groups: NDArray[Any], seed: int) -> tuple[NDArray[np.int64]
 
 
 def _whole_groups(groups: NDArray[Any], seed: int, fraction: float) -> NDArray[np.bool_]:
-    """bool[N], the first part: groups in a random order, as many as come closest to the fraction, not all of several."""
+    """bool[N], the first part: groups in a random order, as many as come closest to the fraction, never all."""
     numbers, sizes, order = _shuffled_groups(groups, seed)
     reached = np.cumsum(sizes[order])[: max(len(sizes) - 1, 1)]
     count = 1 + int(np.argmin(np.abs(reached - fraction * len(numbers))))
