@@ -82,7 +82,7 @@ class Parts(RecordTable):
 
         Args:
             groups: one number or text for each record: those with the same one stay together, and the parts come as
-                close to the fraction as whole groups do.
+                close to the fraction as whole groups do, with one group at least in each.
             stratify: take the fraction of each label.
 
         Raises PlanError: a part would be empty, there are no labels, or `groups` and `stratify` exclude each other.
@@ -118,7 +118,7 @@ class Parts(RecordTable):
             raise PlanError(
                 f"Fold {fold} of {count} was asked for.",
                 f"There are at least 2 folds, no more than the {len(self):,} records, and they count from 0.",
-                f"use a fold from 0 to {max(count, 2) - 1}.",
+                f"give 2 to {len(self):,} folds, and the number of one of them from 0 on.",
             )
         if groups is not None:
             numbers = _folds_of_groups(np.asarray(groups), seed, count)
@@ -184,9 +184,9 @@ def _shuffled_groups(groups: NDArray[Any], seed: int) -> tuple[NDArray[np.int64]
 
 
 def _whole_groups(groups: NDArray[Any], seed: int, fraction: float) -> NDArray[np.bool_]:
-    """bool[N], the first part: groups in a random order, as many as come closest to the fraction."""
+    """bool[N], the first part: groups in a random order, as many as come closest to the fraction, never all."""
     numbers, sizes, order = _shuffled_groups(groups, seed)
-    reached = np.cumsum(sizes[order])
+    reached = np.cumsum(sizes[order])[: max(len(sizes) - 1, 1)]
     count = 1 + int(np.argmin(np.abs(reached - fraction * len(numbers))))
     return np.isin(numbers, order[:count])
 

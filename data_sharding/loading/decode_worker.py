@@ -48,7 +48,7 @@ class Setup(NamedTuple):
     def of(cls, reader: RecordReader, decode: Decode) -> tuple["Setup", int]:
         """The first message to helpers, and the descriptor of the file of arrays, which the caller closes."""
         buffers: list[pickle.PickleBuffer] = []
-        pickled, arrays = (_pickled(reader, buffers.append), _pickled(decode)), []
+        pickled, arrays = (_pickled_reader(reader, buffers.append), _pickled(decode)), []
         descriptor, end = os.memfd_create("data_sharding-catalog"), 0
         with open(descriptor, "wb", closefd=False) as file:
             for view in (buffer.raw() for buffer in buffers):
@@ -91,6 +91,19 @@ def _pickled(obj: object, buffer_callback: Callable[[pickle.PickleBuffer], None]
             "define it at the top level of a module that can be imported, or decode in threads with processes=0.",
         ) from error
     return content.getvalue()
+
+
+def _pickled_reader(reader: RecordReader, buffer_callback: Callable[[pickle.PickleBuffer], None]) -> bytes:
+    try:
+        return _pickled(reader, buffer_callback)
+    except PlanError as error:
+        if reader.catalog.format.is_stored:
+            raise
+        raise PlanError(
+            error.fact.replace("The decode function", f"The {vars(reader.catalog.format)['kind']}", 1),
+            "Random transforms run in processes, each of which gets a copy of the object by pickle.",
+            "open files, locks and connections when an item is made, or leave them out of the copy (__getstate__).",
+        ) from error
 
 
 class Failure(NamedTuple):

@@ -30,7 +30,7 @@ def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False
     """
     if isinstance(items, Rows):
         return dict(items.columns)
-    parts = [_parts(item, names) for item in items]
+    parts = parts_of(items, names)
     first = parts[0] if parts else {}
     for other in parts:
         if other.keys() != first.keys():
@@ -43,6 +43,11 @@ def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False
     if of_batch:
         return {name: as_array(value) for name, value in first.items()}
     return {name: _stacked([part[name] for part in parts]) for name in first}
+
+
+def parts_of(items: Sequence[Any], names: Names) -> list[dict[str, Any]]:
+    """Of each item, its values by name. Raises PlanError: it has another number of parts than `names`."""
+    return [_parts(item, names) for item in items]
 
 
 def as_array(value: Any) -> NDArray[Any]:

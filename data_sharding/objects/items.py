@@ -58,6 +58,8 @@ class _OneByOne:
             return self.dataset[number]
         except BadRecord as refusal:
             return Damaged.because(refusal.reason)
+        except StopIteration as error:
+            raise _stopped(self.dataset) from error
         except Exception as error:
             error.add_note(f"in item {number} of the {type(self.dataset).__qualname__}")
             raise
@@ -71,6 +73,8 @@ class _SeveralAtOnce(_OneByOne):
             found = self.dataset.__getitems__(ids.tolist())
         except BadRecord:  # which of them is bad, one by one
             return super().items(ids)
+        except StopIteration as error:
+            raise _stopped(self.dataset) from error
         return found if isinstance(found, Sequence) else list(found)
 
 
@@ -83,6 +87,11 @@ class _Table(_OneByOne):
 
     def items(self, ids: NDArray[np.int64]) -> Rows:
         return Rows(_columns(self.dataset, ids), len(ids))
+
+
+def _stopped(dataset: Any) -> RuntimeError:
+    """Instead of StopIteration, which would pass for the end of the epoch in whatever iterates over the batches."""
+    return RuntimeError(f"the {type(dataset).__qualname__} raised StopIteration for an item")
 
 
 def source_of(dataset: Any) -> ItemSource:

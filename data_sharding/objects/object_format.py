@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import ChangedDataError, PlanError
-from data_sharding.formats.record_format import RecordFormat, RecordIndex
-from data_sharding.objects.collate import Names, collate
+from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex
+from data_sharding.objects.collate import Names, collate, parts_of
 from data_sharding.objects.identity import identity_of
 from data_sharding.objects.item_draws import draws_numbers, generators_restored, seed
 from data_sharding.objects.items import ItemSource, source_of
@@ -86,6 +86,12 @@ class ObjectFormat(RecordFormat):
                 seed(key)
                 made.extend(source.items(np.array([number])))
         return made
+
+    def require_parts(self) -> None:
+        """Raises PlanError: the first item does not have the parts that `names` says."""
+        if vars(self).get("_collate_fn") is None:
+            first = [item for item in self.items(np.array([0]), None) if not isinstance(item, Damaged)]
+            parts_of(first, vars(self)["_names"])
 
     def collate(self, items: Sequence[Any]) -> dict[str, NDArray[Any]]:
         """Arrays of k rows, by `collate_fn` where the user has one."""

@@ -214,6 +214,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
         """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
         entry = self._verify_file_of(record_id)
+        if not self.catalog.format.is_stored and isinstance(payload, Damaged):
+            return self._refused_item(record_id, payload.reason)
         offset, unit = self.catalog.frame_offset(record_id), self.catalog.format.offset_unit
         place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
         reason = "Its framing is broken." if self.catalog.crcs is None else "Its data does not match its stored CRC."
@@ -223,6 +225,15 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
             path=entry.path,
             offset=offset,
+        )
+
+    def _refused_item(self, record_id: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"Record {record_id} ({self.catalog.describe(record_id)}) is refused by the object: {reason.rstrip('.')}.",
+            "Every record of the data is to be used.",
+            "mend or remove it, or leave such records out (hvdtrain: --data.on-corrupt mask).",
+            path=self.catalog.files[self.catalog.file_ids[record_id]].path,
+            offset=self.catalog.frame_offset(record_id),
         )
 
 

@@ -18,6 +18,7 @@ from hvdtrain.units import seconds_of
 
 _PART: Final = Range("a share of the records", lambda share: 0 <= share <= 1)
 _SHARE: Final = Range("more than 0 and at most 1", lambda share: 0 < share <= 1)
+_RESERVED: Final = Range("more than 0 and less than 1", lambda share: 0 < share < 1)
 _FOLDS: Final = Range("at least 2", lambda folds: folds >= 2)
 _SEED: Final = Range("from 0 to 4294967295", lambda seed: 0 <= seed < 2**32)  # Keras and numpy take no larger ones
 
@@ -35,7 +36,7 @@ class DataConfig(Options):
     subset: float | None = option(None, Group.DATA, must=_SHARE, example="0.01").help(
         "train on this share of the records only, drawn at random, of each label where records have labels."
     )
-    validation_split: float | None = option(None, Group.DATA, must=_SHARE, example="0.1").help(
+    validation_split: float | None = option(None, Group.DATA, must=_RESERVED, example="0.1").help(
         "validate on this share of the training records, and train on the others (default: the task's own)."
     )
     folds: int | None = option(None, Group.DATA, must=_FOLDS, example="5").help(

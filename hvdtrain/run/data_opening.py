@@ -10,6 +10,7 @@ from typing import Final
 from data_sharding import Catalog
 from data_sharding.background import in_background
 from data_sharding.errors import ShardingError
+from data_sharding.objects.object_format import ObjectFormat
 from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -120,7 +121,16 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
         )
     train, part = divided(splits.train, config.data)
     given = given_validation(task, access, config.data) if part is None else {UNNAMED: part}
-    return task, OpenedData(train, validation_sets(splits.validation, "") if given is None else given)
+    opened = OpenedData(train, validation_sets(splits.validation, "") if given is None else given)
+    _require_items(task, opened)
+    return task, opened
+
+
+def _require_items(task: Task, opened: OpenedData) -> None:
+    """Raises PlanError: there is no `decode` to take items apart, and the first ones are not as their names say."""
+    for catalog in opened.parts().values() if type(task).decode is Task.decode else ():
+        if isinstance(catalog.format, ObjectFormat):
+            catalog.format.require_parts()
 
 
 def given_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog] | None:

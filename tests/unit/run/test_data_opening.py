@@ -147,3 +147,14 @@ def test_a_set_that_a_task_opens_is_a_catalog(task: type[Told], tmp_path: Path) 
     other = type("Other", (task,), {"open_set": lambda self, data, pattern: [pattern]})  # noqa: ARG005
     with pytest.raises(UsageError, match=r"Other\.open_set returned is an object of type list"):
         DataOpening(parse_train_config(["--data.dir", str(tmp_path), "--data.validation", "x"]), other).result()
+
+
+def test_names_are_compared_with_an_item_before_the_training(tmp_path: Path) -> None:
+    def open_data(_: Told, data: DataAccess) -> hvdtrain.Splits:
+        return hvdtrain.Splits(data.dataset([(1, 2, 3)], names=("x", "y")))
+
+    other = type("Other", (Told,), {"open_data": open_data, "threads": []})
+    config = parse_train_config(["--data.dir", str(tmp_path)])
+    assert DataOpening(config, other).result()
+    with pytest.raises(ShardingError, match="An item has 3 parts"):
+        DataOpening(config, type("Without", (other,), {"decode": hvdtrain.Task.decode})).result()

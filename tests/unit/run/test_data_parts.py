@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from data_sharding import Catalog
+from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.errors import UsageError
 from hvdtrain.run.data_parts import divided
 
 
@@ -34,3 +36,8 @@ def test_parts_are_the_same_each_time(seed: int) -> None:
     np.random.seed(seed)  # noqa: NPY002
     first, second = (divided(catalog(), DataConfig(validation_split=0.3))[0] for _ in range(2))
     assert first.fingerprint == second.fingerprint
+
+
+def test_something_is_left_to_train_on() -> None:
+    with pytest.raises(UsageError, match=r"is 1\.0\. It must be more than 0 and less than 1"):
+        parse_train_config(["--data.validation-split", "1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,16 @@ def test_processes_make_the_same_items() -> None:
     np.testing.assert_array_equal(there["x"], here["x"])
 
 
+def test_an_object_that_cannot_be_copied_is_named() -> None:
+    dataset = Squares(noisy=True)
+    vars(dataset)["lock"] = threading.Lock()
+    with (
+        RecordReader(Catalog.of(dataset, names=("x", "y"))) as reader,
+        pytest.raises(PlanError, match=r"The Squares cannot be sent to another process: [^$]*HINT: open files"),
+    ):
+        DecodeProcesses(reader, decode, 1)
+
+
 def test_other_data_have_another_fingerprint() -> None:
     same = [Catalog.of(Squares(noisy=noisy), names=("x", "y")).fingerprint for noisy in (True, True)]
     assert same[0] == same[1]
@@ -210,3 +221,14 @@ def test_an_item_that_raises_is_named() -> None:
     ):
         reader.load(IDS)
     assert caught.value.__notes__ == ["in item 4 of the Broken"]
+
+
+class Stopping(Squares):
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        raise StopIteration
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: torch.utils.data.Subset(data, range(6))])
+def test_an_item_does_not_end_the_epoch(wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(RuntimeError, match="raised StopIteration for an item"):
+        Catalog.of(wrap(Stopping()))
