@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import PlanError
+from data_sharding.errors import PlanError, ShardingError
 from data_sharding.objects.items import Rows
 
 Names = Sequence[str] | str | None
@@ -18,8 +18,8 @@ _ALONE: Final = "input"
 def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False) -> dict[str, NDArray[Any]]:
     """Arrays of k rows from k items: dicts of parts (nested ones get names with a dot), tuples, or single values.
 
-    Python's floats become float32, as models have them, and ints int64. Arrays and tensors keep their dtype; pictures
-    of PIL become uint8 [height, width, channels].
+    Python's floats become float32, as models have them, and ints int64. Arrays and tensors keep their dtype, but that
+    bfloat16 becomes float32. Pictures of PIL become uint8 [height, width, channels], grey ones [height, width].
 
     Args:
         of_batch: `items` is one batch, whose parts are whole arrays.
@@ -50,10 +50,28 @@ def parts_of(items: Sequence[Any], names: Names) -> list[dict[str, Any]]:
     return [_parts(item, names) for item in items]
 
 
+def of_types(arrays: dict[str, NDArray[Any]], types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays of numbers with the dtypes `types`. Raises ShardingError: that would lose what is behind the point."""
+    return {name: _of_type(name, array, types.get(name, array.dtype)) for name, array in arrays.items()}
+
+
+def _of_type(name: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[Any]:
+    if array.dtype == wanted or array.dtype.kind not in "biuf" or wanted.kind not in "biuf":
+        return array
+    if not np.can_cast(array.dtype, wanted, "same_kind"):
+        raise ShardingError(
+            f"{name!r} is {array.dtype} in some items, and {wanted} in the first one.",
+            "All batches have the dtypes of the first item.",
+            f"make the first item's {name!r} a float, or round the others.",
+        )
+    return array.astype(wanted)
+
+
 def as_array(value: Any) -> NDArray[Any]:
     """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32."""
     if hasattr(value, "detach"):  # a tensor of torch
-        value = value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
     array = np.asarray(value)
     is_of_python = not hasattr(value, "dtype")
     return array.astype(np.float32) if is_of_python and array.dtype == np.float64 else array
@@ -66,6 +84,10 @@ def _stacked(values: list[Any]) -> NDArray[Any]:
 
 
 def _parts(item: Any, names: Names) -> dict[str, Any]:
+    if item is None:
+        raise ShardingError(
+            "An item is None.", "There is nothing to train on in it.", "leave it out, or raise BadRecord."
+        )
     if isinstance(item, Mapping):
         return _flat(item)
     if hasattr(item, "_asdict"):
@@ -78,7 +100,7 @@ def _parts(item: Any, names: Names) -> dict[str, Any]:
 
 
 def _named(item: Sequence[Any], names: Names) -> dict[str, Any]:
-    if names is None or isinstance(names, str) or len(names) != len(item):
+    if names is None or isinstance(names, str) or len(names) != len(item) or len(set(names)) != len(names):
         raise _wrong_names(len(item), names)
     return _flat(dict(zip(names, item, strict=True)))
 
@@ -95,5 +117,5 @@ def _wrong_names(parts: int, names: Names) -> PlanError:
     return PlanError(
         f"An item has {parts} part{'s' if parts > 1 else ''}, and {given}.",
         "measure() finds each part of a batch by its name.",
-        'give one name for each part, for example names=("image", "label").',
+        'give one name for each part, all different, for example names=("image", "label").',
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from data_sharding.objects.collate import as_array
 from data_sharding.objects.item_draws import generators_restored, seed
 from data_sharding.objects.items import ItemSource
 
@@ -45,6 +46,6 @@ def _add(digest: Any, value: Any) -> None:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _add(digest, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
     elif hasattr(value, "__array__"):
-        array = np.asarray(value)
+        array = as_array(value)
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes() if array.dtype != object else repr(array.tolist()).encode())

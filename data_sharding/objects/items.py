@@ -96,35 +96,76 @@ def _stopped(dataset: Any) -> RuntimeError:
 
 def source_of(dataset: Any) -> ItemSource:
     """How the object is read. Raises PlanError: it has no length or no items, or arrays differ in length."""
-    if _is_table(dataset):
+    if is_table(dataset):
         return _table(dataset)
-    has = [hasattr(type(dataset), name) for name in ("__len__", "__getitem__")]
-    if not all(has) or isinstance(dataset, str | bytes):
-        missing = "no length" if not has[0] else "no items by number"
-        what = "it is text" if isinstance(dataset, str | bytes) else missing
+    if refusal := _why_not(dataset):
         raise PlanError(
-            f"A {type(dataset).__qualname__} cannot be a data set: {what}.",
+            f"A {type(dataset).__qualname__} cannot be a data set: {refusal}.",
             "Each rank reads its own items by their numbers, in an order that the plan knows.",
-            "give an object with len() and [], such as a map-style Dataset; write a stream's items to records once "
-            "(`hvdtrain shard convert`).",
+            "give an object with len() and [], such as a map-style Dataset, or a dict of arrays; write the items of a "
+            "stream to records once (`hvdtrain shard convert`).",
         )
     return _SeveralAtOnce(dataset) if hasattr(type(dataset), "__getitems__") else _OneByOne(dataset)
 
 
+def _why_not(dataset: Any) -> str:
+    """What is in the way of taking items by their numbers; nothing where it can be done."""
+    is_array = [getattr(part, "shape", ()) != () for part in dataset] if type(dataset) is tuple else []
+    if is_array and all(is_array):
+        return "it is a tuple of arrays, of which nobody knows the names"
+    if isinstance(dataset, str | bytes):
+        return "it is text"
+    if not hasattr(type(dataset), "__len__"):
+        return "it has no length"
+    is_stream = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
+    return "it has no items by number" if is_stream or not hasattr(type(dataset), "__getitem__") else ""
+
+
 def _table(dataset: Any) -> ItemSource:
-    if isinstance(dataset, Mapping):
-        lengths = {str(name): len(column) for name, column in dataset.items()}
-        if len(set(lengths.values())) != 1:
+    columns = _arrays(dataset) if isinstance(dataset, Mapping) else dataset
+    table = _Table(columns)
+    empty = [] if isinstance(columns, Mapping) else _with_nulls(columns)
+    if empty:
+        raise PlanError(
+            f"The column {empty[0]!r} of the table has nulls.",
+            "No number stands for them, and the type of a batch would depend on its rows.",
+            "fill them or leave such rows out first.",
+        )
+    return table
+
+
+def _arrays(dataset: Mapping[Any, Any]) -> dict[str, NDArray[Any]]:
+    columns = {}
+    for name, column in dataset.items():
+        if np.ndim(column) == 0 or hasattr(column, "column_names") or isinstance(column, Mapping):
             raise PlanError(
-                f"The arrays have the lengths {lengths}.",
-                "Row i of each belongs to record i.",
-                "give arrays of one length, at least one of them.",
+                f"{name!r} of the dict is an object of type {type(column).__qualname__}.",
+                "A dict is taken for the columns of a table, which are arrays.",
+                "give a dict of arrays, or one of the data sets that are in it.",
             )
-        return _Table({str(name): np.asarray(column) for name, column in dataset.items()})
-    return _Table(dataset)
+        columns[str(name)] = np.asarray(column)
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise PlanError(
+            f"The arrays have the lengths {lengths}.",
+            "Row i of each belongs to record i.",
+            "give arrays of one length, at least one of them.",
+        )
+    return columns
 
 
-def _is_table(dataset: Any) -> bool:
+def _with_nulls(table: Any) -> list[str]:
+    """Names of columns with nulls, which pyarrow and polars have beside numbers that are none."""
+    kind = type(table).__module__.partition(".")[0]
+    if kind == "pandas":
+        return []
+    names = table.columns if kind == "polars" else table.column_names
+    counts = {str(name): table[name].null_count for name in names}
+    return [name for name, count in counts.items() if (count() if callable(count) else count)]
+
+
+def is_table(dataset: Any) -> bool:
+    """Whether it is a dict of arrays, or a table of pandas, polars or pyarrow."""
     if isinstance(dataset, Mapping):
         return True
     kinds = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"))
@@ -138,7 +179,13 @@ def _columns(dataset: Any, ids: NDArray[np.int64]) -> Columns:
     kind = type(dataset).__module__.partition(".")[0]
     if kind == "pandas":
         rows = dataset.iloc[ids]
-        return {str(name): rows[name].to_numpy() for name in rows.columns}
+        return {str(name): _stacked(rows[name].to_numpy()) for name in rows.columns}
     rows = dataset[ids] if kind == "polars" else dataset.take(ids)
     names = rows.columns if kind == "polars" else rows.column_names
-    return {str(name): rows[name].to_numpy() for name in names}
+    return {str(name): _stacked(rows[name].to_numpy()) for name in names}
+
+
+def _stacked(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of lists of one length as an array of rows."""
+    are_lists = column.dtype == object and all(isinstance(each, np.ndarray | list) for each in column)
+    return np.stack([np.asarray(each) for each in column]) if are_lists and len(column) else column

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import ChangedDataError, PlanError
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex
-from data_sharding.objects.collate import Names, collate, parts_of
+from data_sharding.objects.collate import Names, collate, of_types, parts_of
 from data_sharding.objects.identity import identity_of
 from data_sharding.objects.item_draws import draws_numbers, generators_restored, seed
 from data_sharding.objects.items import ItemSource, source_of
@@ -97,7 +97,19 @@ class ObjectFormat(RecordFormat):
         """Arrays of k rows, by `collate_fn` where the user has one."""
         function: CollateFunction | None = vars(self).get("_collate_fn")
         names: Names = vars(self).get("_names")
-        return collate([function(list(items))], names, of_batch=True) if function else collate(items, names)
+        if function is not None:
+            return collate([function(list(items))], names, of_batch=True)
+        return of_types(collate(items, names), self._first_types(names))
+
+    def _first_types(self, names: Names) -> dict[str, np.dtype[Any]]:
+        """dtypes of the first item's parts, which those of all others take: a batch's do not depend on its items."""
+        if "_types" not in vars(self):
+            items = self.items(np.array([0]), None)
+            is_refused = any(isinstance(item, Damaged) for item in items)
+            arrays = {} if is_refused else collate(items, names)
+            vars(self)["_types"] = {name: array.dtype for name, array in arrays.items()}
+        types: dict[str, np.dtype[Any]] = vars(self)["_types"]
+        return types
 
     def identity(self) -> str:
         """What the object holds, as far as that can be told; see `identity_of`."""

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
+from data_sharding.objects.items import is_table
 
 
 def labels_of(dataset: Any, labels: Any, count: int) -> NDArray[np.int64] | None:
@@ -24,7 +25,7 @@ def labels_of(dataset: Any, labels: Any, count: int) -> NDArray[np.int64] | None
 
 
 def _named(dataset: Any, name: str) -> Any:
-    if hasattr(dataset, name):
+    if hasattr(dataset, name) and not is_table(dataset):
         return getattr(dataset, name)
     try:
         return dataset[name]

@@ -76,7 +76,11 @@ _MUST_AGREE = (
     ("task", "the task", "give the same --task"),
     ("framework", "the framework", "give the same --framework"),
     ("mode", "a run with --data.mode", "give the same --data.mode"),
-    ("data", "the data set with fingerprint", "give the same --data.dir, with unchanged files"),
+    (
+        "data",
+        "the data set with fingerprint",
+        "give the same data: unchanged files or the same object, and the same options --data.*",
+    ),
     ("validation", "the validation set with fingerprint", "give the same --data.dir and --data.validation"),
     ("task_args", "a task built with", "give the same --task-args"),
     ("optimizer", "a run with --optimizer", "give the same --optimizer (None: leave it out)"),

@@ -58,7 +58,7 @@ class Asked(list[Any]):
     """A list that notes which items are asked for at once."""
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
-        self.asked = numbers
+        self.asked = [*getattr(self, "asked", []), numbers]
         return [self[number] for number in numbers]
 
 
@@ -107,10 +107,23 @@ def test_numbers_have_the_types_that_models_take() -> None:
     assert [str(array.dtype) for array in found.values()] == ["float32", "int64", "float64", "uint8"]
 
 
+@pytest.mark.parametrize(
+    ("first", "other", "expected"), [(1.5, 2, "float32"), (True, False, "bool"), (1, True, "int64")]
+)
+def test_the_type_of_a_batch_does_not_depend_on_its_items(first: Any, other: Any, expected: str) -> None:
+    catalog = Catalog.of([first, *[other] * 5], names="x")
+    assert {str(arrays_of(catalog, np.array(ids))["x"].dtype) for ids in ([0], [1, 2], [0, 5])} == {expected}
+
+
+def test_bfloat16_and_lists_of_a_table_become_numbers() -> None:
+    assert arrays_of(Catalog.of(torch.ones(6, 2, dtype=torch.bfloat16)))["input"].dtype == np.float32
+    assert arrays_of(Catalog.of(pa.table({"x": [[1, 2]] * 6})))["x"].tolist() == [[1, 2]] * 3
+
+
 def test_items_of_a_batch_are_asked_for_at_once() -> None:
     items = Asked(range(6))
     arrays_of(Catalog.of(items))
-    assert items.asked == [4, 0, 4]
+    assert [4, 0, 4] in items.asked
 
 
 def test_labels_are_an_array_or_what_the_object_has() -> None:
@@ -196,6 +209,13 @@ def test_an_object_that_changes_its_length_is_noticed() -> None:
         (PlanError, lambda: Catalog.of({"x": [1, 2], "y": [1]}), "have the lengths"),
         (PlanError, lambda: Catalog.of(Squares(), labels="nothing"), "no attribute and no column"),
         (PlanError, lambda: Catalog.of(Squares(), labels=[1, 2]), "one whole number as its label"),
+        (PlanError, lambda: Catalog.of((np.zeros(3), np.zeros(3))), "tuple of arrays"),
+        (PlanError, lambda: Catalog.of({"a": np.zeros(3), "b": 4}), "'b' of the dict is an object of type int"),
+        (PlanError, lambda: Catalog.of({"train": pa.table({"x": [1]})}), "of type Table"),
+        (PlanError, lambda: Catalog.of(pa.table({"x": [1, None]})), "'x' of the table has nulls"),
+        (ShardingError, lambda: arrays_of(Catalog.of([1, None, 1, 1, None])), "is None"),
+        (ShardingError, lambda: arrays_of(Catalog.of([1, 2.5, 1, 1, 2.5])), "float32 in some items, and int64"),
+        (PlanError, lambda: arrays_of(Catalog.of(Squares(), names=("x", "x"))), "has 2 parts"),
         (PlanError, lambda: arrays_of(Catalog.of(Squares())), "has 2 parts, and no names were given"),
         (PlanError, lambda: arrays_of(Catalog.of(Squares(), names=("x", "y", "z"))), "the names are"),
         (PlanError, lambda: arrays_of(Catalog.of([{"a": 1}, *[{"b": 1}] * 5])), "have different parts"),
