@@ -79,7 +79,7 @@ _MUST_AGREE = (
     (
         "data",
         "the data set with fingerprint",
-        "give the same data: unchanged files or the same object, and the same options --data.*",
+        "give the same --data.dir with unchanged files, or the same object, and the same options for its parts",
     ),
     ("validation", "the validation set with fingerprint", "give the same --data.dir and --data.validation"),
     ("task_args", "a task built with", "give the same --task-args"),

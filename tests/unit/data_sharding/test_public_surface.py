@@ -13,6 +13,7 @@ import pytest
 import data_sharding as ds
 
 PUBLIC = [
+    "BadRecord",
     "Catalog",
     "CatalogError",
     "ChangedDataError",
