@@ -37,12 +37,13 @@ _PARENT_CHECK_MS: Final = 1000
 
 
 class Setup(NamedTuple):
-    """Where to import from, what to unpickle, and where each array of the reader's catalog is: (begin, end)."""
+    """Where to import from, what to unpickle, and where each array of the reader's catalog is: (begin, end), and
+    whether it is read-only. Others, of an object's items, may be written to: a helper's changes are its own."""
 
     import_path: list[str]
     reader: bytes
     decode: bytes
-    arrays: list[tuple[int, int]]
+    arrays: list[tuple[int, int, bool]]
 
     @classmethod
     def of(cls, reader: RecordReader, decode: Decode) -> tuple["Setup", int]:
@@ -56,13 +57,14 @@ class Setup(NamedTuple):
                 end = begin + view.nbytes
                 file.seek(begin)
                 file.write(view)
-                arrays.append((begin, end))
+                arrays.append((begin, end, view.readonly))
         return cls(list(sys.path), *pickled, arrays), descriptor
 
     def open(self, descriptor: int) -> tuple[RecordReader, Decode]:
         """In the helper: the reader and the decode function."""
-        shared = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
-        reader = pickle.loads(self.reader, buffers=[shared[begin:end] for begin, end in self.arrays])
+        shared = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY))
+        parts = ((shared[begin:end], fixed) for begin, end, fixed in self.arrays)
+        reader = pickle.loads(self.reader, buffers=[part.toreadonly() if fixed else part for part, fixed in parts])
         return reader, pickle.loads(self.decode)
 
 

@@ -85,8 +85,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
             batches are equally large), "sum" or `hvd.Sum` the sum; Horovod's other operations are taken too.
         compression: "fp16" or `hvd.Compression.fp16` halves what travels; "bf16" too, with fewer digits and the range
             of float32; None or `hvd.Compression.none` sends gradients as they are.
-        name, use_locking, device_dense, device_sparse: accepted, as in Horovod, and without effect.
-        sparse_as_dense: accepted; the optimizer always gets dense gradients.
+        name, use_locking, device_dense, device_sparse, sparse_as_dense: accepted; gradients are always dense.
         backward_passes_per_step: gradients of so many calls are added up on each rank, then reduced and applied once.
             The optimizer's `iterations` counts updates.
         average_aggregated_gradients: whether the sum over these calls is divided by their number.
@@ -96,8 +95,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     With Keras' own `gradient_accumulation_steps` every micro batch's gradient is reduced: the result is exact, the
     traffic is not saved.
 
-    Returns:
-        The optimizer that was given.
+    Returns: the optimizer that was given.
 
     Raises:
         UsageError: before `hvd.init()`, for an optimizer that is distributed already, for one that Keras would

@@ -166,6 +166,27 @@ def test_an_object_that_cannot_be_copied_is_named() -> None:
         DecodeProcesses(reader, decode, 1)
 
 
+class Remembering(Squares):
+    """It writes into an array of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(noisy=True)
+        self.seen = np.zeros(6)
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, int]:
+        self.seen[number] += 1
+        return super().__getitem__(number)
+
+
+def test_an_object_may_write_into_its_arrays_in_a_process() -> None:
+    dataset = Remembering()
+    with RecordReader(Catalog.of(dataset, names=("x", "y"))) as reader:
+        before = dataset.seen.copy()
+        with DecodeProcesses(reader, decode, 1) as processes:
+            assert processes(IDS, None).features["y"].tolist() == IDS.tolist()
+    np.testing.assert_array_equal(dataset.seen, before)  # the process has a copy
+
+
 def test_other_data_have_another_fingerprint() -> None:
     same = [Catalog.of(Squares(noisy=noisy), names=("x", "y")).fingerprint for noisy in (True, True)]
     assert same[0] == same[1]
