@@ -81,9 +81,22 @@ def check_numbers(num_records: int, global_batch: int, epoch: int, block_records
         )
 
 
-def check_balanced_bytes(lengths: Any, num_records: int, shuffle: str) -> None:
-    """Raise `PlanError` unless the bytes of each step can be balanced."""
-    if lengths is None or np.shape(lengths) != (num_records,):
+def check_lengths_known(by_length: Any, num_records: int, draws: bool) -> None:
+    """Raise `PlanError` unless records can be put into steps by their lengths."""
+    if draws:
+        raise PlanError(
+            'shuffle="length" was asked for with a catalog that draws records more or less than once an epoch.',
+            "Steps of records of similar length have each record once.",
+            'choose shuffle="global", or a catalog without mix(), repeat() and sample().',
+        )
+    if by_length is None or np.shape(by_length) != (num_records,):
+        fact = 'shuffle="length" was asked for without the order of all records by length.'
+        raise PlanError(fact, "It decides which records form a step.", "make the plan with ShardPlan.for_catalog.")
+
+
+def check_balanced_bytes(lengths: Any, num_records: int | None, shuffle: str) -> None:
+    """Raise `PlanError` unless the bytes of each step can be balanced; None: any number of records."""
+    if lengths is None or (num_records is not None and np.shape(lengths) != (num_records,)):
         has = "none" if lengths is None else f"lengths of shape {np.shape(lengths)}"
         fact = f'balance="bytes" was asked for with {has} for {num_records} records.'
         conflict = "Bytes cannot be balanced without the length of each record."

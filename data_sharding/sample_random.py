@@ -34,7 +34,8 @@ class SampleRandom:
 
     Args:
         seed, epoch: any integers; others are refused with PlanError.
-        ids: int64[k] record ids, whose order is the order of the rows of all draws.
+        ids: int64[k] record ids, whose order is the order of the rows of all draws. Where an epoch uses a record more
+            than once, numbers that differ between these uses.
     """
 
     def __init__(self, seed: int, epoch: int, ids: NDArray[np.int64]) -> None:
@@ -48,6 +49,10 @@ class SampleRandom:
     def of_records(self, ids: NDArray[np.int64]) -> "SampleRandom":
         """The draws of other records, ids int64[k], in the same epoch: for what a record is combined with."""
         return SampleRandom(self._seed, self._epoch, ids)
+
+    def of_rows(self, rows: slice | NDArray[np.int64]) -> "SampleRandom":
+        """The draws of some of the records, by their places."""
+        return SampleRandom(self._seed, self._epoch, self._ids[rows].astype(np.int64))
 
     def uniform(self, name: str, low: float = 0.0, high: float = 1.0, shape: Sequence[int] = ()) -> NDArray[np.float64]:
         """float64[k, *shape], uniform in [low, high). Raises PlanError if low > high, or one of them is not finite."""

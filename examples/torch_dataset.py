@@ -28,7 +28,7 @@ class OnDataset(hvdtrain.Task):
     defaults = hvdtrain.TaskDefaults(epochs=10, global_batch_size=48, lr=0.01)
 
     def open_data(self, data):
-        parts = [data.dataset(Digits(train), names=("image", "label")) for train in (True, False)]
+        parts = [data.dataset(Digits(train), names=("image", "label"), labels="labels") for train in (True, False)]
         return hvdtrain.Splits(*parts)
 
     def build_model(self):

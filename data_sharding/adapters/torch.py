@@ -32,7 +32,8 @@ from data_sharding.catalog import Catalog
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.shard_loader import LoadedBatch, load_slots
-from data_sharding.plan.shard_plan import ShardPlan, StepSlots
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_slots import StepSlots
 from data_sharding.reading.record_reader import ForkSafeReader, ReaderOptions, RecordReader
 
 __all__ = [

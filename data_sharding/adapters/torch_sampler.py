@@ -9,7 +9,8 @@ from torch.utils.data import Dataset, Sampler
 
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
-from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 
 State = dict[str, Any]
 

@@ -1,6 +1,7 @@
 """The catalog: where every record of a data set is, and the check that it has not changed since it was indexed."""
 
 import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any, Final, Self
 import numpy as np
 
 from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog, columns_of, read, unusable, write
-from data_sharding.catalog.parts import Parts
+from data_sharding.catalog.drawn import Drawn
+from data_sharding.draws.draw_rule import DrawRule
 from data_sharding.errors import CorruptRecordError, MissingDataError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.objects.collate import Names
+from data_sharding.objects.object_columns import numbers_of
 from data_sharding.objects.object_format import ObjectFormat
-from data_sharding.objects.object_labels import labels_of
+from data_sharding.objects.padding import Padding
 from data_sharding.reading.record_table import Damage, OnCorrupt
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.byte_source import for_files
@@ -25,7 +28,7 @@ from data_sharding.storage.torn_maps import watching_maps
 _SCAN_THREADS: Final = 8
 
 
-class Catalog(Parts):
+class Catalog(Drawn):
     """All records of a data set; its attributes are those of `RecordTable`."""
 
     @classmethod
@@ -75,6 +78,9 @@ class Catalog(Parts):
         labels: Any = None,
         version: str | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        pad: Mapping[str, float] | None = None,
+        pad_to: Sequence[int] = (),
+        lengths: Any = None,
     ) -> Self:
         """The items of an object: a map-style Dataset of torch, a Dataset of Hugging Face, a dict of arrays, a table of
         pandas, polars or pyarrow, or any sequence.
@@ -88,37 +94,58 @@ class Catalog(Parts):
             labels: int64[N], or the name of an attribute or column of the object with these; None: there are none.
             version: takes the place of what the fingerprint is made of besides length and labels.
             collate_fn: as torch's `DataLoader` has it; None: parts are stacked.
+            pad: parts of items that differ in length, and what each is filled up with at its end: a batch is as long as
+                the longest item that any rank has in the step.
+            pad_to: lengths to one of which batches are padded, for frameworks that compile a step for each.
+            lengths: int64[N], or the name of an attribute or column with these, for `pad` and `shuffle="length"`; None:
+                with `pad` every item is made once, to measure it, and without it all are taken for equal.
 
         Raises:
             MissingDataError: the object is empty.
-            PlanError: it has no length or no items by number; or labels are not of its length.
+            PlanError: it has no length or no items by number; labels or lengths are not of its length; or an item is
+                longer than `pad_to`.
         """
-        kind = ObjectFormat.of(dataset, names, collate_fn)
+        padding = Padding.of(pad, pad_to)
+        kind = ObjectFormat.of(dataset, names, collate_fn, padding)
         count = kind.length
         if not count:
             fact = f"The {kind.kind} has no item."
             raise MissingDataError(fact, "There is nothing to read.", "give an object that has some.")
         identity = version if version is not None else kind.identity()[:16]
-        numbers = np.arange(count)
+        numbers, given = np.arange(count), numbers_of(dataset, "lengths", lengths, count)
+        if given is not None and padding is not None:
+            padding.require_fits(int(given.max()))
         columns: dict[str, Any] = {
-            **{"file_ids": np.zeros(count, np.int32), "offsets": numbers, "lengths": np.ones(count, np.int64)},
-            **{"crcs": None, "labels": labels_of(dataset, labels, count)},
+            **{
+                "file_ids": np.zeros(count, np.int32),
+                "offsets": numbers,
+                "lengths": kind.lengths() if given is None else given,
+            },
+            **{"crcs": None, "labels": numbers_of(dataset, "labels", labels, count)},
         }
         return cls._checked(kind, (FileEntry(f"{kind.kind} ({identity})", count, identity),), columns, ())
 
     @classmethod
     def _checked(
-        cls, kind: RecordFormat, files: tuple[FileEntry, ...], columns: dict[str, Any], damage: tuple[Damage, ...]
+        cls,
+        kind: RecordFormat,
+        files: tuple[FileEntry, ...],
+        columns: dict[str, Any],
+        damage: tuple[Damage, ...],
+        draws: DrawRule | None = None,
     ) -> Self:
         for column in columns.values():
             if column is not None:
                 column.setflags(write=False)
-        return cls(kind, files, **columns, fingerprint=_fingerprint(files, columns), damage=damage)
+        fingerprint = _fingerprint(files, columns)
+        if draws is not None:
+            fingerprint = _fingerprint_of_draws(fingerprint, draws)
+        return cls(kind, files, **columns, fingerprint=fingerprint, damage=damage, draws=draws)
 
     def save(self, path: str | Path) -> None:
         """Write the catalog to an .npz file, whole or not at all. Nothing in it is pickled."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        write(path, StoredCatalog(self.format, self.files, columns, self.damage, self.fingerprint))
+        write(path, StoredCatalog(self.format, self.files, columns, self.damage, self.fingerprint, self.draws))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -129,7 +156,7 @@ class Catalog(Parts):
             CatalogError: the file is damaged, or is not a catalog of this version.
         """
         stored = read(path)
-        catalog = cls._checked(stored.format, stored.files, stored.columns, stored.damage)
+        catalog = cls._checked(stored.format, stored.files, stored.columns, stored.damage, stored.draws)
         if catalog.fingerprint != stored.fingerprint:
             raise unusable(path, "its content does not match its fingerprint")
         return catalog
@@ -174,4 +201,11 @@ def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:
     for column in map(columns.get, COLUMNS):
         if column is not None:
             digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes())
+    return digest.hexdigest()
+
+
+def _fingerprint_of_draws(records: str, draws: DrawRule) -> str:
+    digest = hashlib.sha256(f"data_sharding.draws/1 {records} {json.dumps(draws.describe())}".encode())
+    if draws.weights is not None:
+        digest.update(draws.weights.astype("<i8", copy=False).tobytes())
     return digest.hexdigest()

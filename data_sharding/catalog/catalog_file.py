@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
+from data_sharding.draws.draw_rule import DrawRule
+from data_sharding.draws.saved_rules import rule_from
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_options
@@ -24,6 +26,7 @@ T = TypeVar("T", bound=np.generic)
 VERSION: Final = 2
 COLUMNS: Final = {"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64, "crcs": np.uint32, "labels": np.int64}
 _OPTIONAL: Final = ("crcs", "labels")
+_WEIGHTS: Final = "draw_weights"
 
 
 class StoredCatalog(NamedTuple):
@@ -34,6 +37,7 @@ class StoredCatalog(NamedTuple):
     columns: dict[str, Any]
     damage: tuple[Damage, ...]
     fingerprint: str
+    draws: DrawRule | None = None
 
 
 def write(path: str | Path, catalog: StoredCatalog) -> None:
@@ -47,6 +51,9 @@ def write(path: str | Path, catalog: StoredCatalog) -> None:
         "damage": catalog.damage,
     }
     members: dict[str, Any] = {name: column for name, column in catalog.columns.items() if column is not None}
+    if catalog.draws is not None:
+        manifest["draws"] = catalog.draws.describe()
+        members |= {} if catalog.draws.weights is None else {_WEIGHTS: catalog.draws.weights}
     with atomic_file(path) as file:
         np.savez(file, manifest=np.frombuffer(json.dumps(manifest).encode(), np.uint8), **members)
 
@@ -54,7 +61,7 @@ def write(path: str | Path, catalog: StoredCatalog) -> None:
 def read(path: str | Path) -> StoredCatalog:
     """Read and check what `write` wrote. Raises MissingDataError or CatalogError."""
     try:
-        manifest, columns = _load(Path(path))
+        manifest, columns, weights = _load(Path(path))
         if manifest["version"] != VERSION:
             raise ValueError(f"it was written as version {manifest['version']}, this is version {VERSION}")
         stored = StoredCatalog(
@@ -63,6 +70,7 @@ def read(path: str | Path) -> StoredCatalog:
             columns,
             tuple(Damage(str(name), int(offset), str(reason)) for name, offset, reason in manifest["damage"]),
             str(manifest["fingerprint"]),
+            rule_from(manifest["draws"], weights) if "draws" in manifest else None,
         )
     except OSError as error:
         fact = f"The catalog {path} cannot be opened: {error.strerror}."
@@ -79,7 +87,8 @@ def unusable(path: str | Path, reason: str) -> CatalogError:
     return CatalogError(fact, "It names no records reliably.", "index again.")
 
 
-def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
+def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None], NDArray[Any] | None]:
+    """The manifest, the columns, and the weights by which records are drawn, if they have any."""
     with zipfile.ZipFile(path) as archive:
         if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
             raise zipfile.BadZipFile("a member is compressed, and could expand to any size")
@@ -94,7 +103,8 @@ def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None]]:
             raise zipfile.BadZipFile(f"bad CRC in {broken}")
     with np.load(path, allow_pickle=False) as members:
         columns = {name: members[name] for name in COLUMNS if name in members or name not in _OPTIONAL}
-        return json.loads(members["manifest"].tobytes()), {**dict.fromkeys(_OPTIONAL), **columns}
+        manifest = json.loads(members["manifest"].tobytes())
+        return manifest, {**dict.fromkeys(_OPTIONAL), **columns}, members.get(_WEIGHTS)
 
 
 def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
@@ -107,6 +117,9 @@ def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
         raise unusable(path, "it names files that it does not list")
     sizes = np.array([file.size for file in stored.files], np.int64)
     last = sizes[file_ids] - lengths if stored.format.offset_unit == "byte" else offsets
+    weights = None if stored.draws is None else stored.draws.weights
+    if weights is not None and (weights.dtype != np.int64 or weights.shape != rows):
+        raise unusable(path, "its weights are not one for each record")
     if (offsets < stored.format.header_bytes).any() or (lengths < 0).any() or (offsets > last).any():
         raise unusable(path, "it places records outside their files")
 

@@ -1,8 +1,8 @@
-"""Parts of a catalog, and several in one: each is a catalog, with a plan, a fingerprint and a proof of its own."""
+"""Parts of a catalog: each is a catalog, with a plan, a fingerprint and a proof of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -16,6 +16,7 @@ from data_sharding.reading.record_reader import RecordReader
 from data_sharding.reading.record_table import Damage, RecordTable
 
 if TYPE_CHECKING:
+    from data_sharding.draws.draw_rule import DrawRule
     from data_sharding.formats.record_format import RecordBatch, RecordFormat
     from data_sharding.storage import FileEntry
 
@@ -29,14 +30,20 @@ class Parts(RecordTable):
 
         @classmethod
         def _checked(
-            cls, kind: RecordFormat, files: tuple[FileEntry, ...], columns: dict[str, Any], damage: tuple[Damage, ...]
+            cls,
+            kind: RecordFormat,
+            files: tuple[FileEntry, ...],
+            columns: dict[str, Any],
+            damage: tuple[Damage, ...],
+            draws: DrawRule | None = None,
         ) -> Self: ...
 
     def take(self, ids: ArrayLike) -> Self:
         """Records ids int64[k], in this order; one that is named twice is there twice.
 
-        Raises PlanError: an id is not in the catalog, or there is none.
+        Raises PlanError: an id is not in the catalog, there is none, or an epoch draws records more or less than once.
         """
+        require_each_once(self)
         chosen = np.asarray(ids)
         are_numbers = chosen.ndim == 1 and chosen.dtype.kind in "iu"
         if not are_numbers or not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self):
@@ -130,26 +137,6 @@ class Parts(RecordTable):
             raise _nothing_left(f"Fold {fold} of {count} has {int(inside.sum()):,} of {len(self):,} records.")
         return self.take(np.flatnonzero(~inside)), self.take(np.flatnonzero(inside))
 
-    @classmethod
-    def concat(cls, *catalogs: Self) -> Self:
-        """All records of several catalogs of one format, in this order.
-
-        Raises PlanError: there is none, formats differ, or some have labels and others not.
-        """
-        _require_alike(catalogs)
-        firsts = np.cumsum([0, *(len(each.files) for each in catalogs)])
-        columns: dict[str, Any] = {}
-        for name in COLUMNS:
-            parts = [getattr(each, name) for each in catalogs]
-            if name == "file_ids":
-                parts = [(part + first).astype(np.int32) for part, first in zip(parts, firsts, strict=False)]
-            columns[name] = None if parts[0] is None else np.concatenate(parts)
-        files = tuple(file for each in catalogs for file in each.files)
-        damage = tuple(found for each in catalogs for found in each.damage)
-        made = cls._checked(catalogs[0].format, files, columns, damage)
-        vars(made)["lost_bytes"] = sum(each.lost_bytes for each in catalogs)
-        return made
-
 
 def _rows(column: NDArray[Any] | None, ids: NDArray[Any]) -> NDArray[Any] | None:
     return None if column is None else column[ids]
@@ -216,22 +203,14 @@ def _asked(catalog: RecordTable, fn: Callable[[RecordBatch], ArrayLike]) -> NDAr
     return np.concatenate(said)
 
 
-def _require_alike(catalogs: Sequence[RecordTable]) -> None:
-    kinds = {each.format if each.format.is_stored else id(each.format) for each in catalogs}
-    if not catalogs or len(kinds) > 1:
-        names = ", ".join(each.format.name for each in catalogs) or "nothing"
+def require_each_once(catalog: RecordTable) -> None:
+    """Raises PlanError: an epoch draws the catalog's records more or less often than once."""
+    if catalog.draws is not None:
         raise PlanError(
-            f"Catalogs of {names} were to be joined.",
-            "The records of one catalog are read in one way.",
-            "write them in one format (`hvdtrain shard convert`), or join the objects first, as torch's ConcatDataset.",
+            f"A part of a {catalog.draws.describe()['rule']} catalog was asked for, or it was to be joined.",
+            "It draws records more or less often than once an epoch, so that a part of them has no meaning.",
+            "make parts of its sources first; mix(), repeat() and sample() come last.",
         )
-    for name in ("labels", "crcs"):
-        if len({getattr(each, name) is None for each in catalogs}) > 1:
-            raise PlanError(
-                f"Some of the catalogs have {name}, and others have none.",
-                "The records of one data set are alike.",
-                "join catalogs that are alike.",
-            )
 
 
 def _nothing_left(fact: str) -> PlanError:

@@ -104,6 +104,12 @@ class RecordFormat(Protocol):
     is_stored: ClassVar[bool] = True
     """Whether records are bytes of files; else `items` makes them."""
 
+    draws: ClassVar[bool] = False
+    """Whether making an item takes random numbers from the generators of the process."""
+
+    pads: ClassVar[bool] = False
+    """Whether `collate` wants to know how long the longest item of a global batch is."""
+
     @property
     def patterns(self) -> tuple[str, ...]:
         """Shell patterns, in lower case, for the names of this format's files."""
@@ -136,9 +142,20 @@ class RecordFormat(Protocol):
         """Items numbers int64[k] of an object, with draws for augmentation if there are any: where not `is_stored`."""
         raise TypeError(f"records of the format {self.name} are bytes of files")
 
-    def collate(self, items: Sequence[Any]) -> dict[str, NDArray[Any]]:  # noqa: ARG002
-        """Arrays of k rows from k items, where not `is_stored`."""
+    def collate(self, items: Sequence[Any], longest: int | None = None) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+        """Arrays of k rows from k items, where not `is_stored`.
+
+        `longest`: length of the longest item in the global batch, if that is known.
+        """
         raise TypeError(f"records of the format {self.name} are bytes of files")
+
+    def of_file(self, file_id: int) -> "RecordFormat":  # noqa: ARG002
+        """The format of one of a catalog's files: this one, unless catalogs of several formats were joined."""
+        return self
+
+    def require_items(self) -> None:
+        """Raises PlanError: an object's first item cannot be taken apart as the user says."""
+        return
 
     def for_paths(self, paths: Paths) -> "RecordFormat":  # noqa: ARG002
         """The format with options that follow from the paths that a user names."""
@@ -167,6 +184,8 @@ class RecordBatch(Sequence[Any]):
         row_type: finds out dtype and shape of a record, or None where records are not rows of an array; None where they
             come from no file.
         collate: makes arrays of items; None where payloads are bytes.
+        longest: length of the longest item of the global batch, where items of an object are padded; else None.
+        sources: int64[k], from which of several catalogs each record comes, where those of several formats were joined.
     """
 
     payloads: Sequence[Any]
@@ -176,14 +195,17 @@ class RecordBatch(Sequence[Any]):
     random: SampleRandom | None = None
     row_type: Callable[[], RowType | None] | None = None
     collate: Callable[[Sequence[Any]], dict[str, NDArray[Any]]] | None = None
+    sources: NDArray[np.int64] | None = None
+    longest: int | None = None
 
     def only(self, row: int) -> "RecordBatch":
         """The record at a place of the batch, alone."""
         place = slice(row, row + 1)
         labels = None if self.labels is None else self.labels[place]
-        random = None if self.random is None else self.random.of_records(self.ids[place])
+        random = None if self.random is None else self.random.of_rows(place)
         kept = (self.payloads[place], self.ids[place], labels, self.intact[place])
-        return RecordBatch(*kept, random, self.row_type, self.collate)
+        sources = None if self.sources is None else self.sources[place]
+        return RecordBatch(*kept, random, self.row_type, self.collate, sources, self.longest)
 
     def __len__(self) -> int:
         return len(self.payloads)

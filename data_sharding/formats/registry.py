@@ -32,7 +32,10 @@ _BUILT_IN: Final = {
 }
 """Name → class, in the order in which file names are tried. Imported on first use: some need an extra."""
 
-_OF_OBJECTS: Final = {"object": "data_sharding.objects.object_format:ObjectFormat"}
+_NOT_OF_FILES: Final = {
+    "object": "data_sharding.objects.object_format:ObjectFormat",
+    "joined": "data_sharding.formats.joined:JoinedFormat",
+}
 """What saved catalogs name and no file holds."""
 
 FORMAT_NAMES: Final = tuple(_BUILT_IN)
@@ -127,7 +130,7 @@ def _only_one(path: str, formats: Sequence[RecordFormat]) -> RecordFormat | None
 
 
 def _class_of(name: str) -> Any:
-    if built_in := (_BUILT_IN | _OF_OBJECTS).get(name):
+    if built_in := (_BUILT_IN | _NOT_OF_FILES).get(name):
         module, _, class_name = built_in.partition(":")
         return getattr(importlib.import_module(module), class_name)
     if name in (added := added_names()):

@@ -32,6 +32,10 @@ _END_S: Final = 1.0
 _KILL_S: Final = 10.0
 
 
+Request = tuple[NDArray[np.int64], SampleRandom | None, int | None]
+"""Arguments of a `DecodeProcesses`."""
+
+
 class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
     """N processes that each read and decode one batch at a time. Safe to use from many threads; a context manager.
 
@@ -57,9 +61,9 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
     def __len__(self) -> int:
         return self._pool.size
 
-    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Decoded:
+    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None, longest: int | None = None) -> Decoded:
         """As `read_and_decode`, in one of the processes. ShardingError if that died, PlanError if all are closed."""
-        answer = self._pool.ask((ids, random))
+        answer = self._pool.ask((ids, random, longest))
         if isinstance(answer, Failure):
             raise answer.rebuild()
         assert isinstance(answer, Decoded)
@@ -84,7 +88,7 @@ class _Pool:
         self._changed = threading.Condition()
         self._closed = False
 
-    def ask(self, request: tuple[NDArray[np.int64], SampleRandom | None]) -> Any:
+    def ask(self, request: Request) -> Any:
         process = self._borrow()
         dead = False
         try:
@@ -158,7 +162,7 @@ class _Process:
             )
         self.pid = self._popen.pid
 
-    def ask(self, setup: Setup, request: tuple[NDArray[np.int64], SampleRandom | None]) -> Any:
+    def ask(self, setup: Setup, request: Request) -> Any:
         """Send a request and return the answer. Raises EOFError or ConnectionError if the process has died."""
         if not self._greeted:
             send(self._channel, setup)

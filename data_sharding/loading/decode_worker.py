@@ -102,7 +102,7 @@ def _pickled_reader(reader: RecordReader, buffer_callback: Callable[[pickle.Pick
         if reader.catalog.format.is_stored:
             raise
         raise PlanError(
-            error.fact.replace("The decode function", f"The {vars(reader.catalog.format)['kind']}", 1),
+            error.fact.replace("The decode function", f"The {getattr(reader.catalog.format, 'kind', 'data set')}", 1),
             "Random transforms run in processes, each of which gets a copy of the object by pickle.",
             "open files, locks and connections when an item is made, or leave them out of the copy (__getstate__).",
         ) from error

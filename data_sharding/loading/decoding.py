@@ -26,15 +26,19 @@ class Decoded(NamedTuple):
 
 
 def read_and_decode(
-    reader: RecordReader, decode: Decode, ids: NDArray[np.int64], random: SampleRandom | None
+    reader: RecordReader,
+    decode: Decode,
+    ids: NDArray[np.int64],
+    random: SampleRandom | None,
+    longest: int | None = None,
 ) -> Decoded:
-    """Read records ids int64[k] and decode them.
+    """Read records ids int64[k] and decode them; `longest`: length of the global batch's longest item, if it is padded.
 
     Raises:
         PlanError: `decode` returned no mapping of arrays, or another number of rows.
         ShardingError: as `RecordReader.load`; and whatever `decode` raises, with the name of the record.
     """
-    records = reader.load(ids, random)
+    records = reader.load(ids, random, longest)
 
     def name(row: int) -> str:
         return f"record {records.ids[row]} ({reader.catalog.describe(int(records.ids[row]))})"

@@ -14,7 +14,8 @@ from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, Decoded, decode_sound, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
-from data_sharding.plan.shard_plan import ShardPlan, SlotPlanner, StepSlots
+from data_sharding.plan.shard_plan import ShardPlan
+from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
@@ -22,8 +23,9 @@ _RUN_S: Final = 1e-3
 """For so long a thread that has found room makes batches: of those that take longer `prefetch` are ahead, of small ones
 as many as this makes."""
 
-Fetch = Callable[[NDArray[np.int64], SampleRandom | None], Decoded]
-"""Reads and decodes records ids int64[k], with draws for augmentation if there are any."""
+Fetch = Callable[[NDArray[np.int64], SampleRandom | None, int | None], Decoded]
+"""Reads and decodes records ids int64[k], with draws for augmentation, and the length of the global batch's longest
+item, if there are any."""
 
 
 class LoaderOptions(TypedDict):
@@ -60,7 +62,7 @@ class LoadedBatch(NamedTuple):
 
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
-    return _batch_of(slots, *fetch(slots.ids, slots.random))
+    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest))
 
 
 def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArray[np.bool_]) -> LoadedBatch:
@@ -85,7 +87,7 @@ def _load_steps(
     """As `_load_step` one by one, but the records of all these steps are read at once."""
     try:
         slots = [planner(step) for step in steps]
-        several = reader.load_several([(part.ids, part.random) for part in slots])
+        several = reader.load_several([(part.ids, part.random, part.longest) for part in slots])
         pairs = zip(slots, several, strict=True)
         return [_batch_of(part, *decode_sound(reader, decode, records)) for part, records in pairs]
     except Exception as error:
@@ -153,7 +155,8 @@ class ShardLoader:
         self._ended = False
 
         def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
-            planner, who = SlotPlanner(plan, rank, size, augment), f"epoch {plan.epoch} for rank {rank} of {size}"
+            planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads)
+            who = f"epoch {plan.epoch} for rank {rank} of {size}"
             return OrderedPrefetch(
                 functools.partial(_load_step, planner, fetch, who),
                 step,

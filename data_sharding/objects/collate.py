@@ -1,6 +1,6 @@
 """From items to arrays: what a `decode` function would do, for items that are numbers, arrays, tensors and pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,13 @@ Names = Sequence[str] | str | None
 _ALONE: Final = "input"
 
 
-def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False) -> dict[str, NDArray[Any]]:
+Stack = Callable[[str, Sequence[Any]], NDArray[Any] | None]
+"""Makes one array of a part of k items, by the part's name; None: it is stacked as others are."""
+
+
+def collate(
+    items: Sequence[Any], names: Names = None, *, of_batch: bool = False, stack: Stack | None = None
+) -> dict[str, NDArray[Any]]:
     """Arrays of k rows from k items: dicts of parts (nested ones get names with a dot), tuples, or single values.
 
     Python's floats become float32, as models have them, and ints int64. Arrays and tensors keep their dtype, but that
@@ -23,13 +29,14 @@ def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False
 
     Args:
         of_batch: `items` is one batch, whose parts are whole arrays.
+        stack: of some parts, for example those that are padded.
 
     Raises:
         PlanError: items are tuples without `names`, of another length than these, or have different parts.
-        ValueError: values of one part have different shapes.
+        ShardingError: values of one part have different shapes.
     """
     if isinstance(items, Rows):
-        return dict(items.columns)
+        return {name: _one(name, column, stack) for name, column in items.columns.items()}
     parts = parts_of(items, names)
     first = parts[0] if parts else {}
     for other in parts:
@@ -42,7 +49,7 @@ def collate(items: Sequence[Any], names: Names = None, *, of_batch: bool = False
             )
     if of_batch:
         return {name: as_array(value) for name, value in first.items()}
-    return {name: _stacked([part[name] for part in parts]) for name in first}
+    return {name: _one(name, [part[name] for part in parts], stack) for name in first}
 
 
 def parts_of(items: Sequence[Any], names: Names) -> list[dict[str, Any]]:
@@ -77,10 +84,26 @@ def as_array(value: Any) -> NDArray[Any]:
     return array.astype(np.float32) if is_of_python and array.dtype == np.float64 else array
 
 
-def _stacked(values: list[Any]) -> NDArray[Any]:
+def _one(name: str, values: Any, stack: Stack | None) -> NDArray[Any]:
+    made = None if stack is None else stack(name, values)
+    if made is not None:
+        return made
+    is_ragged = isinstance(values, np.ndarray) and values.dtype == object and np.ndim(values[0]) > 0
+    return values if isinstance(values, np.ndarray) and not is_ragged else _stacked(name, values)
+
+
+def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     if isinstance(values[0], int | float | str | bytes) and not isinstance(values[0], np.generic):
         return as_array(values)
-    return np.stack([as_array(value) for value in values])
+    arrays = [as_array(value) for value in values]
+    other = next((array for array in arrays if array.shape != arrays[0].shape), None)
+    if other is not None:
+        raise ShardingError(
+            f"{name!r} has the shape {list(arrays[0].shape)} in one item, and {list(other.shape)} in another.",
+            "A batch has one array for each part.",
+            f"pad sequences (pad={{{name!r}: 0}}), make items of one shape, or give a collate_fn.",
+        )
+    return np.stack(arrays)
 
 
 def _parts(item: Any, names: Names) -> dict[str, Any]:

@@ -188,4 +188,5 @@ def _columns(dataset: Any, ids: NDArray[np.int64]) -> Columns:
 def _stacked(column: NDArray[Any]) -> NDArray[Any]:
     """A column of lists of one length as an array of rows."""
     are_lists = column.dtype == object and all(isinstance(each, np.ndarray | list) for each in column)
-    return np.stack([np.asarray(each) for each in column]) if are_lists and len(column) else column
+    are_even = are_lists and len({len(each) for each in column}) == 1
+    return np.stack([np.asarray(each) for each in column]) if are_even else column

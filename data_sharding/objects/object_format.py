@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import ChangedDataError, PlanError
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex
-from data_sharding.objects.collate import Names, collate, of_types, parts_of
+from data_sharding.objects.collate import Names, Stack, collate, of_types, parts_of
 from data_sharding.objects.identity import identity_of
 from data_sharding.objects.item_draws import draws_numbers, generators_restored, seed
 from data_sharding.objects.items import ItemSource, source_of
+from data_sharding.objects.padding import Padding
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import ByteSource, FileEntry
+
+_MEASURED_TOGETHER: Final = 256
 
 CollateFunction = Callable[[list[Any]], Any]
 """torch's `collate_fn`: from a list of items to a batch."""
@@ -34,17 +37,16 @@ class ObjectFormat(RecordFormat):
     is_stored: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, dataset: Any, names: Names, collate_fn: CollateFunction | None) -> "ObjectFormat":
+    def of(
+        cls, dataset: Any, names: Names, collate_fn: CollateFunction | None, padding: Padding | None
+    ) -> "ObjectFormat":
         """That of an object with `len` and `[]`. Raises PlanError: it has none of these."""
         made = cls(type(dataset).__qualname__)
         source = source_of(dataset)
         # No fields: those are the options that a saved catalog keeps.
         vars(made).update(_source=source, _names=names, _collate_fn=collate_fn, _length=len(source))
-        vars(made).update(draws=draws_numbers(source))
+        vars(made).update(draws=draws_numbers(source), _padding=padding, pads=padding is not None)
         return made
-
-    draws = False
-    """Whether making an item takes random numbers from the generators of the process."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -87,26 +89,44 @@ class ObjectFormat(RecordFormat):
                 made.extend(source.items(np.array([number])))
         return made
 
-    def require_parts(self) -> None:
+    def require_items(self) -> None:
         """Raises PlanError: the first item does not have the parts that `names` says."""
         if vars(self).get("_collate_fn") is None:
             first = [item for item in self.items(np.array([0]), None) if not isinstance(item, Damaged)]
             parts_of(first, vars(self)["_names"])
 
-    def collate(self, items: Sequence[Any]) -> dict[str, NDArray[Any]]:
+    def lengths(self) -> NDArray[np.int64]:
+        """Of all items int64[N], by their padded parts; it makes every item once."""
+        padding: Padding | None = vars(self)["_padding"]
+        if padding is None:
+            return np.ones(self.length, np.int64)
+        found: list[int] = []
+        for first in range(0, self.length, _MEASURED_TOGETHER):
+            items = self.items(np.arange(first, min(first + _MEASURED_TOGETHER, self.length)), None)
+            found += [_length_of(item, vars(self)["_names"], padding) for item in items]
+        padding.require_fits(max(found, default=0))
+        return np.array(found, np.int64)
+
+    def collate(self, items: Sequence[Any], longest: int | None = None) -> dict[str, NDArray[Any]]:
         """Arrays of k rows, by `collate_fn` where the user has one."""
         function: CollateFunction | None = vars(self).get("_collate_fn")
         names: Names = vars(self).get("_names")
         if function is not None:
             return collate([function(list(items))], names, of_batch=True)
-        return of_types(collate(items, names), self._first_types(names))
+        return of_types(collate(items, names, stack=self._stack(longest)), self._first_types(names))
+
+    def _stack(self, longest: int | None) -> Stack:
+        padding: Padding | None = vars(self).get("_padding")
+        if padding is None:
+            return lambda _name, _values: None
+        return lambda name, values: padding.padded(name, values, longest) if name in padding.values else None
 
     def _first_types(self, names: Names) -> dict[str, np.dtype[Any]]:
         """dtypes of the first item's parts, which those of all others take: a batch's do not depend on its items."""
         if "_types" not in vars(self):
             items = self.items(np.array([0]), None)
             is_refused = any(isinstance(item, Damaged) for item in items)
-            arrays = {} if is_refused else collate(items, names)
+            arrays = {} if is_refused else collate(items, names, stack=self._stack(None))
             vars(self)["_types"] = {name: array.dtype for name, array in arrays.items()}
         types: dict[str, np.dtype[Any]] = vars(self)["_types"]
         return types
@@ -121,3 +141,7 @@ class ObjectFormat(RecordFormat):
             "A saved catalog has their numbers only.",
             "make the catalog of the object itself: Catalog.of(dataset), or data.dataset(dataset) in a task.",
         )
+
+
+def _length_of(item: Any, names: Names, padding: Padding) -> int:
+    return 1 if isinstance(item, Damaged) else padding.length_of(parts_of([item], names)[0])

@@ -2,30 +2,28 @@
 
 import functools
 import hashlib
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import checks
+from data_sharding.draws.draw_rule import DrawRule
 from data_sharding.errors import PlanError
 from data_sharding.permutation import Permutation
 from data_sharding.plan.balance import MASKED, deal
 from data_sharding.plan.block_shuffle import BlockShuffle
+from data_sharding.plan.length_buckets import LengthBuckets
 from data_sharding.reading.record_table import RecordTable
-from data_sharding.sample_random import SampleRandom
 
-Shuffle = Literal["global", "block", "none"]
+Shuffle = Literal["global", "block", "length", "none"]
 Tail = Literal["mask", "drop"]
 Balance = Literal["records", "bytes"]
 
 _BLOCK_SLOTS: Final = 1 << 15
 """Slots that are worked on together where whole global batches are needed: 256 KiB an array, which fits a cache."""
-_BLOCK_POSITIONS: Final = 4096
-"""Positions of a rank that are planned together: a step's plan takes 170 µs one by one, and a few among many."""
 
 
 class StepBatch(NamedTuple):
@@ -45,11 +43,12 @@ class ShardPlan:
     """The batches of one epoch: a pure function of its fields, the same for every number of ranks.
 
     Attributes:
-        num_records: N, records in the data set.
+        num_records: N, records of an epoch: those of the data set, or what `draws` makes of them.
         global_batch: G, slots of a step over all ranks.
         seed, epoch: select the order; any integer seed, epoch >= 0.
         shuffle: "global" draws every position from the whole data set; "block" shuffles blocks of neighbouring records
-            and reads each to its end, for data behind a URL (see `block_shuffle`); "none" keeps the catalog's order.
+            and reads each to its end, for data behind a URL (see `block_shuffle`); "length" draws the records of a step
+            from those of similar length (see `length_buckets`); "none" keeps the catalog's order.
         tail: when G does not divide N, "mask" fills the last step with slots of weight 0, "drop" leaves out the last
             N mod G records of the order.
         data_fingerprint: the catalog's.
@@ -57,7 +56,10 @@ class ShardPlan:
         balance: "records" gives each rank a contiguous slice of each step; "bytes" deals the step's records to the
             ranks, each as many as its slice has, so that their bytes are even (see `balance`). It chooses the rank that
             reads a record, not the step.
-        lengths: int64[N], bytes of each record, needed for `balance="bytes"`. Not part of the plan's equality.
+        lengths: bytes of each record of the data set, int64, needed for `balance="bytes"`. Not part of the plan's
+            equality, and neither are
+        by_length: int64[N], ids in the order of the records' lengths, needed for `shuffle="length"`;
+        draws: which records an epoch draws, and how often; None: each once. The catalog's fingerprint knows it.
 
     Raises:
         PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
@@ -74,6 +76,8 @@ class ShardPlan:
     block_records: int = 64
     balance: Balance = "records"
     lengths: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
+    by_length: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
+    draws: DrawRule | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
@@ -82,7 +86,9 @@ class ShardPlan:
             checks.one_of(name, getattr(self, name), literal)
         checks.check_numbers(self.num_records, self.global_batch, self.epoch, self.block_records, self.tail)
         if self.balance == "bytes":
-            checks.check_balanced_bytes(self.lengths, self.num_records, self.shuffle)
+            checks.check_balanced_bytes(self.lengths, None if self.draws else self.num_records, self.shuffle)
+        if self.shuffle == "length":
+            checks.check_lengths_known(self.by_length, self.num_records, self.draws is not None)
 
     @classmethod
     def for_catalog(
@@ -98,15 +104,17 @@ class ShardPlan:
         balance: Balance = "records",
     ) -> Self:
         """Plan one epoch over a catalog; see the class for the arguments and errors."""
-        data = catalog.fingerprint
-        return cls(
-            len(catalog), global_batch, seed, epoch, shuffle, tail, data, block_records, balance, catalog.lengths
-        )
+        records, data = catalog.epoch_length, catalog.fingerprint
+        order = (global_batch, seed, epoch, shuffle, tail, data, block_records, balance)
+        by_length = catalog.ids_by_length if shuffle == "length" else None
+        return cls(records, *order, catalog.lengths, by_length, catalog.draws)
 
     def require_catalog(self, catalog: RecordTable) -> None:
         """Raise `PlanError` unless the plan was made for the data of `catalog`."""
-        if (self.num_records, self.data_fingerprint) != (len(catalog), catalog.fingerprint):
-            fact = f"The plan is for {self.num_records} records, of other data than the catalog's {len(catalog)}."
+        if (self.num_records, self.data_fingerprint) != (catalog.epoch_length, catalog.fingerprint):
+            fact = (
+                f"The plan is for {self.num_records} records, of other data than the catalog's {catalog.epoch_length}."
+            )
             conflict = "Record ids of one mean nothing in the other."
             raise PlanError(fact, conflict, "make the plan with ShardPlan.for_catalog(catalog, ...).")
 
@@ -147,12 +155,21 @@ class ShardPlan:
         This costs little more than one step. With `balance="bytes"` every rank computes the whole global batches.
         Errors as `shard`; the range must not be empty.
         """
+        drawn, weights = self.drawn(rank, size, steps)
+        return StepBatch(self.records(drawn), weights)
+
+    def drawn(self, rank: int, size: int, steps: range) -> StepBatch:
+        """As `shards`, but numbers of the epoch's draws in the place of ids, each of which comes once an epoch."""
         self._check_slice(rank, size, steps)
         first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
         if self.balance == "records":
             return self._slots(steps, first, end)
-        parts = [(batch.ids[:, first:end], batch.weights[:, first:end]) for _, batch in self.by_rank(size, steps)]
+        parts = [(batch.ids[:, first:end], batch.weights[:, first:end]) for _, batch in self._by_rank(size, steps)]
         return StepBatch(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def records(self, drawn: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Ids int64[...] of the records that the epoch's draws int64[...] stand for; the same numbers without rule."""
+        return drawn if self.draws is None else self.draws.records(drawn, self.epoch)
 
     def by_rank(self, size: int, steps: range) -> Iterator[tuple[range, StepBatch]]:
         """Whole global batches in the order of the W ranks that read them, some steps at a time (a few MiB).
@@ -160,6 +177,11 @@ class ShardPlan:
         Yields the steps, and their ids int64[s, G] and weights float32[s, G], of which columns [r*G//W, (r+1)*G//W) are
         rank r's. Errors as `shard`.
         """
+        for some, (drawn, weights) in self._by_rank(size, steps):
+            yield some, StepBatch(self.records(drawn), weights)
+
+    def _by_rank(self, size: int, steps: range) -> Iterator[tuple[range, StepBatch]]:
+        """As `by_rank`, with numbers of draws."""
         together = max(1, _BLOCK_SLOTS // self.global_batch)
         for begin in range(0, len(steps), together):
             some = steps[begin : begin + together]
@@ -167,9 +189,16 @@ class ShardPlan:
             batch = self._slots(some, 0, self.global_batch)
             yield some, self._dealt(batch, some, size) if self.balance == "bytes" and size > 1 else batch
 
+    def longest(self, steps: range) -> NDArray[np.int64]:
+        """int64[s], length of the longest record that any rank reads in each of these steps. Needs `lengths`."""
+        assert self.lengths is not None
+        parts = [self.lengths[batch.ids].max(axis=1) for _, batch in self.by_rank(1, steps)]
+        return np.concatenate(parts)
+
     def dropped(self) -> NDArray[np.int64]:
         """Ids int64[N mod G] of the records that `tail="drop"` leaves out of this epoch; none with "mask"."""
-        return self._records(np.arange(min(self.steps * self.global_batch, self.num_records), self.num_records))
+        last = np.arange(min(self.steps * self.global_batch, self.num_records), self.num_records)
+        return self.records(self._drawn_at(last))
 
     def global_weight(self, step: int) -> float:
         """Real records of a step over all ranks, which a sum over the global batch is divided by. Errors as `shard`."""
@@ -195,83 +224,37 @@ class ShardPlan:
 
     def _slots(self, steps: range, first: int, end: int) -> StepBatch:
         positions = np.add.outer(np.array(steps, np.int64) * self.global_batch, np.arange(first, end))
-        return StepBatch(self._records(positions), (positions < self.num_records).astype(np.float32))
+        return StepBatch(self._drawn_at(positions), (positions < self.num_records).astype(np.float32))
 
     def _dealt(self, batch: StepBatch, steps: range, size: int) -> StepBatch:
         assert self.lengths is not None  # as __post_init__ has checked
-        lengths = np.where(batch.weights > 0, self.lengths[batch.ids], MASKED)
+        lengths = np.where(batch.weights > 0, self.lengths[self.records(batch.ids)], MASKED)
         order = deal(lengths, np.array(steps, np.int64), size)
         rows = np.arange(len(order))[:, None]
         return StepBatch(batch.ids[rows, order], batch.weights[rows, order])
 
     @functools.cached_property
-    def _order(self) -> Permutation | BlockShuffle:
+    def _order(self) -> Permutation | BlockShuffle | LengthBuckets:
         if self.shuffle == "block":
             return BlockShuffle(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
-        return Permutation(self.num_records, self.seed, self.epoch)
+        if self.shuffle == "length":
+            assert self.by_length is not None  # as __post_init__ has checked
+            return LengthBuckets(self.by_length, self.global_batch, self.seed, self.epoch)
+        return Permutation(self.num_records // self._together, self.seed, self.epoch)
 
-    def _records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    @property
+    def _together(self) -> int:
+        return 1 if self.draws is None else self.draws.together
+
+    def _drawn_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         if self.shuffle == "block":
             # A masked slot repeats the step before, so that it reads from a block that its rank has open.
             earlier = np.where(positions >= self.num_records, positions - self.global_batch, positions)
             return self._order(np.where(earlier < 0, positions, earlier) % self.num_records)
         positions = positions % self.num_records
-        return self._order(positions) if self.shuffle == "global" else positions
-
-
-@dataclass(frozen=True, eq=False)
-class StepSlots(Sequence[int]):
-    """One rank's part of a step, as a `StepBatch`; a sequence of k record ids."""
-
-    step: int  # of the epoch; -1 for records that no plan chose
-    ids: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    global_weight: float  # real records of the step over all ranks
-    random: SampleRandom | None = None  # draws for augmentation, if any
-    data_fingerprint: str | None = None  # of the data that the ids belong to, if known
-
-    @classmethod
-    def of_ids(cls, ids: Sequence[int]) -> "StepSlots":
-        """Any records, all of weight 1."""
-        return cls(-1, np.asarray(ids, np.int64), np.ones(len(ids), np.float32), float(len(ids)))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __iter__(self) -> Iterator[int]:
-        """The ids, for data sets that ignore weights; warns where that counts a record twice."""
-        if not self.weights.all():
-            warnings.warn(
-                f"{int((self.weights == 0).sum())} masked slots of step {self.step} are taken for records, which count "
-                "twice. HINT: use data_sharding.adapters.torch.WithWeights(data), or a plan with tail='drop'.",
-                stacklevel=2,
-            )
-        return iter(self.ids.tolist())
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.ids[index].tolist()
-
-
-class SlotPlanner:
-    """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
-
-    Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws.
-    """
-
-    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool) -> None:
-        self._plan, self._augment = plan, augment
-        steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
-
-        @functools.lru_cache(maxsize=2)  # for threads on either side of a boundary
-        def block(number: int) -> StepBatch:
-            return plan.shards(rank, size, range(number * steps, min((number + 1) * steps, plan.steps)))
-
-        self._block = block
-
-    def __call__(self, step: int) -> StepSlots:
-        """The slots of a step. Errors as `ShardPlan.shard`."""
-        plan, (block, row) = self._plan, divmod(step, self._block_steps)
-        batch = self._block(block)
-        ids = batch.ids[row]
-        random = SampleRandom(plan.seed, plan.epoch, ids) if self._augment else None
-        return StepSlots(step, ids, batch.weights[row], plan.global_weight(step), random, plan.data_fingerprint)
+        if self.shuffle == "none":
+            return positions
+        if (together := self._together) == 1:
+            return self._order(positions)
+        groups, places = np.divmod(positions, together)
+        return self._order(groups) * together + places

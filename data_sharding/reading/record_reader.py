@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
-from data_sharding.formats.record_format import Damaged, RecordBatch
+from data_sharding.formats.joined import JoinedFormat
+from data_sharding.formats.record_format import Damaged, RecordBatch, RecordFormat
+from data_sharding.reading.joined_records import JoinedRecords
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
@@ -60,6 +62,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self._files = OpenFiles(catalog.files, catalog.format.open, most)
         # All files are alike, but one without records may be damaged.
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
+        self._joined = JoinedRecords(catalog, self._of_part) if isinstance(catalog.format, JoinedFormat) else None
         self._under_way: dict[int, NDArray[np.int64]] = {}  # ids by thread
 
     def read(self, ids: NDArray[np.int64]) -> list[Any]:
@@ -73,52 +76,63 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             PlanError: the reader is closed.
         """
         ids = self._checked_ids(ids)
-        payloads, intact = self._unpacked(ids)
+        payloads, intact = self.unpacked(ids)
         self._require_intact(ids, payloads, intact)
         return list(payloads)
 
-    def load(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> RecordBatch:
-        """Records ids int64[k] with their labels, and `random` passed on; damaged ones as `on_corrupt` says.
+    def load(
+        self, ids: NDArray[np.int64], random: SampleRandom | None = None, longest: int | None = None
+    ) -> RecordBatch:
+        """Records ids int64[k] with their labels, `random` and `longest` passed on; damaged ones as `on_corrupt` says.
 
         Errors as `read`, but CorruptRecordError only where `on_corrupt` is "raise", or where nothing near is intact.
         """
         ids = self._checked_ids(ids)
-        payloads, intact = self._unpacked(ids, random)
+        payloads, intact = self.unpacked(ids, random)
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
             self._verify_file_of(int(ids[slot]))
             sound = int(np.argmax(intact))
             payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
-        return self._batch(payloads, ids, self._labels(ids), intact, random)
+        return self._batch(payloads, ids, self._labels(ids), intact, random, longest)
 
-    def load_several(self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None]]) -> list[RecordBatch]:
+    def load_several(
+        self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None, int | None]]
+    ) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
-        if not self.catalog.format.is_stored:  # each batch has draws of its own
+        if self._joined is not None or not self.catalog.format.is_stored:  # each batch has draws of its own
             return [self.load(*batch) for batch in batches]
-        ids = self._checked_ids(np.concatenate([ids for ids, _ in batches]))
-        payloads, intact = self._unpacked(ids)
+        ids = self._checked_ids(np.concatenate([ids for ids, *_ in batches]))
+        payloads, intact = self.unpacked(ids)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
             return [self.load(*batch) for batch in batches]
         labels = self._labels(ids)
-        ends = list(itertools.accumulate(len(ids) for ids, _ in batches))
+        ends = list(itertools.accumulate(len(ids) for ids, *_ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
             self._batch(payloads[at], part, None if labels is None else labels[at], intact[at], random)
-            for at, (part, random) in zip(places, batches, strict=True)
+            for at, (part, random, _) in zip(places, batches, strict=True)
         ]
 
     def raw(self, record_id: int) -> bytes:
         """The bytes of a record's span as they are in the file, damaged or not; none of an item. Errors as `read`."""
-        return self._raw(self._checked_ids(np.array([record_id])))[0] if self.catalog.format.is_stored else b""
+        ids = self._checked_ids(np.array([record_id]))
+        if self._joined is not None:
+            return self._joined.raw(record_id)
+        return self._raw(ids)[0] if self.catalog.format.is_stored else b""
 
     def reading(self) -> list[str]:
         """What threads are reading now, for people who look for the cause of a wait: the first record of each read."""
+        if self._joined is not None:
+            return self._joined.reading()
         reads = [(ids[0], len(ids)) for ids in list(self._under_way.values()) if len(ids)]
         return [f"record {first}, {self.catalog.describe(int(first))}, and {n - 1} more" for first, n in reads]
 
     def close(self) -> None:
         """Give up all files. May be called twice."""
+        if self._joined is not None:
+            self._joined.close()
         self._files.close()
 
     def __exit__(self, *_: object) -> None:
@@ -134,9 +148,14 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         labels: NDArray[np.int64] | None,
         intact: NDArray[np.bool_],
         random: SampleRandom | None,
+        longest: int | None = None,
     ) -> RecordBatch:
-        collate = None if self.catalog.format.is_stored else self.catalog.format.collate
-        return RecordBatch(payloads, ids, labels, intact, random, self._row_type, collate)
+        kind = self.catalog.format
+        collate = (
+            None if kind.is_stored else functools.partial(kind.collate, longest=longest) if kind.pads else kind.collate
+        )
+        sources = None if self._joined is None else self._joined.sources(ids)
+        return RecordBatch(payloads, ids, labels, intact, random, self._row_type, collate, sources, longest)
 
     def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
         return None if self.catalog.labels is None else self.catalog.labels[ids]
@@ -146,13 +165,19 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         distance = 1  # doubled each time: what is damaged may be a row group of a million rows
         while distance < len(self.catalog):
             near = damaged + np.arange(distance, distance + _STAND_IN_BATCH)
-            payloads, intact = self._unpacked(near % len(self.catalog))
+            payloads, intact = self.unpacked(near % len(self.catalog))
             if intact.any():
                 return payloads[int(np.argmax(intact))]
             distance *= 2
         raise self._damaged(damaged, payload)
 
-    def _unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
+    def _of_part(self, part: RecordTable) -> "RecordReader":
+        return RecordReader(part, self.check_crc, self.max_open_files, self.on_corrupt)
+
+    def unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
+        """Payloads of records ids int64[k], damaged ones too, and which are intact: bool[k]; for other readers."""
+        if self._joined is not None:
+            return self._joined.unpacked(ids, random)
         if not self.catalog.format.is_stored:
             items = self._items(ids, random)
             return items, np.array([not isinstance(item, Damaged) for item in items], np.bool_)
@@ -207,16 +232,19 @@ class RecordReader(AbstractContextManager["RecordReader"]):
 
     def _verify_file_of(self, record_id: int) -> FileEntry:
         entry: FileEntry = self.catalog.files[self.catalog.file_ids[record_id]]
-        if self.catalog.format.is_stored:
+        if self._format_of(record_id).is_stored:
             verify_unchanged(entry)
         return entry
+
+    def _format_of(self, record_id: int) -> RecordFormat:
+        return self.catalog.format.of_file(self.catalog.file_ids[record_id])
 
     def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
         """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
         entry = self._verify_file_of(record_id)
-        if not self.catalog.format.is_stored and isinstance(payload, Damaged):
+        if not self._format_of(record_id).is_stored and isinstance(payload, Damaged):
             return self._refused_item(record_id, payload.reason)
-        offset, unit = self.catalog.frame_offset(record_id), self.catalog.format.offset_unit
+        offset, unit = self.catalog.frame_offset(record_id), self._format_of(record_id).offset_unit
         place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
         reason = "Its framing is broken." if self.catalog.crcs is None else "Its data does not match its stored CRC."
         return CorruptRecordError(

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.draws.draw_rule import DrawRule
 from data_sharding.errors import PlanError
 from data_sharding.formats.record_format import RecordFormat
 from data_sharding.storage import FileEntry, verify_unchanged
@@ -38,6 +39,7 @@ class RecordTable:
         fingerprint: hex SHA-256 of what the data is (base names, sizes, record positions, stored checksums, labels) but
             not of where it is or when it was written: a copy on another host has the same one.
         damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
+        draws: how often an epoch draws each record; None: once.
     """
 
     format: RecordFormat
@@ -49,13 +51,24 @@ class RecordTable:
     labels: NDArray[np.int64] | None
     fingerprint: str
     damage: tuple[Damage, ...] = ()
+    draws: DrawRule | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def epoch_length(self) -> int:
+        """Records that an epoch draws; one that it draws twice counts twice."""
+        return len(self) if self.draws is None else self.draws.length
+
     @functools.cached_property
     def total_bytes(self) -> int:
         return int(self.lengths.sum())
+
+    @functools.cached_property
+    def ids_by_length(self) -> NDArray[np.int64]:
+        """int64[N], all ids, short records first; equally long ones in the catalog's order."""
+        return np.argsort(self.lengths, kind="stable")
 
     @functools.cached_property
     def lost_bytes(self) -> int:
@@ -63,6 +76,8 @@ class RecordTable:
 
         Of formats that count by rows, the nominal bytes of the rows that were left out.
         """
+        if self.format.offset_unit == "item":
+            return 0
         sizes = np.array([file.size for file in self.files], np.int64)
         sizes[sizes == 0] = sizes[sizes > 0].mean()  # of a file without content nothing is known
         if self.format.offset_unit != "byte":
@@ -83,13 +98,24 @@ class RecordTable:
             fact, conflict = f"There is no record {record_id}.", f"The catalog has {len(self)} records."
             raise PlanError(fact, conflict, "use an id of this catalog.")
         path = redacted(self.files[self.file_ids[record_id]].path)
-        return f"{path} @ {self.format.offset_unit} {self.frame_offset(record_id)}"
+        return f"{path} @ {self.format.of_file(self.file_ids[record_id]).offset_unit} {self.frame_offset(record_id)}"
 
     def frame_offset(self, record_id: int) -> int:
         """Byte of its file at which a record's frame, not its payload, begins."""
-        return int(self.offsets[record_id]) - self.format.header_bytes
+        return int(self.frame_offsets(np.array([record_id]))[0])
+
+    def frame_offsets(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`frame_offset` of records ids int64[k], int64[k]."""
+        frames: NDArray[np.int64] = self.offsets[ids] - self._header_bytes[self.file_ids[ids]]
+        return frames
+
+    @functools.cached_property
+    def _header_bytes(self) -> NDArray[np.int64]:
+        """int64, of each file's format."""
+        return np.array([self.format.of_file(number).header_bytes for number in range(len(self.files))], np.int64)
 
     def verify_unchanged(self) -> None:
         """Raise ChangedDataError unless every file still has the size and version that it was indexed with."""
-        for file in self.files if self.format.is_stored else ():
-            verify_unchanged(file)
+        for number, file in enumerate(self.files):
+            if self.format.of_file(number).is_stored:
+                verify_unchanged(file)

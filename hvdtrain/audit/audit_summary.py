@@ -1,8 +1,9 @@
-"""Check a run's audit: was every record used once in every epoch?
+"""Check a run's audit: was every record used once, or as often as planned, in every epoch?
 
 Only those lines of the ledger count that led to the weights that are there.
 """
 
+import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_sharding import Catalog, CoverageAudit
+from data_sharding.draws.draw_rule import planned_counts
 from data_sharding.errors import ShardingError
 from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE
 from hvdtrain.checkpoints.store import CheckpointStore
@@ -21,7 +24,7 @@ Line = dict[str, Any]
 _KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EpochCoverage:
     """What the committed steps of one epoch were trained on."""
 
@@ -32,6 +35,7 @@ class EpochCoverage:
     gaps: tuple[tuple[int, int], ...]  # steps that no segment accounts for, as [first, end) since the start
     world_sizes: tuple[int, ...]  # numbers of workers that took part, in the order of time
     damaged: tuple[int, ...]  # ids of records that were left out
+    planned: NDArray[np.int64] | None = None  # how often the epoch draws each record; None: once
 
     @property
     def finished(self) -> bool:
@@ -40,12 +44,37 @@ class EpochCoverage:
 
     @property
     def exact(self) -> bool:
-        """No record twice; and, where the epoch was finished, none missing."""
-        return not self.gaps and not len(self.audit.duplicates()) and (not self.finished or self.audit.complete)
+        """No record more often than planned; and, where the epoch was finished, none missing."""
+        return not self.gaps and not len(self.too_often) and not (self.finished and self._is_incomplete)
+
+    @property
+    def too_often(self) -> NDArray[np.int64]:
+        """Ids of records that were used more often than planned, ascending."""
+        return self.audit.duplicates() if self._unused is None else np.flatnonzero(self._unused < 0)
+
+    @property
+    def missing(self) -> NDArray[np.int64]:
+        """Ids of records that were used less often than planned, without damaged ones, ascending."""
+        return self.audit.missing() if self._unused is None else np.flatnonzero(self._unused > 0)
+
+    @property
+    def _is_incomplete(self) -> bool:
+        return not self.audit.complete if self._unused is None else bool(self._unused.any())
+
+    @functools.cached_property
+    def _unused(self) -> NDArray[np.int64] | None:
+        """Uses of each record that are planned and did not take place; negative: took place and are not planned."""
+        if self.planned is None:
+            return None
+        unused = self.planned - self.audit.to_array()
+        unused[np.array(self.damaged, np.int64)] = 0
+        return unused
 
     @property
     def used_once(self) -> int:
-        """How many records."""
+        """How many records; with planned numbers of uses, how many uses were planned and took place."""
+        if self._unused is not None:
+            return self.audit.count + int(self._unused[self._unused < 0].sum())
         used = self.audit.num_records - len(self.audit.missing()) - len(self.damaged)
         return (self.audit.count if self.exact else used) - len(self.audit.duplicates())
 
@@ -66,7 +95,7 @@ class CoverageReport:
 
     @property
     def exact(self) -> bool:
-        """Whether every finished epoch used every record once, and no epoch any record twice."""
+        """Whether every finished epoch used every record as often as planned, and no epoch any record more often."""
         return not self.first_step and not self.unaccounted and all(epoch.exact for epoch in self.epochs)
 
 
@@ -101,7 +130,7 @@ def read_coverage(run: Path) -> CoverageReport:
     per_epoch = started["steps_per_epoch"]
     last = max((segment["end"] for segment in segments), default=0)
     numbers = range(1, 1 - (-last // per_epoch))
-    epochs = tuple(_epoch(number, per_epoch, segments, folder, len(catalog)) for number in numbers)
+    epochs = tuple(_epoch(number, per_epoch, segments, folder, catalog) for number in numbers)
     first = segments[0]["first"] if segments else 0
     saved = CheckpointStore(run / "checkpoints", keep=1).paths()
     newest = int(saved[-1].name.removeprefix("step_")) if saved else 0  # how many updates it has
@@ -115,7 +144,10 @@ def _catalog(path: Path) -> Catalog:
         raise UsageError(error.fact, "Without it record ids have no meaning.", "restore the audit folder.") from error
 
 
-def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, records: int) -> EpochCoverage:
+def _epoch(
+    number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, catalog: Catalog
+) -> EpochCoverage:
+    records = len(catalog)
     first, end = (number - 1) * per_epoch, number * per_epoch
     of_epoch = [segment for segment in segments if first <= segment["first"] < end]
     parts = [_segment(folder / segment["file"], records) for segment in of_epoch]
@@ -131,6 +163,7 @@ def _epoch(number: int, per_epoch: int, segments: list[dict[str, Any]], folder: 
         gaps=tuple(_gaps(first, max((s["end"] for s in of_epoch), default=first) if is_last else end, of_epoch)),
         world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in of_epoch)),
         damaged=damaged,
+        planned=None if catalog.draws is None else planned_counts(catalog.draws, records, number - 1),
     )
 
 

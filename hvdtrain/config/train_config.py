@@ -55,9 +55,9 @@ class DataConfig(Options):
     max_corrupt: float = option(0.01, Group.DATA, must=_PART).help(
         "the share of an epoch's records that may be skipped as damaged; above it the run fails in any case."
     )
-    shuffle: Literal["global", "block"] = option("global", Group.DATA).help(
-        "global (any record may come at any step), or block (neighbouring records are read together, for remote data)."
-    )
+    shuffle: Literal["global", "block", "length"] = option("global", Group.DATA).help("""global (any record may come at
+        any step), block (neighbouring records are read together, for remote data), or length (the records of a step are
+        of similar length, for sequences that are padded).""")
     balance: Literal["records", "bytes"] = option("records", Group.DATA).help(
         "distribute each step's records evenly over the workers by number (records), or also by size (bytes)."
     )

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
-from data_sharding.objects.object_format import ObjectFormat
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
@@ -63,8 +62,7 @@ class CatalogSource:
 
     def decoded_again(self, epoch: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as `loader` gave them in that epoch, read and decoded in this thread."""
-        random = SampleRandom(self.seed, epoch, ids) if self.training else None
-        return read_and_decode(self._reader, self._decode_here, ids, random).features
+        return self._decoded(epoch, ids, ids)
 
     def plan(self, epoch: int) -> ShardPlan:
         return ShardPlan.for_catalog(
@@ -78,7 +76,8 @@ class CatalogSource:
 
     def loader(self, epoch: int, start_step: int) -> ShardLoader | WatchedLoader:
         if self.refuses_draws is not None:
-            again = partial(self.decoded_again, epoch)
+            drawn = self.plan(epoch).drawn(self.topology.rank, self.topology.size, range(start_step, start_step + 1))
+            again = partial(self._decoded, epoch, drawn.ids[0])
             watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again)
             self.refuses_draws = None  # said once
             return WatchedLoader(self._open(epoch, start_step), watch.look, partial(warn_of_float64, self.task))
@@ -99,6 +98,11 @@ class CatalogSource:
         if begun is not None:
             begun[1].abandon()
 
+    def _decoded(self, epoch: int, drawn: NDArray[np.int64], ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Records ids int64[k] as the draws int64[k] of that epoch gave them."""
+        random = SampleRandom(self.seed, epoch, drawn) if self.training else None
+        return read_and_decode(self._reader, self._decode_here, ids, random).features
+
     def _open(self, epoch: int, start_step: int) -> ShardLoader:
         return ShardLoader(
             self.plan(epoch),
@@ -116,8 +120,7 @@ class CatalogSource:
 
 def _processes(catalog: Catalog, config: DataConfig) -> int:
     """How many decode: as many as threads where items draw numbers, since a process has its generators for itself."""
-    draws = isinstance(catalog.format, ObjectFormat) and catalog.format.draws
-    return config.processes or (config.threads if draws else 0)
+    return config.processes or (config.threads if catalog.format.draws else 0)
 
 
 def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:

@@ -85,8 +85,8 @@ class ReportedProcesses(DecodeProcesses):
 
     drawn: frozenset[int] = frozenset()
 
-    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Decoded:
-        decoded = super().__call__(ids, random)
+    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None, longest: int | None = None) -> Decoded:
+        decoded = super().__call__(ids, random, longest)
         report = decoded.features.pop(_REPORT, None)
         if report is not None:
             self.drawn |= frozenset(report[0].tolist())

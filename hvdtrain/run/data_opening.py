@@ -10,7 +10,6 @@ from typing import Final
 from data_sharding import Catalog
 from data_sharding.background import in_background
 from data_sharding.errors import ShardingError
-from data_sharding.objects.object_format import ObjectFormat
 from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
@@ -129,8 +128,7 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
 def _require_items(task: Task, opened: OpenedData) -> None:
     """Raises PlanError: there is no `decode` to take items apart, and the first ones are not as their names say."""
     for catalog in opened.parts().values() if type(task).decode is Task.decode else ():
-        if isinstance(catalog.format, ObjectFormat):
-            catalog.format.require_parts()
+        catalog.format.require_items()
 
 
 def given_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog] | None:

@@ -98,7 +98,7 @@ def _rows(trained: TrainedModel, source: CatalogSource, batch: LoadedBatch) -> d
     where = {
         "id": ids,
         "file": np.array([redacted(catalog.files[number].path) for number in catalog.file_ids[ids]], dtype=np.str_),
-        "offset": catalog.offsets[ids] - catalog.format.header_bytes,
+        "offset": catalog.frame_offsets(ids),
     }
     predicted = predicted_values(trained.adapter, trained.task, batch)
     if taken := where.keys() & predicted.keys():

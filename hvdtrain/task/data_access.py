@@ -2,7 +2,7 @@
 
 import glob
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -66,13 +66,17 @@ class DataAccess:
         labels: Any = None,
         version: str | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        pad: Mapping[str, float] | None = None,
+        pad_to: Sequence[int] = (),
+        lengths: Any = None,
     ) -> Catalog:
         """The items of an object: a map-style Dataset of torch, one of Hugging Face, a dict of arrays, a table.
 
         Make the object in `open_data`, on every rank. A task on it needs no `decode`. Arguments and errors as those of
         `data_sharding.Catalog.of`.
         """
-        return Catalog.of(items, names=names, labels=labels, version=version, collate_fn=collate_fn)
+        made = {"names": names, "labels": labels, "version": version, "collate_fn": collate_fn}
+        return Catalog.of(items, **made, pad=pad, pad_to=pad_to, lengths=lengths)
 
     def path(self, name: str | Path) -> str:
         """The path or URL of something in the data folder.

@@ -44,6 +44,12 @@ def validation_sets(records: Any, where: str) -> dict[str, Catalog]:
         if named:
             require_set_name(name, where)
         require_catalog(catalog, f"{where} for {name!r}" if named else where)
+        if catalog.draws is not None:
+            raise UsageError(
+                f"{where} is a {catalog.draws.describe()['rule']} catalog.",
+                "What is validated is measured once for each record.",
+                "give the catalog without mix(), repeat() or sample(); Catalog.concat(a, b) joins several.",
+            )
     return sets
 
 

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     parser.option("--global-batch-size", 256, "records per step, over all ranks", type=int)
     parser.option("--seed", 42, "seed of the order", type=int)
     parser.option("--epoch", 0, "epoch to plan; the first one is 0, as for `ShardPlan`", type=int)
-    parser.option("--shuffle", "global", "order of the records", choices=("global", "block", "none"))
+    parser.option("--shuffle", "global", "order of the records", choices=("global", "block", "length", "none"))
     parser.option("--tail", "mask", "what to do with an incomplete last step", choices=("mask", "drop"))
     text = "distribute records evenly over ranks, or also bytes"
     parser.option("--balance", "records", text, choices=("records", "bytes"))

@@ -1,4 +1,4 @@
-"""`hvdtrain shard verify`: prove from a run folder that each epoch used every record once."""
+"""`hvdtrain shard verify`: prove from a run folder that each epoch used every record once, or as often as planned."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +13,9 @@ Prove from a run's audit that each epoch used every record once, through crashes
 
   hvdtrain shard verify runs/digits-torch-20260101-120000
 
-Exit code 0: every finished epoch used every record exactly once, and no epoch any record twice. Otherwise 1, and the
-missing and repeated records are listed with file and offset. 2: the audit is missing or damaged.
+Exit code 0: every finished epoch used every record exactly once, and no epoch any record twice; of data that are mixed,
+repeated or sampled, as often as planned. Otherwise 1, and the missing and repeated records are listed with file and
+offset. 2: the audit is missing or damaged.
 """
 
 
@@ -25,7 +26,8 @@ def run(argv: Sequence[str]) -> int:
     parser.option("--limit", 20, "list at most this many records of each kind and epoch", type=number("--limit", 1))
     options = parser.parse(argv)
     report = read_coverage(options.run)
-    print_table("", ["epoch", "steps", "read once", "left out", "missing", "twice", "workers", ""], _rows(report))
+    read, repeated = ("read once", "twice") if report.catalog.draws is None else ("read as planned", "too often")
+    print_table("", ["epoch", "steps", read, "left out", "missing", repeated, "workers", ""], _rows(report))
     for epoch in report.epochs:
         _name_faults(report, epoch, options.limit)
     for damage in report.catalog.damage:
@@ -43,11 +45,16 @@ def _verdict(report: CoverageReport) -> str:
         return "NOT exact: see above"
     finished, records = sum(epoch.finished for epoch in report.epochs), f"{len(report.catalog):,} records"
     if not finished:
-        return "no epoch is finished yet; so far no record was used twice"
+        return f"no epoch is finished yet; so far no record was used {_more_often(report)}"
     epochs = "the finished epoch" if finished == 1 else f"each of {finished} finished epochs"
     damaged = {record_id for epoch in report.epochs for record_id in epoch.damaged}
     left_out = f", but for {len(damaged):,} damaged ones that were left out" if damaged else ""
-    return f"exact: {epochs} used every one of {records} once{left_out}"
+    how = "once" if report.catalog.draws is None else "as often as planned"
+    return f"exact: {epochs} used every one of {records} {how}{left_out}"
+
+
+def _more_often(report: CoverageReport) -> str:
+    return "twice" if report.catalog.draws is None else "more often than planned"
 
 
 def _rows(report: CoverageReport) -> list[list[str]]:
@@ -57,8 +64,8 @@ def _rows(report: CoverageReport) -> list[list[str]]:
             f"{epoch.steps}/{epoch.of_steps}",
             f"{epoch.used_once:,}",
             f"{len(epoch.damaged):,}",
-            f"{len(epoch.audit.missing()):,}" if epoch.finished else "-",
-            f"{len(epoch.audit.duplicates()):,}",
+            f"{len(epoch.missing):,}" if epoch.finished else "-",
+            f"{len(epoch.too_often):,}",
             " → ".join(map(str, epoch.world_sizes)),
             epoch.verdict,
         ]
@@ -69,9 +76,9 @@ def _rows(report: CoverageReport) -> list[list[str]]:
 def _name_faults(report: CoverageReport, epoch: EpochCoverage, limit: int) -> None:
     for first, end in epoch.gaps:
         print(f"epoch {epoch.number}: nothing accounts for the steps from {first} up to {end}")
-    kinds = [("twice", epoch.audit.duplicates().tolist()), ("left out as damaged", list(epoch.damaged))]
+    kinds = [(_more_often(report), epoch.too_often.tolist()), ("left out as damaged", list(epoch.damaged))]
     if epoch.finished or epoch.gaps:
-        kinds.append(("missing", epoch.audit.missing().tolist()))
+        kinds.append(("missing", epoch.missing.tolist()))
     for kind, ids in kinds:
         for record_id in ids[:limit]:
             print(f"epoch {epoch.number}: record {record_id} {kind}: {report.catalog.describe(record_id)}")

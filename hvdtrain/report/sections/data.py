@@ -37,14 +37,16 @@ def sentences(run: RunRecord) -> Iterator[str]:
 def verdict(summary: CoverageReport) -> str:
     """Whether every record was used once."""
     if not summary.exact:
-        return "NOT exact: records are missing or were used twice; `hvdtrain shard verify` names them."
+        return "NOT exact: records are missing or were used too often; `hvdtrain shard verify` names them."
     finished = sum(epoch.finished for epoch in summary.epochs)
     damaged = {record for epoch in summary.epochs for record in epoch.damaged}
     but = f", but for {wording.count(len(damaged))} damaged ones that were left out" if damaged else ""
+    once = summary.catalog.draws is None
     if not finished:
-        return f"No epoch is finished; so far no record was used twice{but}."
+        return f"No epoch is finished; so far no record was used {'twice' if once else 'more often than planned'}{but}."
     epochs = "the finished epoch" if finished == 1 else f"each of {wording.count(finished)} finished epochs"
-    return f"Proved: {epochs} used every one of {wording.count(len(summary.catalog))} records once{but}."
+    how = "once" if once else "as often as planned"
+    return f"Proved: {epochs} used every one of {wording.count(len(summary.catalog))} records {how}{but}."
 
 
 def _plan(run: RunRecord) -> Iterator[str]:
@@ -67,7 +69,8 @@ def _plan(run: RunRecord) -> Iterator[str]:
 
 
 def _epochs(summary: CoverageReport) -> Markup:
-    columns = ("epoch", "updates", "used once", "left out", "missing", "twice", "workers", "verdict")
+    used, repeated = ("used once", "twice") if summary.catalog.draws is None else ("used as planned", "too often")
+    columns = ("epoch", "updates", used, "left out", "missing", repeated, "workers", "verdict")
     rows = [_row(epoch) for epoch in summary.epochs[-_MOST_EPOCHS:]]
     return details("Records used, by epoch", table("Records used, by epoch", columns, rows))
 
@@ -75,6 +78,6 @@ def _epochs(summary: CoverageReport) -> Markup:
 def _row(epoch: EpochCoverage) -> list[str]:
     steps = f"{wording.count(epoch.steps)} of {wording.count(epoch.of_steps)}"
     counts = [wording.count(n) for n in (epoch.used_once, len(epoch.damaged))]
-    missing = wording.count(len(epoch.audit.missing())) if epoch.finished else wording.NOTHING
-    twice, workers = wording.count(len(epoch.audit.duplicates())), " → ".join(map(str, epoch.world_sizes))
+    missing = wording.count(len(epoch.missing)) if epoch.finished else wording.NOTHING
+    twice, workers = wording.count(len(epoch.too_often)), " → ".join(map(str, epoch.world_sizes))
     return [str(epoch.number), steps, *counts, missing, twice, workers, epoch.verdict]

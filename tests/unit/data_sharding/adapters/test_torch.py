@@ -27,7 +27,7 @@ from data_sharding.adapters.torch import (
     collate,
     to_torch,
 )
-from data_sharding.plan.shard_plan import StepSlots
+from data_sharding.plan.step_slots import StepSlots
 from data_sharding.reading.record_reader import ForkSafeReader
 
 _SUPPORT = str(Path(__file__).parents[1] / "support")

@@ -229,7 +229,7 @@ def test_an_object_that_changes_its_length_is_noticed() -> None:
         (MissingDataError, lambda: Catalog.of([]), "has no item"),
         (PlanError, lambda: Catalog.of({"x": [1, 2], "y": [1]}), "have the lengths"),
         (PlanError, lambda: Catalog.of(Squares(), labels="nothing"), "no attribute and no column"),
-        (PlanError, lambda: Catalog.of(Squares(), labels=[1, 2]), "one whole number as its label"),
+        (PlanError, lambda: Catalog.of(Squares(), labels=[1, 2]), "The labels are an array.*one whole number there"),
         (PlanError, lambda: Catalog.of((np.zeros(3), np.zeros(3))), "tuple of arrays"),
         (PlanError, lambda: Catalog.of({"a": np.zeros(3), "b": 4}), "'b' of the dict is an object of type int"),
         (PlanError, lambda: Catalog.of({"train": pa.table({"x": [1]})}), "of type Table"),
@@ -250,9 +250,8 @@ def test_what_cannot_be_data_is_refused(kind: type[ShardingError], make: Callabl
 
 def test_an_item_of_another_shape_is_named() -> None:
     catalog = Catalog.of([np.zeros(2 + (n == 4)) for n in range(6)])
-    with RecordReader(catalog) as reader, pytest.raises(ValueError, match="shape") as caught:
+    with RecordReader(catalog) as reader, pytest.raises(ShardingError, match="for record 4 \\(list.*shape"):
         read_and_decode(reader, decode, np.array([0, 4]), None)
-    assert "for record 4 (list" in caught.value.__notes__[0]
 
 
 def test_an_item_that_raises_is_named() -> None:

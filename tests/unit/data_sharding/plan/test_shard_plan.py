@@ -211,7 +211,7 @@ def test_plan_for_a_catalog(catalog: ds.Catalog) -> None:
         ({"num_records": 0}, "no records"),
         ({"global_batch": 0}, "--global-batch-size"),
         ({"epoch": -1}, "count from 0"),
-        ({"shuffle": "blok"}, "global or block or none"),
+        ({"shuffle": "blok"}, "global or block or length or none"),
         ({"tail": "pad"}, "mask or drop"),
         ({"balance": "time"}, "records or bytes"),
         ({"balance": "bytes"}, "with none for 100 records"),

@@ -1,0 +1,39 @@
+"""One whole number for each of an object's items: an array, or what an attribute or a column of the object has."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import PlanError
+from data_sharding.objects.items import is_table
+
+
+def numbers_of(dataset: Any, argument: str, given: Any, count: int) -> NDArray[np.int64] | None:
+    """int64[count], or None if nothing was given for `argument`.
+
+    Raises PlanError: there is no such attribute or column, or it is no array of so many numbers."""
+    if given is None:
+        return None
+    found = _named(dataset, given) if isinstance(given, str) else given
+    array = np.asarray(found)
+    if array.shape != (count,) or array.dtype.kind not in "iu":
+        raise PlanError(
+            f"The {argument} are an array of {array.dtype} of shape {list(array.shape)}.",
+            f"Each of the {count:,} items has one whole number there.",
+            f"give {argument}=ARRAY of int64, or the name of the attribute or column that has them.",
+        )
+    return array.astype(np.int64)
+
+
+def _named(dataset: Any, name: str) -> Any:
+    if hasattr(dataset, name) and not is_table(dataset):
+        return getattr(dataset, name)
+    try:
+        return dataset[name]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise PlanError(
+            f"A {type(dataset).__qualname__} has no attribute and no column {name!r}.",
+            "One number for each item should be there.",
+            "give an array of int64, or another name.",
+        ) from error

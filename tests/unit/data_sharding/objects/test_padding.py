@@ -1,0 +1,96 @@
+"""Sequences of several lengths are padded to the longest of the global batch, whatever the number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from data_sharding import Catalog, RecordBatch, RecordReader, ShardingError, ShardLoader, ShardPlan
+
+LENGTHS = st.lists(st.integers(0, 40), min_size=4, max_size=40)
+
+
+def sequences(lengths: list[int]) -> list[dict[str, Any]]:
+    """Item i is i + 1, so many times."""
+    return [{"tokens": [number + 1] * length, "number": number} for number, length in enumerate(lengths)]
+
+
+def decode(records: RecordBatch) -> dict[str, NDArray[Any]]:
+    assert records.collate is not None
+    return records.collate(records.payloads)
+
+
+def batches(catalog: Catalog, rank: int, size: int, shuffle: Any, processes: int = 0) -> list[dict[str, NDArray[Any]]]:
+    plan = ShardPlan.for_catalog(catalog, global_batch=4, seed=1, epoch=0, shuffle=shuffle)
+    with (
+        RecordReader(catalog) as reader,
+        ShardLoader(plan, reader, decode, rank=rank, size=size, processes=processes) as loader,
+    ):
+        return [batch.features for batch in loader]
+
+
+@given(LENGTHS, st.integers(2, 4), st.sampled_from(["global", "length", "none"]), st.sampled_from([(), (8, 50)]))
+def test_all_ranks_have_the_shape_that_one_has(
+    lengths: list[int], size: int, shuffle: str, pad_to: tuple[int, ...]
+) -> None:
+    catalog = Catalog.of(sequences(lengths), pad={"tokens": 0}, pad_to=pad_to, version="1")
+    assert catalog.lengths.tolist() == lengths
+    one = batches(catalog, 0, 1, shuffle)
+    parts = [batches(catalog, rank, size, shuffle) for rank in range(size)]
+    for step, whole in enumerate(one):
+        joined = np.concatenate([part[step]["tokens"] for part in parts])
+        assert joined.tolist() == whole["tokens"].tolist()
+        longest = max(lengths[number] for number in whole["number"])
+        assert whole["tokens"].shape[1] == next((length for length in pad_to if length >= longest), longest)
+        for row, number in zip(whole["tokens"], whole["number"], strict=True):
+            assert row.tolist() == [number + 1] * lengths[number] + [0] * (len(row) - lengths[number])
+
+
+def test_processes_and_given_lengths_and_several_parts() -> None:
+    rows = [{"a": np.full((n, 2), n, np.int16), "b": [0.5] * (n + 1), "size": n + 1} for n in range(8)]
+    sizes = np.array([row["size"] for row in rows])
+    catalog = Catalog.of(rows, pad={"a": -1, "b": -100}, lengths=sizes, version="1")
+    first, *_ = batches(catalog, 1, 2, "none", processes=1)
+    assert first["a"].shape == (2, 4, 2)
+    assert (first["a"].dtype, first["b"].dtype) == (np.int16, np.float32)
+    assert first["a"][0, :, 0].tolist() == [2, 2, -1, -1]
+    assert first["b"][0].tolist() == [0.5, 0.5, 0.5, -100]
+
+
+def test_columns_of_a_table_are_padded_too() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"tokens": [[1], [2, 2, 2], [3, 3]], "label": [0, 1, 2]})
+    catalog = Catalog.of(table, pad={"tokens": 0}, version="1")
+    with RecordReader(catalog) as reader:
+        assert decode(reader.load(np.array([0, 1])))["tokens"].tolist() == [[1, 0, 0], [2, 2, 2]]
+        assert decode(reader.load(np.array([0]), longest=2))["tokens"].tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda items: Catalog.of(items, pad={"words": 0}), "pad names 'words', and an item has 'tokens', 'number'"),
+        (lambda items: Catalog.of(items, pad={"number": 0}), "pad names 'number'"),
+        (lambda items: Catalog.of(items, pad={}), "names the parts"),
+        (lambda items: Catalog.of(items, pad_to=[8]), "names the parts"),
+        (lambda items: Catalog.of(items, pad={"tokens": 0}, pad_to=[0]), "pad_to"),
+        (
+            lambda items: Catalog.of(items, pad={"tokens": 0}, pad_to=[2]),
+            "longest item has 3 elements, and pad_to ends",
+        ),
+        (
+            lambda items: Catalog.of(items, pad={"tokens": 0}, lengths=[1]),
+            r"lengths are an array of int64 of shape \[1\]",
+        ),
+        (lambda items: batches(Catalog.of(items * 2), 0, 1, "none"), r"shape \[1\].*pad=\{'tokens': 0\}"),
+    ],
+)
+def test_what_cannot_be_padded_is_refused(make: Callable[[list[Any]], object], words: str) -> None:
+    with pytest.raises(ShardingError, match=f"(?s){words}"):
+        make(sequences([1, 3, 2]))
