@@ -42,6 +42,7 @@ from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
 from data_sharding.permutation import Permutation
+from data_sharding.plan.position import plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan, StepBatch
 from data_sharding.plan.summary import PlanSummary, per_rank
 from data_sharding.reading.record_reader import RecordReader
@@ -77,6 +78,8 @@ __all__ = [
     "example",
     "format_named",
     "per_rank",
+    "plan_at",
     "scan",
+    "state_at",
     "write_shards",
 ]

@@ -7,12 +7,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from torch.utils.data import Dataset, Sampler
 
-from data_sharding.checks import whole
 from data_sharding.errors import PlanError
+from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
-
-State = dict[str, Any]
 
 T = TypeVar("T")
 
@@ -31,7 +29,7 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
     """
 
     def __init__(self, plan: ShardPlan, rank: int, size: int, start_step: int = 0, *, augment: bool = False) -> None:
-        _state_at(plan, start_step)
+        state_at(plan, start_step)
         plan.shard(rank, size, 0)
         self.plan, self.rank, self.size = plan, rank, size
         self.start_step, self.augment = start_step, augment
@@ -51,14 +49,14 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
 
     def state_dict(self, next_step: int | None = None) -> State:
         """The position at which `next_step` of the epoch begins; default: where the next pass begins."""
-        return _state_at(self.plan, self.start_step if next_step is None else next_step)
+        return state_at(self.plan, self.start_step if next_step is None else next_step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next pass go on from a position, which any number of ranks may have saved.
 
         Raises PlanError (the state is of other data or of another plan, or is none).
         """
-        loaded = _plan_at(self.plan, state)
+        loaded = plan_at(self.plan, state)
         self._before_load = (self.plan, self.start_step)
         self.plan, self.start_step = loaded
 
@@ -98,7 +96,7 @@ class SamplerPass(Iterator[T], Generic[T]):
         return batch
 
     def state_dict(self) -> State:
-        return {**_state_at(self._plan, min(self._next, self._plan.steps)), "workers": self._stride}
+        return {**state_at(self._plan, min(self._next, self._plan.steps)), "workers": self._stride}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state.get("workers", 1) != self._stride:
@@ -107,7 +105,7 @@ class SamplerPass(Iterator[T], Generic[T]):
                 "Each worker makes steps of its own, so others would repeat some and leave out others.",
                 "use the same num_workers, or save the data set's state_dict(batch.step + 1) instead of the loader's.",
             )
-        self._begin(*_plan_at(self._plan, state))
+        self._begin(*plan_at(self._plan, state))
         self._sampler._take_back_load()
         self._after_load()
 
@@ -136,28 +134,3 @@ class WithWeights(Dataset[tuple[Any, np.float32]]):
         at_once = getattr(self._data, "__getitems__", None)
         items = at_once(indices) if at_once else [self._data[index] for index in indices]
         return list(zip(items, chosen.weights, strict=True))
-
-
-def _state_at(plan: ShardPlan, step: int) -> State:
-    """The position at which a step begins: epoch, samples_seen (step * G) and fingerprint of the plan."""
-    position = whole("start_step", step) * plan.global_batch
-    plan.step_at(position)
-    return {"epoch": plan.epoch, "samples_seen": position, "fingerprint": plan.fingerprint}
-
-
-def _plan_at(plan: ShardPlan, state: Mapping[str, Any]) -> tuple[ShardPlan, int]:
-    """The plan of a saved position's epoch, and its step."""
-    try:
-        epoch, position, fingerprint = (state[name] for name in ("epoch", "samples_seen", "fingerprint"))
-    except KeyError as error:
-        fact = f"The state to load has no {error}."
-        conflict = "A position needs epoch, samples_seen and fingerprint."
-        raise PlanError(fact, conflict, "load what state_dict() returned.") from error
-    if fingerprint != plan.fingerprint:
-        raise PlanError(
-            "The state to load was saved for another plan.",
-            "Its position means other records here.",
-            "use the data, global batch, seed, shuffle and tail that it was saved with.",
-        )
-    loaded = dataclasses.replace(plan, epoch=epoch)
-    return loaded, loaded.step_at(position)

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, NotRequired, Self, TypedDict
 
 import numpy as np
@@ -14,6 +14,7 @@ from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, Decoded, decode_sound, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
+from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 from data_sharding.reading.record_reader import RecordReader
@@ -168,7 +169,7 @@ class ShardLoader:
                 produce_several=None if here is None else functools.partial(_load_steps, planner, reader, here, who),
             )
 
-        self._begin = begin
+        self._begin, self._next_step = begin, whole("start_step", start_step)
         self._processes = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
         self._prefetch = begin(plan, start_step)
         self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
@@ -176,22 +177,47 @@ class ShardLoader:
     def __iter__(self) -> Self:
         """Itself; after the epoch's last batch, turned to the next epoch."""
         if self._ended:
-            is_open = self._abandon.detach() is not None
-            self.plan = dataclasses.replace(self.plan, epoch=self.plan.epoch + 1)
-            self._prefetch, self._ended = self._begin(self.plan, 0), False
-            self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
-            if not is_open:
-                self._abandon()
+            self._turn_to(dataclasses.replace(self.plan, epoch=self.plan.epoch + 1), 0)
         return self
 
     def __next__(self) -> LoadedBatch:
         """The next batch. Errors as `RecordReader.read` and `decode`, LoaderTimeoutError; PlanError once closed."""
         self._prefetch.start()
         try:
-            return self._prefetch.take()
+            batch = self._prefetch.take()
         except StopIteration:
             self._ended = True
             raise
+        self._next_step = batch.step + 1
+        return batch
+
+    def _turn_to(self, plan: ShardPlan, step: int) -> None:
+        is_open = self._abandon.detach() is not None
+        self._prefetch.abandon()
+        self.plan, self._next_step, self._ended = plan, step, False
+        self._prefetch = self._begin(plan, step)
+        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
+        if not is_open:
+            self._abandon()
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return self.plan.steps
+
+    def state_dict(self) -> State:
+        """Where the next batch begins: epoch, samples seen in it over all ranks, and the plan's fingerprint.
+
+        It counts what `next` has returned, not what was read ahead, and is the same on all ranks: save it on one.
+        """
+        return state_at(self.plan, self._next_step)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a position, which any number of ranks may have saved; what was read ahead is given up.
+
+        Raises PlanError: the state is of other data or of another plan, or is none.
+        """
+        plan, step = plan_at(self.plan, state)
+        self._turn_to(plan, step)
 
     def start(self) -> None:
         """Begin to read ahead; otherwise the `with` block or the first batch does."""

@@ -58,7 +58,7 @@ class SlotPlanner:
     """
 
     def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool, measure: bool = False) -> None:
-        self._plan, self._augment = plan, augment
+        self.plan, self._augment = plan, augment
         steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
 
         @functools.lru_cache(maxsize=2)  # for threads on either side of a boundary
@@ -70,7 +70,7 @@ class SlotPlanner:
 
     def __call__(self, step: int) -> StepSlots:
         """The slots of a step. Errors as `ShardPlan.shard`."""
-        plan, (block, row) = self._plan, divmod(step, self._block_steps)
+        plan, (block, row) = self.plan, divmod(step, self._block_steps)
         batch, longest = self._block(block)
         drawn = batch.ids[row]
         random = SampleRandom(plan.seed, plan.epoch, drawn) if self._augment else None

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
+
+from hvdtrain.version import __version__
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("hvdtrain", "data_sharding", "launch", "examples")
@@ -90,6 +93,45 @@ def test_installed_modules_are_ours_beside_files_of_the_same_names(
         timeout=120,
     )
     assert (run.returncode, run.stdout.strip()) == (0, str(site / "hvdtrain" / "launch" / "sagemaker" / "__init__.py"))
+
+
+def test_data_sharding_can_be_installed_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "data_sharding"
+    shutil.copytree(ROOT / "data_sharding", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        "dist",
+        str(folder),
+    ]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=300)
+    (built,) = (tmp_path / "dist").glob("*.whl")
+    alone = zipfile.ZipFile(built)
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "data_sharding").rglob("*.py")}
+    assert {name for name in alone.namelist() if name.endswith(".py")} == modules
+    ours = tomllib.loads((ROOT / "data_sharding" / "pyproject.toml").read_text())["project"]
+    whole = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert ours["version"] == __version__
+    assert set(ours["dependencies"]) <= set(whole["dependencies"])
+    extras = whole["optional-dependencies"]
+    assert all(packages == extras[name] for name, packages in ours["optional-dependencies"].items())
+    alone.extractall(tmp_path / "site")
+    script = "import sys, data_sharding as d; print(len(d.Catalog.of([1.0])), d.__file__, 'hvdtrain' in sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path / "site",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert (run.returncode, run.stdout.strip()) == (0, f"1 {tmp_path / 'site' / 'data_sharding' / '__init__.py'} False")
 
 
 def test_commands_run_beside_files_of_the_same_names(users_folder: Path) -> None:

@@ -41,7 +41,9 @@ PUBLIC = [
     "example",
     "format_named",
     "per_rank",
+    "plan_at",
     "scan",
+    "state_at",
     "write_shards",
 ]
 

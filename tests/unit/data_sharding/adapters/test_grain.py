@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import shutil
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import data_sharding as ds
-from data_sharding.adapters.grain import DecodedSource, RecordSource
+from data_sharding.adapters.grain import DecodedSource, PlanSource, RecordSource
 
 _SUPPORT = str(Path(__file__).parents[1] / "support")
 if _SUPPORT not in sys.path:
@@ -113,3 +114,36 @@ def test_grains_loader_reads_it_and_resumes(grain: Any, catalog: ds.Catalog, wor
     resumed = iter(loader)
     resumed.set_state(state)
     assert taken + [int(row["length"]) for row in resumed] == whole
+
+
+def test_steps_of_a_plan_are_resumed_by_another_number_of_ranks(grain: Any, catalog: ds.Catalog) -> None:
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=7, seed=2, epoch=3)
+    expected = [
+        batch.ids.tolist()
+        for epoch in (3, 4)
+        for batch in map(dataclasses.replace(plan, epoch=epoch).batch, range(plan.steps))
+    ]
+
+    def batches(rank: int, size: int) -> Any:
+        source = PlanSource(plan, ds.RecordReader(catalog), decoders.numbers, rank=rank, size=size, epochs=2)
+        return iter(grain.MapDataset.source(source).to_iter_dataset())
+
+    begun = [batches(rank, 2) for rank in range(2)]
+    taken = [np.concatenate([next(each).ids for each in begun]).tolist() for _ in range(plan.steps + 2)]
+    resumed = [batches(rank, 3) for rank in range(3)]
+    for each in resumed:
+        each.set_state(begun[0].get_state())
+    rest = [np.concatenate([part.ids for part in parts]).tolist() for parts in zip(*resumed, strict=True)]
+    assert taken + rest == expected
+
+
+def test_steps_of_a_plan_are_named_by_all_that_decides_about_them(catalog: ds.Catalog) -> None:
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=7, seed=2, epoch=0)
+    reader = ds.RecordReader(catalog)
+    one = PlanSource(plan, reader, decoders.numbers, rank=0, size=1)
+    assert repr(one) == repr(pickle.loads(pickle.dumps(PlanSource(plan, reader, decoders.numbers, rank=1, size=2))))
+    assert repr(one) != repr(PlanSource(dataclasses.replace(plan, seed=3), reader, decoders.numbers, rank=0, size=1))
+    with pytest.raises(IndexError):
+        one[plan.steps]
+    with pytest.raises(ds.PlanError, match="Rank 2"):
+        PlanSource(plan, reader, decoders.numbers, rank=2, size=2)
