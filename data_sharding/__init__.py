@@ -41,6 +41,7 @@ from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
+from data_sharding.objects.packing import PackedSequences
 from data_sharding.permutation import Permutation
 from data_sharding.plan.position import plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan, StepBatch
@@ -62,6 +63,7 @@ __all__ = [
     "LoadedBatch",
     "LoaderTimeoutError",
     "MissingDataError",
+    "PackedSequences",
     "Permutation",
     "PlanError",
     "PlanSummary",

@@ -25,6 +25,7 @@ PUBLIC = [
     "LoadedBatch",
     "LoaderTimeoutError",
     "MissingDataError",
+    "PackedSequences",
     "Permutation",
     "PlanError",
     "PlanSummary",

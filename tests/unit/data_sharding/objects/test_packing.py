@@ -1,0 +1,61 @@
+"""Sequences in rows: each once, whole, in few rows, and as data of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_sharding import Catalog, PackedSequences, PlanError, RecordReader
+
+LENGTHS = st.lists(st.integers(1, 32), min_size=1, max_size=80)
+
+
+@given(LENGTHS)
+def test_each_sequence_is_in_one_row_as_it_is(lengths: list[int]) -> None:
+    sequences = [np.arange(length) + 1000 * number for number, length in enumerate(lengths)]
+    rows = PackedSequences(sequences, 32, pad=-1)
+    assert sorted(np.concatenate(rows.members).tolist()) == list(range(len(lengths)))
+    for row, members in zip(rows, rows.members, strict=True):
+        for segment, number in enumerate(members, start=1):
+            inside = row["segments"] == segment
+            assert row["tokens"][inside].tolist() == sequences[number].tolist()
+            assert row["positions"][inside].tolist() == list(range(lengths[number]))
+        assert set(row["tokens"][row["segments"] == 0].tolist()) <= {-1}
+    assert len(rows) <= 11 / 9 * (sum(lengths) / 32 + 1) + 1  # the bound of first fit decreasing, roughly
+
+
+def test_little_is_padding() -> None:
+    lengths = np.random.default_rng(0).integers(1, 400, 5000)
+    rows = PackedSequences([np.zeros(length, np.uint8) for length in lengths], 512, lengths=lengths)
+    assert 1 - lengths.sum() / (512 * len(rows)) < 0.01
+
+
+def test_rows_are_items_of_a_catalog() -> None:
+    table = {"ids": np.array([[1, 2], [3, 4], [5, 6]]), "label": np.arange(3)}
+    catalog = Catalog.of(PackedSequences(table, 4, part="ids"))
+    with RecordReader(catalog) as reader:
+        records = reader.load(np.arange(2))
+    assert records.collate is not None
+    arrays = records.collate(records.payloads)
+    assert arrays["ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
+    assert arrays["segments"].tolist() == [[1, 1, 2, 2], [1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PackedSequences([[1, 2, 3], [1]], 2), "Sequence 0 has 3 tokens"),
+        (lambda: PackedSequences([[1], []], 2), "Sequence 1 has 0 tokens"),
+        (lambda: PackedSequences([{"a": [1]}], 2), "and no 'tokens'"),
+        (lambda: PackedSequences([[1], [2]], 2, lengths=[1]), r"shape \[1\]"),
+        (lambda: PackedSequences([[1]], 0), "size is 0"),
+        (lambda: PackedSequences([[1, 2], [3]], 2, lengths=[1, 1])[0], "longer than `lengths` said"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        make()
