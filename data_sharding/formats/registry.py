@@ -27,6 +27,7 @@ _BUILT_IN: Final = {
     "recordio": "data_sharding.formats.recordio:RecordIOFormat",
     "tar": "data_sharding.formats.tar:TarFormat",
     "parquet": "data_sharding.formats.parquet:ParquetFormat",
+    "mds": "data_sharding.formats.mds:MdsFormat",
     "image_folder": "data_sharding.formats.image_folder:ImageFolderFormat",
     "text": "data_sharding.formats.text_file:TextFormat",
 }

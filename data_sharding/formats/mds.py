@@ -1,0 +1,153 @@
+"""MDS, the format of mosaicml-streaming: shards that begin with the places of their samples and their columns.
+
+    uint32              n, samples
+    uint32[n + 1]       where each sample begins, and where the last one ends, from the start of the file
+    JSON                column_names, column_encodings, column_sizes (null where it differs from sample to sample)
+    samples             the sizes uint32 of the columns that have none above, then all columns' bytes
+
+One record is a sample as a `tf.train.Example`. Shards that were compressed are to be decompressed first.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding import example
+from data_sharding.errors import CorruptRecordError, ExampleError
+from data_sharding.formats.mds_values import Decoder, decoder_of, with_shapes
+from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
+from data_sharding.storage import ByteSource, FileEntry, open_source
+
+_U32: Final = np.dtype("<u4")
+
+
+class Column(NamedTuple):
+    """A column of all samples of a shard; `size` in bytes, None where it differs."""
+
+    name: str
+    encoding: str
+    size: int | None
+    decode: Decoder
+
+
+@dataclass(frozen=True)
+class MdsFormat(RecordFormat):
+    """Shards of mosaicml-streaming."""
+
+    name: ClassVar[str] = "mds"
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return ("*.mds",)
+
+    def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
+        assert isinstance(source, MdsSource)
+        places, columns = source.places, source.columns
+        index = RecordIndex(
+            places[:-1], np.diff(places), layout=frozenset(f"{each.name} ({each.encoding})" for each in columns)
+        )
+        if not check_data:
+            return index
+        spans = source.spans(places[:-1].tolist(), places[1:].tolist())
+        damage = [
+            _refusal(path, f"sample {number}: {span.reason}", int(places[number]))
+            for number, span in enumerate(spans)
+            if isinstance(span, Damaged)
+        ]
+        return index._replace(damage=tuple(damage))
+
+    def open(self, entry: FileEntry) -> ByteSource:
+        source = open_source(entry)
+        places = _places(entry.path, source)
+        return MdsSource(source, places, _columns(entry.path, source, places))
+
+    def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
+        return Unpacked(raw, np.array([not isinstance(payload, Damaged) for payload in raw], np.bool_))
+
+
+class MdsSource:
+    """A shard whose spans are samples, each as a serialized `tf.train.Example`.
+
+    Attributes:
+        places: int64[n + 1], where samples begin, and where the last one ends.
+        columns: of each sample.
+    """
+
+    def __init__(self, source: ByteSource, places: NDArray[np.int64], columns: Sequence[Column]) -> None:
+        self._source, self.places, self.columns = source, places, columns
+
+    def size(self) -> int:
+        return self._source.size()
+
+    def __getitem__(self, span: slice) -> bytes:
+        return self._source[span]
+
+    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
+        return [self._example(content) for content in self._source.spans(begins, ends)]
+
+    def file(self) -> BinaryIO:
+        return self._source.file()
+
+    def _example(self, content: bytes) -> bytes:
+        try:
+            return example.encode(with_shapes(self._values(content)), keep_float64=True)
+        except (ValueError, KeyError, IndexError, TypeError, OverflowError, ExampleError) as error:
+            return Damaged.because(f"Its columns cannot be read ({type(error).__name__}: {error}).")
+
+    def _values(self, content: bytes) -> dict[str, Any]:
+        given = sum(column.size is None for column in self.columns)
+        sizes, at = iter(np.frombuffer(content[: 4 * given], _U32).tolist()), 4 * given
+        values: dict[str, Any] = {}
+        for column in self.columns:
+            size = next(sizes) if column.size is None else column.size
+            if at + size > len(content):
+                raise ValueError(f"the column {column.name!r} ends behind the sample")
+            values[column.name] = column.decode(content[at : at + size])
+            at += size
+        if at != len(content):
+            raise ValueError(f"{len(content) - at} bytes belong to no column")
+        return values
+
+
+def _places(path: str, source: ByteSource) -> NDArray[np.int64]:
+    """int64[n + 1], where samples begin, and where the last one ends."""
+    size = source.size()
+    count = int(np.frombuffer(source[0:4], _U32)[0]) if size >= 8 else 0
+    first = 4 * (count + 2)
+    places = np.frombuffer(source[4:first], _U32).astype(np.int64) if count and first < size else np.empty(0, np.int64)
+    if not len(places) or places[0] < first or places[-1] != size or (np.diff(places) < 0).any():
+        raise _refusal(path, "the places of its samples do not fit its size", 0)
+    return places
+
+
+def _columns(path: str, source: ByteSource, places: NDArray[np.int64]) -> list[Column]:
+    try:
+        header = json.loads(source[4 * (len(places) + 1) : int(places[0])])
+        rows = zip(header["column_names"], header["column_encodings"], header["column_sizes"], strict=True)
+        found = [(str(name), str(encoding), None if size is None else int(size)) for name, encoding, size in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _refusal(path, f"its columns are not named ({type(error).__name__})", 4 * (len(places) + 1)) from error
+    columns = [Column(name, encoding, size, kind) for name, encoding, size in found if (kind := decoder_of(encoding))]
+    if len(columns) < len(found):
+        name, encoding = next((name, kind) for name, kind, _ in found if decoder_of(kind) is None)
+        raise CorruptRecordError(
+            f"The column {name!r} of {path} is written as {encoding}.",
+            "Pickles are not read, since they run code, and other objects of Python have no arrays.",
+            "write the shards again with arrays, numbers, text, bytes, JPEG, PNG or JSON.",
+            path=path,
+        )
+    return columns
+
+
+def _refusal(path: str, fact: str, offset: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"{path} is not a sound MDS shard: {fact}.",
+        "No sample can be read from it." if not offset else "That sample cannot be read.",
+        "restore the file from its source; decompress shards that end in .zstd or the like first.",
+        path=path,
+        offset=offset,
+    )

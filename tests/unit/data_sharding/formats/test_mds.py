@@ -1,0 +1,106 @@
+"""Shards that mosaicml-streaming has written are read, and broken ones are refused or masked."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_sharding import Catalog, CorruptRecordError, PlanError, RecordReader, example
+
+SHARDS = sorted((Path(__file__).parents[1] / "fixtures").glob("mosaicml-*.mds"))
+
+
+def samples(catalog: Catalog) -> list[dict[str, Any]]:
+    with RecordReader(catalog) as reader:
+        return [example.decode(record) for record in reader.read(np.arange(len(catalog)))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for shard in SHARDS:
+        shutil.copy(shard, tmp_path)
+    (tmp_path / "index.json").write_text("{}")
+    return tmp_path
+
+
+def test_samples_are_those_that_were_written(folder: Path) -> None:
+    catalog = Catalog.index(folder, check_data=True)
+    assert (catalog.format.name, len(catalog)) == ("mds", 7)
+    for n, sample in enumerate(samples(catalog)):
+        (picture,) = sample["image"]
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(picture))), np.full((2, 3, 3), n * 10))
+        assert sample["label"].tolist() == [n - 3]
+        assert sample["score"].tolist() == [n / 2]
+        assert sample["wide"].tolist() == [n / 3]
+        assert sample["text"] == [f"text {n} é".encode()]
+        assert sample["raw"] == [bytes([n] * n)]
+        assert json.loads(sample["meta"][0]) == {"n": n}
+        assert sample["tokens"].reshape(sample["tokens.shape"]).tolist() == np.arange(2 * n + 2).reshape(2, -1).tolist()
+        assert sample["pixels"].tolist() == [n] * 6
+        assert sample["pixels.shape"].tolist() == [2, 3]
+
+
+def shard(columns: list[tuple[str, str, int | None]], contents: list[bytes]) -> bytes:
+    names, encodings, sizes = zip(*columns, strict=True)
+    header = json.dumps({"column_names": names, "column_encodings": encodings, "column_sizes": sizes}).encode()
+    first = 4 * (len(contents) + 2) + len(header)
+    places = first + np.cumsum([0, *map(len, contents)])
+    return struct.pack("<I", len(contents)) + places.astype("<u4").tobytes() + header + b"".join(contents)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (shard([("a", "pkl", None)], [struct.pack("<I", 1) + b"x"]), "written as pkl"),
+        (shard([("a", "list[pil]", None)], [struct.pack("<I", 1) + b"x"]), r"written as list\[pil\]"),
+        (shard([("a", "int", 8)], [bytes(8)])[:-1], "places of its samples"),
+        (b"\x28\xb5\x2f\xfd" + bytes(30), "places of its samples"),
+        (b"abc", "places of its samples"),
+        (struct.pack("<III", 1, 14, 15) + b"{}x", "columns are not named"),
+    ],
+)
+def test_what_is_no_shard_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.mds").write_bytes(content)
+    with pytest.raises(CorruptRecordError, match=words) as caught:
+        Catalog.index(tmp_path)
+    assert "HINT: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content", [bytes(7), bytes(9), struct.pack("<I", 20) + bytes(8), struct.pack("<I", 1) + b"\xff" + bytes(8)]
+)
+def test_a_damaged_sample_is_named_and_masked(content: bytes, tmp_path: Path) -> None:
+    sound = struct.pack("<I", 2) + b"ok" + bytes(8)
+    text = [("t", "str", None), ("n", "int", 8)]
+    (tmp_path / "a.mds").write_bytes(shard(text, [sound, content, sound]))
+    catalog = Catalog.index(tmp_path)
+    with (
+        RecordReader(catalog) as reader,
+        pytest.raises(CorruptRecordError, match="Record 1, in .*columns cannot be read"),
+    ):
+        reader.read(np.arange(3))
+    with RecordReader(catalog, on_corrupt="mask") as reader:
+        assert reader.load(np.arange(3)).intact.tolist() == [True, False, True]
+    with pytest.raises(CorruptRecordError, match="sample 1"):
+        Catalog.index(tmp_path, check_data=True)
+
+
+def test_shards_of_other_columns_are_no_one_data_set(tmp_path: Path) -> None:
+    for name, kind in (("a", "int"), ("b", "uint8")):
+        (tmp_path / f"{name}.mds").write_bytes(shard([("n", kind, 8 if kind == "int" else 1)], [bytes(8)]))
+    with pytest.raises(PlanError, match=r"n \(int\).*n \(uint8\)"):
+        Catalog.index(tmp_path)
+
+
+@pytest.mark.parametrize("read", [lambda folder: Catalog.index(folder / "*.mds"), lambda folder: Catalog.index(folder)])
+def test_names_suggest_the_format(read: Callable[[Path], Catalog], folder: Path) -> None:
+    assert read(folder).format.name == "mds"
