@@ -47,6 +47,8 @@ SHARED = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "skl
 SHARED_ALONE = ["rich.table", "hvdtrain.cli.train", "hvdtrain.config.option_help"]
 FOREIGN = {"torch": "tensorflow|keras", "tensorflow": "torch"}
 NOT_FOR_TRAINING = "doctor|horovod_wheel|launch|weights|grain|__main__"
+IMPORTS_COMPILER = r"torch\.sync_batch_norm"
+"""torch's, which trainings that compile nothing go without. Optimizers take other ways once it is imported."""
 
 
 class InChild(Exception):  # noqa: N818  it leaves the server's loop in a process that has been forked
@@ -65,7 +67,7 @@ def preload(kind: str) -> None:
         _load_for_one_process(framework)
         foreign |= {"horovod", "torchvision", *(["sklearn"] if framework == "torch" else [])}
     else:
-        excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING})(\.|$)")
+        excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING}|{IMPORTS_COMPILER})(\.|$)")
         for package in ("data_sharding", "hvdtrain"):
             _import_all(importlib.import_module(package), excluded)
     _make_what_each_start_makes()
