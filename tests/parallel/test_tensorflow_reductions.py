@@ -27,6 +27,7 @@ EQUAL = {
     "rows, dense": {"sparse": False, "rows": [0.5, 1, 0.5]},
     "rows, dense, Max": {"sparse": False, "rows": [1, 1, 1]},
     "loaded": {"optimizer": "Halved", "kernel": [-1, -1.5]},
+    "by name": {"one": 2, "ten": 20},
 }
 OF_EACH = {
     "partial": ([-0.5, -1.5], [-1, -1.5]),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from support.processes import Finished, run_command
+from support.ranks import HOROVODRUN
 
 
 def run_elastic(command: Sequence[str], folder: Path, deadline_s: float, env: Mapping[str, str]) -> Finished:
@@ -14,6 +14,6 @@ def run_elastic(command: Sequence[str], folder: Path, deadline_s: float, env: Ma
     hosts = folder / "hosts.sh"
     hosts.write_text("#!/bin/sh\nprintf 'localhost:1\\n127.0.0.1:1\\n'\n")
     hosts.chmod(0o755)
-    horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--network-interfaces", "lo", "--gloo", "-np", "2"]
+    horovodrun = [*HOROVODRUN, "--network-interfaces", "lo", "--gloo", "-np", "2"]
     elastic = ["--min-np", "1", "--max-np", "2", "--host-discovery-script", str(hosts)]
     return run_command([*horovodrun, *elastic, *command], deadline_s, env, folder)

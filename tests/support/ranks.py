@@ -21,6 +21,7 @@ T = TypeVar("T")
 Launcher = Literal["horovodrun-gloo", "horovodrun", "mpirun"]
 
 _DEADLINE_SECONDS = 60.0
+HOROVODRUN = [sys.executable, str(Path(__file__).parent / "scripts" / "horovodrun.py")]
 
 
 def run_ranks(
@@ -42,12 +43,11 @@ def run_ranks(
 
 def launcher_argv(launcher: Launcher, np: int) -> list[str]:
     """The words before a command of the ranks."""
-    binaries = Path(sys.executable).parent
     if launcher == "mpirun":
         flags = ["--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
-        return [str(binaries / "mpirun"), *flags, "-np", str(np)]
+        return [str(Path(sys.executable).with_name("mpirun")), *flags, "-np", str(np)]
     controller = ["--gloo"] if launcher == "horovodrun-gloo" else []
-    return [str(binaries / "horovodrun"), *controller, "-np", str(np)]
+    return [*HOROVODRUN, *controller, "-np", str(np)]
 
 
 def topology_of(rank: int, size: int) -> Topology:

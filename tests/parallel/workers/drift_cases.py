@@ -12,7 +12,7 @@ from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.splits import Splits
 from hvdtrain.task.task import Features, Task
 
-STEPS, LARGE_STEPS = 30, 10
+STEPS, LARGE_STEPS = 20, 5
 LR = 0.02
 SAMPLES = 3  # of each rank in a step
 

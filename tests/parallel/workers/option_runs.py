@@ -27,16 +27,18 @@ def main(folder: Path, cases: dict[str, list[str]]) -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     gc.set_threshold(20_000)  # of the many objects of a graph few are garbage
     topology = detect_topology(os.environ)
-    configs = [parse_train_config(flags) for flags in cases.values()]
-    framework = load_task(configs[0].task, configs[0].framework).framework
+    quiet = ["--progress", "none", "--report", "never"]
+    configs = {
+        name: parse_train_config([*flags, "--output-dir", str(folder / name), *quiet]) for name, flags in cases.items()
+    }
+    first = next(iter(configs.values()))
+    framework = load_task(first.task, first.framework).framework
     bind_device_and_threads(framework, topology)
     # The process sets of the first case with a pipeline serve all of them: they are formed once.
-    parallel = next((config.parallel for config in configs if config.parallel.is_pipeline), configs[0].parallel)
+    parallel = next((config.parallel for config in configs.values() if config.parallel.is_pipeline), first.parallel)
     comm = open_communicator(framework, topology, parallel=parallel)
-    for name, flags in cases.items():
+    for name, config in configs.items():
         begin = time.perf_counter()
-        quiet = ["--output-dir", str(folder / name), "--progress", "none", "--report", "never"]
-        config = parse_train_config([*flags, *quiet])
         kind = load_task(config.task, config.framework)
         code = train(prepare(config, kind, comm), comm, begin, never_asked).code
         if code != 0:

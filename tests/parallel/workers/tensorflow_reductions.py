@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import hvdtrain.keras as hvd_keras
 import hvdtrain.tensorflow as hvd
+from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
 
 FOLDER = Path(sys.argv[1])
 GRADIENT = np.array([[1.0, 2.0], [3.0, 4.0]])
@@ -141,6 +142,14 @@ def process_sets(odd: Any) -> dict[str, Any]:
     }
 
 
+def in_another_order() -> dict[str, float]:
+    """Sums of numbers of two names, which each rank starts in its own order."""
+    binding, names = TensorFlowBinding(), ["one", "ten"][:: 1 - 2 * hvd.rank()]
+    numbers = {"one": np.array([1.0]), "ten": np.array([10.0])}
+    waits = {name: binding.start_allreduce(numbers[name], name, "sum") for name in names}
+    return {name: float(waits[name]()[0]) for name in names}
+
+
 def report(odd: Any) -> dict[str, Any]:
     distributed = hvd.DistributedOptimizer
     return {
@@ -167,6 +176,7 @@ def report(odd: Any) -> dict[str, Any]:
         "warm-up": warmed_up(),
         "momentum": refused(lambda: hvd_keras.callbacks.LearningRateWarmupCallback(0.1, 5, 100)),
         "process sets": process_sets(odd),
+        "by name": in_another_order(),
     }
 
 

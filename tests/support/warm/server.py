@@ -47,6 +47,8 @@ SHARED = ["jsonargparse", "PIL.Image", "rich.console", "safetensors.numpy", "skl
 SHARED_ALONE = ["rich.table", "hvdtrain.cli.train", "hvdtrain.config.option_help"]
 FOREIGN = {"torch": "tensorflow|keras", "tensorflow": "torch"}
 NOT_FOR_TRAINING = "doctor|horovod_wheel|launch|weights|grain|__main__"
+IMPORTS_COMPILER = r"torch\.sync_batch_norm"
+"""torch's, which trainings that compile nothing go without. Optimizers take other ways once it is imported."""
 
 
 class InChild(Exception):  # noqa: N818  it leaves the server's loop in a process that has been forked
@@ -65,20 +67,28 @@ def preload(kind: str) -> None:
         _load_for_one_process(framework)
         foreign |= {"horovod", "torchvision", *(["sklearn"] if framework == "torch" else [])}
     else:
-        excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING})(\.|$)")
+        excluded = re.compile(rf"\.(\w*({FOREIGN[framework]})\w*|{NOT_FOR_TRAINING}|{IMPORTS_COMPILER})(\.|$)")
         for package in ("data_sharding", "hvdtrain"):
             _import_all(importlib.import_module(package), excluded)
+    _make_what_each_start_makes()
     assert not foreign & sys.modules.keys(), f"modules for {kind} import {foreign & sys.modules.keys()}"
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads run, and only one of them would live on in a child"
 
 
-def _load_for_one_process(framework: str) -> None:
+def _make_what_each_start_makes() -> None:
+    """The parser of the options, and classes of TensorBoard's messages: a fifth of a second of each training."""
+    from hvdtrain.config.parser import parse_train_config
     from hvdtrain.run.sinks.tensorboard_logger import messages
+
+    parse_train_config([])
+    messages()
+
+
+def _load_for_one_process(framework: str) -> None:
     from hvdtrain.tasks.task_registry import BUILT_IN
 
     _import_all(importlib.import_module("hvdtrain.run"), re.compile("$^"))
-    messages()
     for classes in BUILT_IN.values():
         importlib.import_module(classes[framework].partition(":")[0])
     if framework == "torch":
