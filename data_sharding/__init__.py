@@ -26,6 +26,7 @@ from data_sharding.audit.coverage_audit import CoverageAudit
 from data_sharding.catalog import Catalog
 from data_sharding.errors import (
     BadRecord,
+    CacheError,
     CatalogError,
     ChangedDataError,
     CorruptRecordError,
@@ -48,10 +49,12 @@ from data_sharding.plan.shard_plan import ShardPlan, StepBatch
 from data_sharding.plan.summary import PlanSummary, per_rank
 from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.file_entry import FileEntry
 
 __all__ = [
     "BadRecord",
+    "CacheError",
     "Catalog",
     "CatalogError",
     "ChangedDataError",
@@ -59,6 +62,7 @@ __all__ = [
     "CoverageAudit",
     "DecodeProcesses",
     "ExampleError",
+    "FileCache",
     "FileEntry",
     "LoadedBatch",
     "LoaderTimeoutError",

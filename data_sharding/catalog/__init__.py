@@ -22,6 +22,7 @@ from data_sharding.objects.padding import Padding
 from data_sharding.reading.record_table import Damage, OnCorrupt
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.byte_source import for_files
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -39,6 +40,7 @@ class Catalog(Drawn):
         *,
         format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
         on_corrupt: OnCorrupt = "raise",
+        cache: FileCache | None = None,
     ) -> Self:
         """Scan data files: a file, a folder, a glob, a URL that fsspec reads, or a sequence of these.
 
@@ -49,6 +51,7 @@ class Catalog(Drawn):
             format: how records are kept; default: what the names suggest.
             on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`: also files
                 that are empty, of another format, or links to nothing.
+            cache: keeps the remote files that a scan reads in full, as far as there is room.
 
         Raises:
             MissingDataError: a path does not exist, matches no file, or holds no record; or a file is empty, or a link
@@ -61,7 +64,7 @@ class Catalog(Drawn):
         chosen = choose_format(format, paths)
         listed: dict[str, FileEntry] = {}
         names = find_files(paths, chosen.patterns, chosen.recursive, listed)
-        scanned = _scan_all(names, listed, chosen, check_data, on_corrupt)
+        scanned = _scan_all(names, listed, chosen, check_data, on_corrupt, cache)
         damage = tuple(error for _, index in scanned for error in index.damage)
         if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
@@ -168,8 +171,11 @@ def _scan_all(
     record_format: RecordFormat,
     check_data: bool,
     on_corrupt: OnCorrupt,
+    cache: FileCache | None,
 ) -> list[tuple[FileEntry, RecordIndex]]:
     """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
+    if not (record_format.scans_content or check_data):
+        cache = None
 
     def scan(name: str) -> tuple[FileEntry, RecordIndex]:
         entry = listed.get(name) or locate_file(name)
@@ -181,7 +187,8 @@ def _scan_all(
             return entry, RecordIndex.of_nothing(lost)
         try:
             with watching_maps:
-                index = record_format.scan(name, record_format.open(entry), check_data)
+                copy = None if cache is None or not is_remote(name) else cache.fetch(entry)
+                index = record_format.scan(name, record_format.open(copy or entry), check_data)
         except ShardingError as error:
             verify_unchanged(entry)
             if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):

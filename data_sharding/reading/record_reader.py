@@ -21,6 +21,7 @@ from data_sharding.reading.record_table import OnCorrupt, RecordTable
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.byte_source import OpenFiles, for_files
+from data_sharding.storage.file_cache import CachedFile, FileCache, opener_with
 from data_sharding.storage.mapped_file import affordable
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
@@ -36,6 +37,7 @@ class ReaderOptions(TypedDict, total=False):
     check_crc: bool
     max_open_files: int
     on_corrupt: OnCorrupt
+    cache: FileCache | None
 
 
 class RecordReader(AbstractContextManager["RecordReader"]):
@@ -49,17 +51,24 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         max_open_files: files kept open at a time, but no more than a quarter of what the process may open in addition.
         on_corrupt: what `load` does with a damaged record: "raise"; or "mask" and "quarantine", which both hand out
             another record's payload in its place, marked as not intact.
+        cache: where copies of remote files are kept. A file is read from the store until its copy is there.
     """
 
     def __init__(
-        self, catalog: RecordTable, check_crc: bool = True, max_open_files: int = 256, on_corrupt: OnCorrupt = "raise"
+        self,
+        catalog: RecordTable,
+        check_crc: bool = True,
+        max_open_files: int = 256,
+        on_corrupt: OnCorrupt = "raise",
+        cache: FileCache | None = None,
     ) -> None:
         _keep_freed_memory()
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
         self._are_remote = is_remote(catalog.files[0].path)
-        most = max_open_files if self._are_remote else affordable(max_open_files)
-        self._files = OpenFiles(catalog.files, catalog.format.open, most)
+        self.cache = cache if self._are_remote else None
+        most = max_open_files if self._are_remote and cache is None else affordable(max_open_files)
+        self._files = OpenFiles(catalog.files, opener_with(self.cache, catalog.format.open), most)
         # All files are alike, but one without records may be damaged.
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._joined = JoinedRecords(catalog, self._of_part) if isinstance(catalog.format, JoinedFormat) else None
@@ -134,12 +143,14 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         if self._joined is not None:
             self._joined.close()
         self._files.close()
+        if self.cache is not None:
+            self.cache.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt)
+        return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt, self.cache)
 
     def _batch(
         self,
@@ -182,7 +193,12 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             items = self._items(ids, random)
             return items, np.array([not isinstance(item, Damaged) for item in items], np.bool_)
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
-        return self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+        unpacked = self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+        if self.cache is not None and not unpacked.intact.all():
+            files = map(self._files.get, np.unique(self.catalog.file_ids[ids[~unpacked.intact]]).tolist())
+            if any([isinstance(file, CachedFile) and file.give_up_copy() for file in files]):
+                return self._unpacked(ids)
+        return unpacked
 
     def _items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
         thread = threading.get_ident()
@@ -204,17 +220,26 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             functools.partial(self._files.get(int(files[first])).spans, starts[first:last], ends[first:last])
             for first, last in itertools.pairwise([*firsts, len(ids)])
         )
+        threads = _REQUEST_THREADS if self._must_wait(files[firsts]) else 1
         thread = threading.get_ident()
         self._under_way[thread] = ordered
         try:
             with watching_maps:
-                spans = for_files(operator.call, reads, _REQUEST_THREADS if self._are_remote else 1)
+                spans = for_files(operator.call, reads, threads)
         finally:
             del self._under_way[thread]
         raw = [b""] * len(ids)
         for slot, span in zip(slots.tolist(), itertools.chain.from_iterable(spans), strict=True):
             raw[slot] = span
         return raw
+
+    def _must_wait(self, files: NDArray[np.int32]) -> bool:
+        """Whether one of these files is to be asked for by request."""
+        if self.cache is None:
+            return self._are_remote
+        opened = [self._files.get(int(file)) for file in files]
+        # Of a list: each of them is asked for.
+        return not all([not isinstance(file, CachedFile) or file.is_local for file in opened])
 
     def _checked_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         ids = np.asarray(ids, np.int64)
