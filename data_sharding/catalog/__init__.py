@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from data_sharding.catalog import published_index
 from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.catalog.drawn import Drawn
 from data_sharding.draws.draw_rule import DrawRule
@@ -41,6 +42,7 @@ class Catalog(Drawn):
         format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
         on_corrupt: OnCorrupt = "raise",
         cache: FileCache | None = None,
+        publish: bool = False,
     ) -> Self:
         """Scan data files: a file, a folder, a glob, a URL that fsspec reads, or a sequence of these.
 
@@ -52,6 +54,8 @@ class Catalog(Drawn):
             on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`: also files
                 that are empty, of another format, or links to nothing.
             cache: keeps the remote files that a scan reads in full, as far as there is room.
+            publish: also write an index into the deepest folder that holds all the files, from which `published` makes
+                the catalog later. One that is there keeps what it says of other files.
 
         Raises:
             MissingDataError: a path does not exist, matches no file, or holds no record; or a file is empty, or a link
@@ -59,7 +63,9 @@ class Catalog(Drawn):
             CorruptRecordError: a file is of another format, or damaged, and `on_corrupt` is "raise"; or no record can
                 be used.
             ChangedDataError: a file changed while it was scanned.
-            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
+            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some;
+                or an index was to be published of damaged files, or of some that no folder holds.
+            CatalogError: an index cannot be published.
         """
         chosen = choose_format(format, paths)
         listed: dict[str, FileEntry] = {}
@@ -70,7 +76,23 @@ class Catalog(Drawn):
             raise damage[0]
         columns = columns_of(chosen, scanned)
         noted = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
-        return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, noted)
+        catalog = cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, noted)
+        if publish:
+            published_index.publish(StoredCatalog(chosen, catalog.files, columns, noted, catalog.fingerprint))
+        return catalog
+
+    @classmethod
+    def published(cls, paths: Paths, *, format: RecordFormat | str | None = None) -> Self | None:  # noqa: A002
+        """The catalog of these files as an index beside them describes it; None: there is none, or not of all of them.
+
+        The files are not read. They must have the sizes that the index says, and where it was published for this folder
+        also the versions. Arguments and errors as `index`, and CatalogError: the index is damaged, or of other data.
+        """
+        chosen = choose_format(format, paths)
+        listed: dict[str, FileEntry] = {}
+        names = find_files(paths, chosen.patterns, chosen.recursive, listed)
+        stored = published_index.find(names, listed, chosen)
+        return None if stored is None else cls._checked(chosen, stored.files, stored.columns, ())
 
     @classmethod
     def of(

@@ -41,7 +41,8 @@ class _Wanted(NamedTuple):
     file_cache: FileCache | None
 
     def scan(self) -> Catalog:
-        return Catalog.index(
+        published = None if self.check_data else Catalog.published(self.paths, format=self.format)
+        return published or Catalog.index(
             self.paths,
             self.check_data,
             format=self.format,

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, cast
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
 from data_sharding.storage.byte_source import SourceFile
-from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
+from data_sharding.storage.file_entry import INDEX_NAME, FileEntry, is_data, matches, no_match, no_such_files
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import RETRY, Answer, RetryPolicy, call, fetch, is_s3, open_filesystem
@@ -135,6 +135,13 @@ def open_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> RemoteSource:
     return source
 
 
+def write_remote(path: str, content: bytes, retry: RetryPolicy = RETRY) -> None:
+    """Write a file behind a URL. Raises what its file system does."""
+    fs, inside = open_filesystem(path, retry)
+    call(fs, "pipe_file", inside, content, limit_s=retry.total_s)
+    fs.invalidate_cache()
+
+
 def verify_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
     """Raise ChangedDataError unless the file still is the one that was indexed; MissingDataError if nobody answers."""
     RemoteSource(entry, retry).verify()
@@ -185,7 +192,9 @@ def expand_remote(
         files = {url: about}
     elif about is not None or glob.has_magic(path):
         if about is None:
-            there, error = _files(_ask(fs, "glob", path, url, detail=True)), no_match(url)
+            found = _files(_ask(fs, "glob", path, url, detail=True))
+            there = {name: item for name, item in found.items() if name.rpartition("/")[2] != INDEX_NAME}
+            error = no_match(url)
         else:
             below = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
             # What is below a folder that is hidden or the operating system's does not count, as on a local disk.

@@ -155,9 +155,7 @@ def test_a_file_that_does_not_fit_is_read_from_the_store(
 
 
 @pytest.mark.parametrize("keep_time", [False, True])
-def test_a_damaged_copy_is_replaced(
-    store: RangeServer, urls: list[str], cache: FileCache, by_id: list[bytes], keep_time: bool
-) -> None:
+def test_a_damaged_copy_is_replaced(urls: list[str], cache: FileCache, by_id: list[bytes], keep_time: bool) -> None:
     catalog = ds.Catalog.index(urls, cache=cache)
     copy = Path((cache.find(catalog.files[0]) or catalog.files[0]).path)
     content, times = bytearray(copy.read_bytes()), copy.stat()
