@@ -41,7 +41,8 @@ from data_sharding.formats.registry import format_named
 from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
+from data_sharding.loading.shard_loader import ShardLoader
+from data_sharding.loading.step_batches import LoadedBatch
 from data_sharding.objects.packing import PackedSequences
 from data_sharding.permutation import Permutation
 from data_sharding.plan.position import plan_at, state_at

@@ -31,7 +31,7 @@ from data_sharding.adapters.torch_sampler import SamplerPass, ShardBatchSampler,
 from data_sharding.catalog import Catalog
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, read_and_decode
-from data_sharding.loading.shard_loader import LoadedBatch, load_slots
+from data_sharding.loading.step_batches import LoadedBatch, load_slots
 from data_sharding.plan.position import State
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import StepSlots

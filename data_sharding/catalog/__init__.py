@@ -90,7 +90,11 @@ class Catalog(Drawn):
         """
         chosen = choose_format(format, paths)
         listed: dict[str, FileEntry] = {}
-        names = find_files(paths, chosen.patterns, chosen.recursive, listed)
+        return cls.from_published(chosen, find_files(paths, chosen.patterns, chosen.recursive, listed), listed)
+
+    @classmethod
+    def from_published(cls, chosen: RecordFormat, names: Sequence[str], listed: Mapping[str, FileEntry]) -> Self | None:
+        """As `published`, of files that were found, some of which are described already."""
         stored = published_index.find(names, listed, chosen)
         return None if stored is None else cls._checked(chosen, stored.files, stored.columns, ())
 

@@ -41,8 +41,9 @@ class _Wanted(NamedTuple):
     file_cache: FileCache | None
 
     def scan(self) -> Catalog:
-        published = None if self.check_data else Catalog.published(self.paths, format=self.format)
-        return published or Catalog.index(
+        if not self.check_data and (published := Catalog.from_published(self.format, self.files, self.listed)):
+            return published
+        return Catalog.index(
             self.paths,
             self.check_data,
             format=self.format,

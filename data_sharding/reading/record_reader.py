@@ -19,10 +19,10 @@ from data_sharding.formats.record_format import Damaged, RecordBatch, RecordForm
 from data_sharding.reading.joined_records import JoinedRecords
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
 from data_sharding.sample_random import SampleRandom
-from data_sharding.storage import FileEntry, is_remote, verify_unchanged
-from data_sharding.storage.byte_source import OpenFiles, for_files
-from data_sharding.storage.file_cache import CachedFile, FileCache, opener_with
-from data_sharding.storage.mapped_file import affordable
+from data_sharding.storage import FileEntry, verify_unchanged
+from data_sharding.storage.byte_source import for_files
+from data_sharding.storage.cached_file import ReaderFiles
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -65,10 +65,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         _keep_freed_memory()
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
-        self._are_remote = is_remote(catalog.files[0].path)
-        self.cache = cache if self._are_remote else None
-        most = max_open_files if self._are_remote and cache is None else affordable(max_open_files)
-        self._files = OpenFiles(catalog.files, opener_with(self.cache, catalog.format.open), most)
+        self.cache = cache
+        self._files = ReaderFiles(catalog.files, catalog.format.open, max_open_files, cache)
         # All files are alike, but one without records may be damaged.
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._joined = JoinedRecords(catalog, self._of_part) if isinstance(catalog.format, JoinedFormat) else None
@@ -138,13 +136,15 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         reads = [(ids[0], len(ids)) for ids in list(self._under_way.values()) if len(ids)]
         return [f"record {first}, {self.catalog.describe(int(first))}, and {n - 1} more" for first, n in reads]
 
+    def waits_for_network(self) -> bool:
+        """Whether records come over a network now."""
+        return not self._files.all_are_here()
+
     def close(self) -> None:
         """Give up all files. May be called twice."""
         if self._joined is not None:
             self._joined.close()
         self._files.close()
-        if self.cache is not None:
-            self.cache.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -194,11 +194,11 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             return items, np.array([not isinstance(item, Damaged) for item in items], np.bool_)
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
         unpacked = self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
-        if self.cache is not None and not unpacked.intact.all():
-            files = map(self._files.get, np.unique(self.catalog.file_ids[ids[~unpacked.intact]]).tolist())
-            if any([isinstance(file, CachedFile) and file.give_up_copy() for file in files]):
-                return self._unpacked(ids)
-        return unpacked
+        if unpacked.intact.all() or not self._files.give_up_damaged_copies(
+            np.unique(self.catalog.file_ids[ids[~unpacked.intact]])
+        ):
+            return unpacked
+        return self._unpacked(ids)
 
     def _items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
         thread = threading.get_ident()
@@ -214,13 +214,13 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ordered = ids[slots]
         files, begins = self.catalog.file_ids[ordered], self.catalog.offsets[ordered]
         ends = (begins + self.catalog.lengths[ordered]).tolist()
-        firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist()] if len(ids) else []
+        firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist(), len(ids)] if len(ids) else []
         starts = begins.tolist()
         reads = (
             functools.partial(self._files.get(int(files[first])).spans, starts[first:last], ends[first:last])
-            for first, last in itertools.pairwise([*firsts, len(ids)])
+            for first, last in itertools.pairwise(firsts)
         )
-        threads = _REQUEST_THREADS if self._must_wait(files[firsts]) else 1
+        threads = _REQUEST_THREADS if self._files.wait_for_network(files[firsts[:-1]]) else 1
         thread = threading.get_ident()
         self._under_way[thread] = ordered
         try:
@@ -232,14 +232,6 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         for slot, span in zip(slots.tolist(), itertools.chain.from_iterable(spans), strict=True):
             raw[slot] = span
         return raw
-
-    def _must_wait(self, files: NDArray[np.int32]) -> bool:
-        """Whether one of these files is to be asked for by request."""
-        if self.cache is None:
-            return self._are_remote
-        opened = [self._files.get(int(file)) for file in files]
-        # Of a list: each of them is asked for.
-        return not all([not isinstance(file, CachedFile) or file.is_local for file in opened])
 
     def _checked_ids(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         ids = np.asarray(ids, np.int64)

@@ -32,7 +32,10 @@ def locate_file(path: str) -> FileEntry:
 
 
 def open_source(entry: FileEntry) -> ByteSource:
-    """Open a file that was indexed. Raises ChangedDataError (it has gone, or is not the one that was indexed)."""
+    """Open a file that was indexed.
+
+    Raises ChangedDataError (it has gone, or is not the one that was indexed): of a remote file, its first read does.
+    """
     return cast(ByteSource, _remote().open_remote(entry)) if is_remote(entry.path) else open_local(entry)
 
 
@@ -43,7 +46,7 @@ def verify_unchanged(entry: FileEntry) -> None:
 
 def verify_read(entry: FileEntry) -> None:
     """As `verify_unchanged`, for a file that was read just now: S3's answers have been compared one by one already."""
-    (open_source if is_remote(entry.path) else verify_local)(entry)  # to open a file asks stores other than S3
+    (_remote().verify_read_remote if is_remote(entry.path) else verify_local)(entry)
 
 
 def write_file(path: str, content: bytes) -> None:

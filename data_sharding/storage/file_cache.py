@@ -1,19 +1,18 @@
 """Copies of remote files on this host: asked for by whoever reads, made once, in the background or at once."""
 
-import functools
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import filelock
 import google_crc32c
 
-from data_sharding.errors import ChangedDataError, ShardingError
+from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote, open_source, verify_read
 from data_sharding.storage.byte_ranges import split
 from data_sharding.storage.byte_source import for_files
@@ -161,53 +160,3 @@ def _copied(entry: FileEntry, folder: CacheFolder) -> int:
             crc = int(google_crc32c.extend(crc, chunk))
     verify_read(entry)
     return crc
-
-
-class Spans(Protocol):
-    """What a reader needs of a file that is open."""
-
-    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        """As `ByteSource.spans`."""
-
-
-class CachedFile:
-    """A remote file that is read from its local copy as soon as there is one. Safe to use from many threads."""
-
-    def __init__(self, entry: FileEntry, opener: Callable[[FileEntry], Spans], cache: FileCache) -> None:
-        self._entry, self._opener, self._cache = entry, opener, cache
-        self._local: Spans | None = None
-        self._remote = functools.cache(functools.partial(opener, entry))
-
-    @property
-    def is_local(self) -> bool:
-        """Whether reading waits for no network. If there is no copy, one is asked for."""
-        if self._local is None and (copy := self._cache.ask(self._entry)) is not None:
-            try:
-                self._local = self._opener(copy)
-            except ChangedDataError:  # it was removed meanwhile
-                return False
-        return self._local is not None
-
-    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        """As `ByteSource.spans`."""
-        if self.is_local and (local := self._local) is not None:
-            try:
-                return local.spans(begins, ends)
-            except ChangedDataError:  # it was cut short or removed
-                self._local = None
-                self._cache.forget_damaged(self._entry)
-        return self._remote().spans(begins, ends)
-
-    def give_up_copy(self) -> bool:
-        """Stop using a copy that is damaged; False: there is none, or the file itself has that content."""
-        if self._local is None or not self._cache.forget_damaged(self._entry):
-            return False
-        self._local = None
-        return True
-
-
-def opener_with(cache: FileCache | None, opener: Callable[[FileEntry], Any]) -> Callable[[FileEntry], Any]:
-    """`opener`, by which remote files are read through the cache, if there is one."""
-    if cache is None:
-        return opener
-    return lambda entry: CachedFile(entry, opener, cache) if is_remote(entry.path) else opener(entry)

@@ -19,7 +19,8 @@ from support.range_server import RangeServer, serving
 
 import data_sharding as ds
 from data_sharding.storage import FileEntry, describe_file
-from data_sharding.storage.file_cache import CachedFile, FileCache
+from data_sharding.storage.cached_file import CachedFile
+from data_sharding.storage.file_cache import FileCache
 
 DEADLINE_S = 60
 SPAWN = multiprocessing.get_context("spawn")
