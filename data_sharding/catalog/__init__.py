@@ -27,7 +27,7 @@ from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.torn_maps import watching_maps
 
-_SCAN_THREADS: Final = 8
+_SCAN_THREADS: Final = 16
 
 
 class Catalog(Drawn):

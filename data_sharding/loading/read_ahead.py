@@ -13,7 +13,7 @@ READ_AHEAD_BYTES: Final = 64 << 20
 """Payloads that are there or on their way, ahead of decoding."""
 
 _MOST_STEPS: Final = 16
-_FIRST_STEPS: Final = 2
+_FIRST_STEPS: Final = 1
 _GAIN: Final = 1.1
 _WINDOWS: Final = 16
 
