@@ -2,8 +2,8 @@
 
     python -m benchmarks.remote.slow_server FOLDER LATENCY_MS MBIT
 
-It prints its port. Each request waits for the latency before its first byte; all answers share the bandwidth. TCP's slow
-start is not modelled, and connections are free. `GET /-/count` answers with the requests and bytes since the last one.
+It prints its port. Each request waits for the latency before its first byte; all answers share the bandwidth. Neither
+TCP's slow start nor the cost of a connection is modelled. `GET /-/count` gives requests and bytes since the last one.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ class SlowStore:
         if target == "/-/count":
             body = json.dumps({"requests": self._requests, "bytes": self._bytes}).encode()
             self._requests = self._bytes = 0
-            return await self._send(writer, "200 OK", {}, body)
+            await self._send(writer, "200 OK", {}, body)
+            return
         due = asyncio.get_running_loop().time() + self._latency_s
         self._requests += 1
         path = self._folder / unquote(target).lstrip("/")
         status, headers, begin, end = _choose(path, head)
         await asyncio.sleep(due - asyncio.get_running_loop().time())
         if method == "HEAD" or not path.is_file():
-            return await self._send(writer, status, headers | {"Content-Length": str(end - begin)}, b"")
+            await self._send(writer, status, headers | {"Content-Length": str(end - begin)}, b"")
+            return
         writer.write(_head(status, headers | {"Content-Length": str(end - begin)}))
         with open(path, "rb") as file:
             file.seek(begin)

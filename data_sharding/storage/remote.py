@@ -198,8 +198,10 @@ def expand_remote(
     except FileNotFoundError:
         about = None
     if about is not None and about["type"] == "file" and not url.endswith("/"):
-        files = {url: about}
-    elif about is not None or glob.has_magic(path):
+        if listed is not None and about["size"]:
+            listed[url] = _entry_of(url, about)
+        return [url]
+    if about is not None or glob.has_magic(path):
         if about is None:
             found = _files(_ask(fs, "glob", path, url, detail=True))
             there = {name: item for name, item in found.items() if name.rpartition("/")[2] != INDEX_NAME}
