@@ -21,7 +21,8 @@ _MDS: Final = """
 import sys
 from benchmarks.remote.data import BYTES, RECORDS, SHARDS, payloads
 from benchmarks.remote.streaming_alone import streaming
-with streaming.MDSWriter(out=sys.argv[1], columns={"bin": "bytes"}, size_limit=RECORDS // SHARDS * (BYTES + 8) + 8192) as writer:
+limit = RECORDS // SHARDS * (BYTES + 8) + 8192
+with streaming.MDSWriter(out=sys.argv[1], columns={"bin": "bytes"}, size_limit=limit) as writer:
     for payload in payloads():
         writer.write({"bin": payload})
 """

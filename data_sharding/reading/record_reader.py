@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 import operator
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -183,7 +182,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         raise self._damaged(damaged, payload)
 
     def _of_part(self, part: RecordTable) -> "RecordReader":
-        return RecordReader(part, self.check_crc, self.max_open_files, self.on_corrupt)
+        cache = copy.copy(self.cache)  # each reader closes its own
+        return RecordReader(part, self.check_crc, self.max_open_files, self.on_corrupt, cache)
 
     def unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
         """Payloads of records ids int64[k], damaged ones too, and which are intact: bool[k]; for other readers."""
@@ -198,7 +198,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             np.unique(self.catalog.file_ids[ids[~unpacked.intact]])
         ):
             return unpacked
-        return self._unpacked(ids)
+        return self.unpacked(ids)
 
     def _items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
         thread = threading.get_ident()
@@ -280,23 +280,6 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             path=self.catalog.files[self.catalog.file_ids[record_id]].path,
             offset=self.catalog.frame_offset(record_id),
         )
-
-
-class ForkSafeReader:
-    """A reader for objects that frameworks copy into worker processes: each process opens the files for itself."""
-
-    def __init__(self, reader: RecordReader) -> None:
-        self.catalog = reader.catalog
-        self._opened = (os.getpid(), reader)
-
-    def get(self) -> RecordReader:
-        """The reader of the process that asks."""
-        process, reader = self._opened
-        if process != os.getpid():
-            # Two threads may both come here first: one of the two readers is then dropped, unused or not.
-            reader = copy.copy(reader)
-            self._opened = (os.getpid(), reader)
-        return reader
 
 
 @functools.cache

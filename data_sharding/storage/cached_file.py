@@ -1,5 +1,6 @@
 """The files of a reader: some are read from the network first, and from the disk once there is a copy."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -45,6 +46,10 @@ class CachedFile:
             except ChangedDataError:  # it was cut short or removed
                 self._local = None
                 self._cache.forget_damaged(self._entry)
+        elif (copy := self._cache.wait(self._entry)) is not None:
+            with contextlib.suppress(ChangedDataError):
+                self._local = self._opener(copy)
+                return self._local.spans(begins, ends)
         return self._remote().spans(begins, ends)
 
     def give_up_copy(self) -> bool:
@@ -61,7 +66,7 @@ class ReaderFiles:
     def __init__(
         self, files: Sequence[FileEntry], opener: Callable[[FileEntry], Any], max_open: int, cache: FileCache | None
     ) -> None:
-        self._files, self.are_remote = files, is_remote(files[0].path)
+        self._files, self.are_remote = files, any(is_remote(file.path) for file in files)
         self.cache = cache if self.are_remote else None
 
         def open_cached(entry: FileEntry) -> Any:

@@ -1,11 +1,12 @@
 """Copies of remote files on this host: asked for by whoever reads, made once, in the background or at once."""
 
+import functools
 import logging
 import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,10 @@ from data_sharding.storage.redaction import redacted
 _STREAMS: Final = 4
 """Files that a process fetches at a time."""
 
-_CHUNK: Final = 8 << 20
+_CHUNK: Final = 4 << 20
+SOON_SECONDS: Final = 15.0
+"""If all copies that were asked for will be there by then, they are waited for: single records cost more requests."""
+
 _PAUSE_SECONDS: Final = 0.05
 """Between two looks at files that other processes are fetching."""
 
@@ -48,6 +52,9 @@ class FileCache:
         self._asked: set[FileEntry] = set()
         self._queue: deque[FileEntry] = deque()
         self._threads = 0
+        self._changed = threading.Condition(self._lock)
+        self._missing: dict[FileEntry, int] = {}  # asked for, and neither there nor given up: bytes that are to come
+        self._bytes, self._begin = 0, 0.0  # what has come of them, and since when
         self._is_full = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,10 +81,35 @@ class FileCache:
                 if entry not in self._asked:
                     self._asked.add(entry)
                     self._queue.append(entry)
+                    if not self._missing:
+                        self._bytes, self._begin = 0, time.monotonic()
+                    self._missing[entry] = entry.size
                     if self._threads < _STREAMS:
                         self._threads += 1
                         threading.Thread(target=self._work, name="data_sharding-cache", daemon=True).start()
         return copy
+
+    def wait(self, entry: FileEntry) -> FileEntry | None:
+        """The copy of a file that was asked for, once it is there; None if it and the others will not be soon."""
+        deadline = time.monotonic() + 2 * SOON_SECONDS
+        with self._changed:
+            while entry in self._missing and self._is_soon() and time.monotonic() < deadline:
+                self._changed.wait(1.0)
+            if entry in self._missing:
+                return None
+        return self.find(entry)
+
+    def _is_soon(self) -> bool:
+        """As fast as it went so far; not before anything has come."""
+        rate = self._bytes / max(time.monotonic() - self._begin, 1e-3)
+        return sum(self._missing.values()) < rate * SOON_SECONDS
+
+    def _came(self, entry: FileEntry, size: int) -> None:
+        with self._changed:
+            self._bytes += size
+            if entry in self._missing:
+                self._missing[entry] -= size
+            self._changed.notify_all()
 
     def fetch(self, entry: FileEntry, wait: bool = True) -> FileEntry | None:
         """The local copy, made now if there is none; None: there is no room for it.
@@ -90,7 +122,7 @@ class FileCache:
             copy = folder.find(entry)
             if copy is None and folder.admit(entry.size):
                 try:
-                    folder.commit(entry, _copied(entry, folder))
+                    folder.commit(entry, _copied(entry, folder, functools.partial(self._came, entry)))
                 except OSError as error:
                     self._say_full(f"{redacted(entry.path)} cannot be kept in {self.folder}: {error.strerror}")
                 except BaseException:
@@ -121,6 +153,8 @@ class FileCache:
         """Make no more copies, and end the use of the folder. May be called twice."""
         with self._lock:
             self._queue.clear()
+            self._missing.clear()
+            self._changed.notify_all()
             if self._opened is not None and self._process == os.getpid():
                 self._opened.close()
             self._opened = None
@@ -136,6 +170,14 @@ class FileCache:
             except (ShardingError, OSError) as error:
                 # Whoever reads the file asks the store itself, and raises what is wrong there.
                 _log.info("%s is not kept: %s", redacted(entry.path), error)
+                self._done(entry)
+            else:
+                self._done(entry)
+
+    def _done(self, entry: FileEntry) -> None:
+        with self._changed:
+            self._missing.pop(entry, None)
+            self._changed.notify_all()
 
     def _next(self) -> FileEntry | None:
         with self._lock:
@@ -150,13 +192,14 @@ class FileCache:
             _log.warning("%s; such files are read from the store each time. HINT: allow a larger cache.", text)
 
 
-def _copied(entry: FileEntry, folder: CacheFolder) -> int:
-    """Write a whole file into its part; returns its CRC-32C."""
+def _copied(entry: FileEntry, folder: CacheFolder, came: Callable[[int], None]) -> int:
+    """Write a whole file into its part, and tell `came` of each piece; returns its CRC-32C."""
     source, crc = open_source(entry), 0
     with folder.part(entry) as file:
         for begin, end in split(0, entry.size, _CHUNK):
             (chunk,) = source.spans([begin], [end])
             file.write(chunk)
             crc = int(google_crc32c.extend(crc, chunk))
+            came(len(chunk))
     verify_read(entry)
     return crc

@@ -128,6 +128,16 @@ def _hold_part(folder: str, entry: FileEntry, ready: Any) -> None:
         time.sleep(DEADLINE_S)
 
 
+def test_copies_that_come_soon_are_waited_for(store: RangeServer, urls: list[str], cache: FileCache) -> None:
+    entries = [describe_file(url) for url in urls]
+    assert [cache.ask(entry) for entry in entries].count(None) >= 1
+    until(lambda: cache._bytes)  # before anything has come, nobody knows how long it takes
+    store.reset()
+    waited = [cache.wait(entry) for entry in entries]
+    assert [copy and copy.size for copy in waited] == [entry.size for entry in entries]
+    assert cache._missing == {}
+
+
 def test_what_no_living_process_uses_makes_room(urls: list[str], tmp_path: Path) -> None:
     entries = [describe_file(url) for url in urls]
     limit = entries[0].size + entries[1].size
