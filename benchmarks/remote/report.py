@@ -25,7 +25,7 @@ def markdown(result: Result) -> str:
     data, options = result["data"], result["options"]
     about = (
         f"{data['records']:,} records of {data['bytes']:,} bytes in {data['shards']} files, sorted by class; "
-        f"{options['latency_ms']:g} ms before each answer, batches of {options['batch']}. An epoch of each arm runs in a "
+        f"{options['latency_ms']:g} ms before each answer, batches of {options['batch']}. Each arm's epoch runs in a "
         f"process of its own, with an empty cache, and is cut off after {options['seconds']:g} s. Medians, and in "
         f"brackets the least and the largest."
     )

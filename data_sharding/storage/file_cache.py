@@ -28,6 +28,10 @@ _CHUNK: Final = 4 << 20
 SOON_SECONDS: Final = 15.0
 """If all copies that were asked for will be there by then, they are waited for: single records cost more requests."""
 
+_AT_ONCE_SECONDS, _PATIENCE_SECONDS = 0.1, 3.0
+"""The first step comes by requests; others wait until it is known how fast copies come, for that is not seen beside
+many requests."""
+
 _PAUSE_SECONDS: Final = 0.05
 """Between two looks at files that other processes are fetching."""
 
@@ -100,8 +104,11 @@ class FileCache:
         return self.find(entry)
 
     def _is_soon(self) -> bool:
-        """As fast as it went so far; not before anything has come."""
-        rate = self._bytes / max(time.monotonic() - self._begin, 1e-3)
+        """Whether all that is missing comes soon, as fast as it came so far."""
+        seconds = max(time.monotonic() - self._begin, 1e-3)
+        if not self._bytes:
+            return _AT_ONCE_SECONDS < seconds < _PATIENCE_SECONDS
+        rate = self._bytes / seconds
         return sum(self._missing.values()) < rate * SOON_SECONDS
 
     def _came(self, entry: FileEntry, size: int) -> None:
