@@ -26,6 +26,7 @@ from data_sharding.audit.coverage_audit import CoverageAudit
 from data_sharding.catalog import Catalog
 from data_sharding.errors import (
     BadRecord,
+    CacheError,
     CatalogError,
     ChangedDataError,
     CorruptRecordError,
@@ -40,7 +41,8 @@ from data_sharding.formats.registry import format_named
 from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.shard_loader import LoadedBatch, ShardLoader
+from data_sharding.loading.shard_loader import ShardLoader
+from data_sharding.loading.step_batches import LoadedBatch
 from data_sharding.objects.packing import PackedSequences
 from data_sharding.permutation import Permutation
 from data_sharding.plan.position import plan_at, state_at
@@ -48,10 +50,12 @@ from data_sharding.plan.shard_plan import ShardPlan, StepBatch
 from data_sharding.plan.summary import PlanSummary, per_rank
 from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.file_entry import FileEntry
 
 __all__ = [
     "BadRecord",
+    "CacheError",
     "Catalog",
     "CatalogError",
     "ChangedDataError",
@@ -59,6 +63,7 @@ __all__ = [
     "CoverageAudit",
     "DecodeProcesses",
     "ExampleError",
+    "FileCache",
     "FileEntry",
     "LoadedBatch",
     "LoaderTimeoutError",

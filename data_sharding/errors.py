@@ -47,6 +47,10 @@ class CatalogError(ShardingError):
     """A saved catalog is damaged, or was written in a format that this version does not read."""
 
 
+class CacheError(ShardingError):
+    """A folder for copies of remote files cannot be used: it is full, somebody else's, or holds something else."""
+
+
 class ExampleError(ShardingError):
     """A value that tf.train.Example cannot hold, or bytes that are not a serialized Example."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from data_sharding.catalog import published_index
 from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.catalog.drawn import Drawn
 from data_sharding.draws.draw_rule import DrawRule
@@ -22,10 +23,11 @@ from data_sharding.objects.padding import Padding
 from data_sharding.reading.record_table import Damage, OnCorrupt
 from data_sharding.storage import FileEntry, is_remote, locate_file, verify_read, verify_unchanged
 from data_sharding.storage.byte_source import for_files
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths, find_files
 from data_sharding.storage.torn_maps import watching_maps
 
-_SCAN_THREADS: Final = 8
+_SCAN_THREADS: Final = 16
 
 
 class Catalog(Drawn):
@@ -39,6 +41,8 @@ class Catalog(Drawn):
         *,
         format: RecordFormat | str | None = None,  # noqa: A002  the word that users know
         on_corrupt: OnCorrupt = "raise",
+        cache: FileCache | None = None,
+        publish: bool = False,
     ) -> Self:
         """Scan data files: a file, a folder, a glob, a URL that fsspec reads, or a sequence of these.
 
@@ -49,6 +53,9 @@ class Catalog(Drawn):
             format: how records are kept; default: what the names suggest.
             on_corrupt: "raise", or go on with the records that can be framed and note the rest in `damage`: also files
                 that are empty, of another format, or links to nothing.
+            cache: keeps the remote files that a scan reads in full, as far as there is room.
+            publish: also write an index into the deepest folder that holds all the files, from which `published` makes
+                the catalog later. One that is there keeps what it says of other files.
 
         Raises:
             MissingDataError: a path does not exist, matches no file, or holds no record; or a file is empty, or a link
@@ -56,18 +63,40 @@ class Catalog(Drawn):
             CorruptRecordError: a file is of another format, or damaged, and `on_corrupt` is "raise"; or no record can
                 be used.
             ChangedDataError: a file changed while it was scanned.
-            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some.
+            PlanError: two paths lead to the same file; no such format; files hold unlike records, or labels in some;
+                or an index was to be published of damaged files, or of some that no folder holds.
+            CatalogError: an index cannot be published.
         """
         chosen = choose_format(format, paths)
         listed: dict[str, FileEntry] = {}
         names = find_files(paths, chosen.patterns, chosen.recursive, listed)
-        scanned = _scan_all(names, listed, chosen, check_data, on_corrupt)
+        scanned = _scan_all(names, listed, chosen, check_data, on_corrupt, cache)
         damage = tuple(error for _, index in scanned for error in index.damage)
         if damage and (on_corrupt == "raise" or not any(len(index.offsets) for _, index in scanned)):
             raise damage[0]
         columns = columns_of(chosen, scanned)
         noted = tuple(Damage(error.path, error.offset, f"{error.fact} {error.conflict}") for error in damage)
-        return cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, noted)
+        catalog = cls._checked(chosen, tuple(entry for entry, _ in scanned), columns, noted)
+        if publish:
+            published_index.publish(StoredCatalog(chosen, catalog.files, columns, noted, catalog.fingerprint))
+        return catalog
+
+    @classmethod
+    def published(cls, paths: Paths, *, format: RecordFormat | str | None = None) -> Self | None:  # noqa: A002
+        """The catalog of these files as an index beside them describes it; None: there is none, or not of all of them.
+
+        The files are not read. They must have the sizes that the index says, and where it was published for this folder
+        also the versions. Arguments and errors as `index`, and CatalogError: the index is damaged, or of other data.
+        """
+        chosen = choose_format(format, paths)
+        listed: dict[str, FileEntry] = {}
+        return cls.from_published(chosen, find_files(paths, chosen.patterns, chosen.recursive, listed), listed)
+
+    @classmethod
+    def from_published(cls, chosen: RecordFormat, names: Sequence[str], listed: Mapping[str, FileEntry]) -> Self | None:
+        """As `published`, of files that were found, some of which are described already."""
+        stored = published_index.find(names, listed, chosen)
+        return None if stored is None else cls._checked(chosen, stored.files, stored.columns, ())
 
     @classmethod
     def of(
@@ -168,8 +197,11 @@ def _scan_all(
     record_format: RecordFormat,
     check_data: bool,
     on_corrupt: OnCorrupt,
+    cache: FileCache | None,
 ) -> list[tuple[FileEntry, RecordIndex]]:
     """Every file's index, in order. Remote files are scanned at the same time: they wait for the network."""
+    if not (record_format.scans_content or check_data):
+        cache = None
 
     def scan(name: str) -> tuple[FileEntry, RecordIndex]:
         entry = listed.get(name) or locate_file(name)
@@ -181,7 +213,8 @@ def _scan_all(
             return entry, RecordIndex.of_nothing(lost)
         try:
             with watching_maps:
-                index = record_format.scan(name, record_format.open(entry), check_data)
+                copy = None if cache is None or not is_remote(name) else cache.fetch(entry)
+                index = record_format.scan(name, record_format.open(copy or entry), check_data)
         except ShardingError as error:
             verify_unchanged(entry)
             if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):

@@ -18,6 +18,7 @@ from data_sharding.formats.registry import choose_format, format_options
 from data_sharding.reading.record_table import OnCorrupt
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.byte_source import for_files
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths, find_files
 
 _RULES: Final = 2
@@ -37,9 +38,18 @@ class _Wanted(NamedTuple):
     format: RecordFormat
     check_data: bool
     on_corrupt: OnCorrupt
+    file_cache: FileCache | None
 
     def scan(self) -> Catalog:
-        return Catalog.index(self.paths, self.check_data, format=self.format, on_corrupt=self.on_corrupt)
+        if not self.check_data and (published := Catalog.from_published(self.format, self.files, self.listed)):
+            return published
+        return Catalog.index(
+            self.paths,
+            self.check_data,
+            format=self.format,
+            on_corrupt=self.on_corrupt,
+            cache=self.file_cache,
+        )
 
 
 def open_catalog(
@@ -50,6 +60,7 @@ def open_catalog(
     on_corrupt: OnCorrupt = "raise",
     cache_dir: str | Path | None = None,
     wait_s: float = 3600.0,
+    file_cache: FileCache | None = None,
 ) -> Catalog:
     """The saved catalog of these paths if it is still true, else a new one, which is saved.
 
@@ -61,6 +72,7 @@ def open_catalog(
         paths, check_data, format, on_corrupt: as `Catalog.index`.
         cache_dir: folder to keep catalogs in; made if it is missing. None: they are not kept.
         wait_s: seconds to wait for another process that scans the same data.
+        file_cache: as `cache` of `Catalog.index`.
 
     Raises:
         CatalogError: another process was still scanning after `wait_s`.
@@ -69,7 +81,7 @@ def open_catalog(
     chosen = choose_format(format, paths)
     listed: dict[str, FileEntry] = {}
     files = find_files(paths, chosen.patterns, chosen.recursive, listed)
-    wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt)
+    wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt, file_cache)
     if cache_dir is None:
         return wanted.scan()
     plain = Path(cache_dir, f"catalog-{_key(paths, chosen)}")

@@ -78,7 +78,7 @@ def read(path: str | Path) -> StoredCatalog:
     except Exception as error:
         # A damaged zip, .npy header or JSON surfaces as any of a dozen exception types of three libraries.
         raise unusable(path, f"{type(error).__name__}: {error}") from error
-    _check_columns(path, stored)
+    check_columns(path, stored)
     return stored
 
 
@@ -107,7 +107,8 @@ def _load(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any] | None], N
         return manifest, {**dict.fromkeys(_OPTIONAL), **columns}, members.get(_WEIGHTS)
 
 
-def _check_columns(path: str | Path, stored: StoredCatalog) -> None:
+def check_columns(path: str | Path, stored: StoredCatalog) -> None:
+    """Raise CatalogError unless the columns are of one length, of the right types, and name places in their files."""
     columns, rows = stored.columns, stored.columns["offsets"].shape
     present = {name: column for name, column in columns.items() if column is not None}
     if any(column.dtype != COLUMNS[name] or column.shape != rows for name, column in present.items()):

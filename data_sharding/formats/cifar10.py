@@ -55,6 +55,7 @@ class Cifar10Format(RecordFormat):
     split: Split = "train"  # which files of a folder are meant; a file named by itself is taken whatever it is called
     classes: Classes = 10  # 10 for CIFAR-10; for CIFAR-100, 100 for its fine or 20 for its coarse labels
     name = "cifar10"
+    scans_content = True
 
     def __post_init__(self) -> None:
         one_of("split", self.split, Split)

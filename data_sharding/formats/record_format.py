@@ -101,6 +101,9 @@ class RecordFormat(Protocol):
     offset_unit: ClassVar[str] = "byte"
     """What `RecordIndex.offsets` count: "byte", "row" for formats that cannot be read by bytes, or "item"."""
 
+    scans_content: ClassVar[bool] = False
+    """Whether `scan` goes through a whole file; else it reads little of it."""
+
     is_stored: ClassVar[bool] = True
     """Whether records are bytes of files; else `items` makes them."""
 

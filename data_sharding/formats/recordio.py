@@ -70,6 +70,7 @@ class RecordIOFormat(RecordFormat):
 
     multipart: Multipart = "dmlc"
     name = "recordio"
+    scans_content = True
     patterns = ("*.rec", "*.recordio")
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ class TarFormat(RecordFormat):
 
     name = "tar"
     patterns = ("*.tar",)
+    scans_content = True
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         """Only headers are touched. Raises also ScatteredSampleError (members of one sample do not stand together)."""

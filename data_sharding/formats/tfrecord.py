@@ -72,6 +72,7 @@ class TFRecordFormat(RecordFormat):
     use_idx: bool = False
     name = "tfrecord"
     patterns = ("*.tfrecord", "*.tfrecords", "*.tfrecord*-?????-of-?????")
+    scans_content = True
     header_bytes = HEADER.size
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:

@@ -38,7 +38,11 @@ def read_and_decode(
         PlanError: `decode` returned no mapping of arrays, or another number of rows.
         ShardingError: as `RecordReader.load`; and whatever `decode` raises, with the name of the record.
     """
-    records = reader.load(ids, random, longest)
+    return decode_named(reader, decode, reader.load(ids, random, longest))
+
+
+def decode_named(reader: RecordReader, decode: Decode, records: RecordBatch) -> Decoded:
+    """As `decode_sound`; an exception of `decode` names the record."""
 
     def name(row: int) -> str:
         return f"record {records.ids[row]} ({reader.catalog.describe(int(records.ids[row]))})"

@@ -25,7 +25,8 @@ class OrderedPrefetch(Generic[T]):
     Args:
         timeout_s: longest wait of take() for one result, and of close() for the threads, in seconds.
         name: what errors call this.
-        weigh: what a result that is ready counts for.
+        weigh: what a result that is ready counts for; one in the making counts for as much as the last one did.
+        first_guess: what one in the making counts for before there was any.
         run_s: seconds for which a thread that has found room works before it looks for room again, whatever the depth:
             each wait costs two switches between threads that want the GIL.
         produce_several: makes several results at once, in less time than one by one. If it raises an exception, they
@@ -43,11 +44,14 @@ class OrderedPrefetch(Generic[T]):
         timeout_s: float,
         name: str = "The loader",
         weigh: Callable[[T], int] = lambda _: 1,
+        first_guess: int = 1,
         run_s: float = 0.0,
         produce_several: Callable[[range], list[T]] | None = None,
     ) -> None:
         self._name, self._weigh, self._run_s, self._produce_several = name, weigh, run_s, produce_several
         self._produce, self._stop, self._depth, self._timeout_s = produce, stop, depth, timeout_s
+        self._guess = first_guess
+        self._working, self._width = 0, threads
         self._held = 0  # weight of what is ready or in the making
         self._next_made = self._next_taken = start
         # Reentrant (as Condition's default is): cancel() may run in a garbage collection inside any of the methods.
@@ -94,6 +98,12 @@ class OrderedPrefetch(Generic[T]):
                 self._changed.notify_all()
             return value  # type: ignore[return-value]
 
+    def widen(self, width: int) -> None:
+        """Let so many of the threads work at a time from now on."""
+        with self._changed:
+            self._width = width
+            self._changed.notify_all()
+
     def cancel(self) -> None:
         """Tell the threads to end after what they are doing now, without waiting for them."""
         with self._changed:
@@ -121,19 +131,24 @@ class OrderedPrefetch(Generic[T]):
         while True:
             with self._changed:
                 # No deadline: the wait lasts as long as the consumer's own work, and ends with close() or cancel().
-                self._changed.wait_for(lambda: self._is_over() or self._held < self._depth)
+                self._changed.wait_for(lambda: self._is_over() or self._has_room())
                 if self._is_over():
                     return
                 indices = range(self._next_made, min(self._next_made + together, self._stop))
                 self._next_made = indices.stop
-                self._held += len(indices)
+                promised = len(indices) * self._guess
+                self._held += promised
+                self._working += 1
             begin = time.perf_counter()
             results = self._made(indices)
             with self._changed:
+                self._working -= 1
                 if not self._cancelled:
                     self._results.update(zip(indices, results, strict=False))
-                    self._held += sum(weight for _, _, weight in results) - len(results)
-                    if self._is_awaited:
+                    weight = sum(weight for _, _, weight in results)
+                    self._held += weight - promised
+                    self._guess = results[-1][2]
+                    if self._is_awaited or weight < promised or self._width < len(self._threads):
                         self._changed.notify_all()
             each_s = max(time.perf_counter() - begin, 1e-9) / len(indices)
             together = min(max(int(self._run_s / each_s), 1), _MOST_TOGETHER)
@@ -161,8 +176,16 @@ class OrderedPrefetch(Generic[T]):
         return results
 
     @property
+    def is_ready(self) -> bool:
+        """Whether `take` returns at once."""
+        return self._next_taken in self._results
+
+    @property
     def is_busy(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
+
+    def _has_room(self) -> bool:
+        return self._held < self._depth and self._working < self._width
 
     def _is_over(self) -> bool:
         return self._cancelled or self._next_made >= self._stop

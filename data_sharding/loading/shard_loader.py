@@ -3,30 +3,24 @@
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NotRequired, Self, TypedDict
-
-import numpy as np
-from numpy.typing import NDArray
 
 from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
-from data_sharding.loading.decoding import Decode, Decoded, decode_sound, read_and_decode
+from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.prefetch import OrderedPrefetch
+from data_sharding.loading.read_ahead import READ_AHEAD_BYTES, StepReads
+from data_sharding.loading.step_batches import Fetch, LoadedBatch, decode_step, load_step, load_steps, read_step
 from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
-from data_sharding.plan.step_slots import SlotPlanner, StepSlots
+from data_sharding.plan.step_slots import SlotPlanner
 from data_sharding.reading.record_reader import RecordReader
-from data_sharding.sample_random import SampleRandom
 
 _RUN_S: Final = 1e-3
 """For so long a thread that has found room makes batches: of those that take longer `prefetch` are ahead, of small ones
 as many as this makes."""
-
-Fetch = Callable[[NDArray[np.int64], SampleRandom | None, int | None], Decoded]
-"""Reads and decodes records ids int64[k], with draws for augmentation, and the length of the global batch's longest
-item, if there are any."""
 
 
 class LoaderOptions(TypedDict):
@@ -39,62 +33,29 @@ class LoaderOptions(TypedDict):
     threads: NotRequired[int]
     processes: NotRequired[int]
     timeout_s: NotRequired[float]
+    read_ahead: NotRequired[int]
 
 
-class LoadedBatch(NamedTuple):
-    """One rank's part of one step, k records.
+class _Running(NamedTuple):
+    """What works in the background for one epoch."""
 
-    Attributes:
-        step: step of the epoch.
-        ids: int64[k].
-        weights: float32[k], 0 for masked slots and for records that turned out to be damaged.
-        features: what `decode` made of the records; each array has k rows.
-        global_weight: real records of the step over all ranks, as planned.
-        damaged: int64[d], ids of records with weight in the plan that could not be read and were masked.
-    """
+    batches: OrderedPrefetch[LoadedBatch]
+    reads: StepReads | None  # None: records are read where they are decoded
 
-    step: int
-    ids: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    features: dict[str, NDArray[Any]]
-    global_weight: float
-    damaged: NDArray[np.int64] = np.empty(0, np.int64)
+    def cancel(self) -> None:
+        self.batches.cancel()
+        if self.reads is not None:
+            self.reads.cancel()
 
+    def abandon(self) -> None:
+        self.batches.abandon()
+        if self.reads is not None:
+            self.reads.abandon()
 
-def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
-    """Read and decode what is planned for one step; errors as `fetch`."""
-    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest))
-
-
-def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArray[np.bool_]) -> LoadedBatch:
-    if intact.all():
-        return LoadedBatch(slots.step, slots.ids, slots.weights, features, slots.global_weight)
-    damaged = slots.ids[~intact & (slots.weights > 0)]
-    return LoadedBatch(slots.step, slots.ids, slots.weights * intact, features, slots.global_weight, damaged)
-
-
-def _load_step(planner: SlotPlanner, fetch: Fetch, who: str, step: int) -> LoadedBatch:
-    """What a background thread does; it knows nothing of the loader, which can be collected when it is dropped."""
-    try:
-        return load_slots(planner(step), fetch)
-    except Exception as error:
-        error.add_note(f"while loading step {step} of {who}")
-        raise
-
-
-def _load_steps(
-    planner: SlotPlanner, reader: RecordReader, decode: Decode, who: str, steps: range
-) -> list[LoadedBatch]:
-    """As `_load_step` one by one, but the records of all these steps are read at once."""
-    try:
-        slots = [planner(step) for step in steps]
-        several = reader.load_several([(part.ids, part.random, part.longest) for part in slots])
-        pairs = zip(slots, several, strict=True)
-        return [_batch_of(part, *decode_sound(reader, decode, records)) for part, records in pairs]
-    except Exception as error:
-        together = f"steps {steps[0]} to {steps[-1]} of {who}"
-        error.add_note(f"while loading {together}, each of which could be loaded afterwards")
-        raise
+    def close(self) -> None:
+        self.batches.close()
+        if self.reads is not None:
+            self.reads.close()
 
 
 class ShardLoader:
@@ -124,6 +85,8 @@ class ShardLoader:
         processes: decode in as many processes of its own, 0 for none; see `DecodeProcesses` for what `decode` can be.
             `prefetch` and `threads` then are at least the number of processes.
         timeout_s: longest wait for one batch, in seconds.
+        read_ahead: bytes of coming steps that are read before they are decoded, where records come over a network and
+            no processes decode; 0: each step is read when it is decoded.
 
     Raises:
         PlanError: an argument is out of range or not whole, the plan was made for other data than the reader's, or
@@ -144,6 +107,7 @@ class ShardLoader:
         threads: int = 1,
         processes: int = 0,
         timeout_s: float = 300.0,
+        read_ahead: int = READ_AHEAD_BYTES,
     ) -> None:
         plan.require_catalog(reader.catalog)
         self.plan = plan
@@ -155,24 +119,32 @@ class ShardLoader:
         here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
         self._ended = False
 
-        def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
+        def begin(plan: ShardPlan, step: int) -> _Running:
             planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads)
             who = f"epoch {plan.epoch} for rank {rank} of {size}"
-            return OrderedPrefetch(
-                functools.partial(_load_step, planner, fetch, who),
+            reads: StepReads | None = None
+            produce = functools.partial(load_step, planner, fetch, who)
+            several = None if here is None else functools.partial(load_steps, planner, reader, here, who)
+            if here is not None and read_ahead and reader.waits_for_network():
+                read = functools.partial(read_step, planner, reader)
+                reads = StepReads(read, step, plan.steps, budget=read_ahead, timeout_s=timeout_s)
+                produce, several = functools.partial(decode_step, planner, reads, reader, here, who), None
+            batches = OrderedPrefetch(
+                produce,
                 step,
                 plan.steps,
                 depth=max(prefetch, at_a_time),
                 threads=max(threads, at_a_time),
                 timeout_s=timeout_s,
-                run_s=0.0 if here is None else _RUN_S,
-                produce_several=None if here is None else functools.partial(_load_steps, planner, reader, here, who),
+                run_s=0.0 if several is None else _RUN_S,
+                produce_several=several,
             )
+            return _Running(batches, reads)
 
         self._begin, self._next_step = begin, whole("start_step", start_step)
         self._processes = fetch if isinstance(fetch, DecodeProcesses) and fetch is not decode else None
-        self._prefetch = begin(plan, start_step)
-        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
+        self._running = begin(plan, start_step)
+        self._abandon = weakref.finalize(self, _abandon, self._running, self._processes)
 
     def __iter__(self) -> Self:
         """Itself; after the epoch's last batch, turned to the next epoch."""
@@ -182,9 +154,9 @@ class ShardLoader:
 
     def __next__(self) -> LoadedBatch:
         """The next batch. Errors as `RecordReader.read` and `decode`, LoaderTimeoutError; PlanError once closed."""
-        self._prefetch.start()
+        self._running.batches.start()
         try:
-            batch = self._prefetch.take()
+            batch = self._running.batches.take()
         except StopIteration:
             self._ended = True
             raise
@@ -193,10 +165,10 @@ class ShardLoader:
 
     def _turn_to(self, plan: ShardPlan, step: int) -> None:
         is_open = self._abandon.detach() is not None
-        self._prefetch.abandon()
+        self._running.abandon()
         self.plan, self._next_step, self._ended = plan, step, False
-        self._prefetch = self._begin(plan, step)
-        self._abandon = weakref.finalize(self, _abandon, self._prefetch, self._processes)
+        self._running = self._begin(plan, step)
+        self._abandon = weakref.finalize(self, _abandon, self._running, self._processes)
         if not is_open:
             self._abandon()
 
@@ -221,17 +193,17 @@ class ShardLoader:
 
     def start(self) -> None:
         """Begin to read ahead; otherwise the `with` block or the first batch does."""
-        self._prefetch.start()
+        self._running.batches.start()
 
     def abandon(self) -> None:
         """Read no more, and let neither `close` nor the end of the block wait for reads that are under way."""
-        self._prefetch.abandon()
+        self._running.abandon()
         self._abandon()
 
     def close(self) -> None:
         """End its threads and processes. May be called twice. LoaderTimeoutError if one is busy after `timeout_s`."""
         self._abandon()
-        self._prefetch.close()
+        self._running.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -262,7 +234,7 @@ def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: 
     return functools.partial(read_and_decode, reader, decode), 1
 
 
-def _abandon(prefetch: OrderedPrefetch[LoadedBatch], processes: DecodeProcesses | None) -> None:
-    prefetch.cancel()
+def _abandon(running: _Running, processes: DecodeProcesses | None) -> None:
+    running.cancel()
     if processes is not None:
         processes.close()  # frees threads that wait for them

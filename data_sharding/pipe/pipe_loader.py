@@ -12,7 +12,7 @@ from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.formats.record_format import RecordBatch
 from data_sharding.loading.decoding import Decode, decode_rows
 from data_sharding.loading.prefetch import OrderedPrefetch
-from data_sharding.loading.shard_loader import LoadedBatch
+from data_sharding.loading.step_batches import LoadedBatch
 from data_sharding.pipe.pipe_reader import PipePass
 from data_sharding.sample_random import SampleRandom
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from data_sharding.errors import MissingDataError, PlanError
-from data_sharding.loading.shard_loader import LoadedBatch
+from data_sharding.loading.step_batches import LoadedBatch
 from data_sharding.pipe.pipe_loader import BatchShape, OneEpoch, PipeBatches
 from data_sharding.pipe.pipe_reader import PipePass
 

@@ -4,7 +4,6 @@ import copy
 import functools
 import itertools
 import operator
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -19,9 +18,10 @@ from data_sharding.formats.record_format import Damaged, RecordBatch, RecordForm
 from data_sharding.reading.joined_records import JoinedRecords
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
 from data_sharding.sample_random import SampleRandom
-from data_sharding.storage import FileEntry, is_remote, verify_unchanged
-from data_sharding.storage.byte_source import OpenFiles, for_files
-from data_sharding.storage.mapped_file import affordable
+from data_sharding.storage import FileEntry, verify_unchanged
+from data_sharding.storage.byte_source import for_files
+from data_sharding.storage.cached_file import ReaderFiles
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -36,6 +36,7 @@ class ReaderOptions(TypedDict, total=False):
     check_crc: bool
     max_open_files: int
     on_corrupt: OnCorrupt
+    cache: FileCache | None
 
 
 class RecordReader(AbstractContextManager["RecordReader"]):
@@ -49,17 +50,22 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         max_open_files: files kept open at a time, but no more than a quarter of what the process may open in addition.
         on_corrupt: what `load` does with a damaged record: "raise"; or "mask" and "quarantine", which both hand out
             another record's payload in its place, marked as not intact.
+        cache: where copies of remote files are kept. A file is read from the store until its copy is there.
     """
 
     def __init__(
-        self, catalog: RecordTable, check_crc: bool = True, max_open_files: int = 256, on_corrupt: OnCorrupt = "raise"
+        self,
+        catalog: RecordTable,
+        check_crc: bool = True,
+        max_open_files: int = 256,
+        on_corrupt: OnCorrupt = "raise",
+        cache: FileCache | None = None,
     ) -> None:
         _keep_freed_memory()
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
-        self._are_remote = is_remote(catalog.files[0].path)
-        most = max_open_files if self._are_remote else affordable(max_open_files)
-        self._files = OpenFiles(catalog.files, catalog.format.open, most)
+        self.cache = cache
+        self._files = ReaderFiles(catalog.files, catalog.format.open, max_open_files, cache)
         # All files are alike, but one without records may be damaged.
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._joined = JoinedRecords(catalog, self._of_part) if isinstance(catalog.format, JoinedFormat) else None
@@ -129,6 +135,10 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         reads = [(ids[0], len(ids)) for ids in list(self._under_way.values()) if len(ids)]
         return [f"record {first}, {self.catalog.describe(int(first))}, and {n - 1} more" for first, n in reads]
 
+    def waits_for_network(self) -> bool:
+        """Whether records come over a network now."""
+        return not self._files.all_are_here()
+
     def close(self) -> None:
         """Give up all files. May be called twice."""
         if self._joined is not None:
@@ -139,7 +149,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt)
+        return RecordReader, (self.catalog, self.check_crc, self.max_open_files, self.on_corrupt, self.cache)
 
     def _batch(
         self,
@@ -172,7 +182,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         raise self._damaged(damaged, payload)
 
     def _of_part(self, part: RecordTable) -> "RecordReader":
-        return RecordReader(part, self.check_crc, self.max_open_files, self.on_corrupt)
+        cache = copy.copy(self.cache)  # each reader closes its own
+        return RecordReader(part, self.check_crc, self.max_open_files, self.on_corrupt, cache)
 
     def unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
         """Payloads of records ids int64[k], damaged ones too, and which are intact: bool[k]; for other readers."""
@@ -182,7 +193,12 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             items = self._items(ids, random)
             return items, np.array([not isinstance(item, Damaged) for item in items], np.bool_)
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
-        return self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+        unpacked = self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+        if unpacked.intact.all() or not self._files.give_up_damaged_copies(
+            np.unique(self.catalog.file_ids[ids[~unpacked.intact]])
+        ):
+            return unpacked
+        return self.unpacked(ids)
 
     def _items(self, ids: NDArray[np.int64], random: SampleRandom | None) -> Sequence[Any]:
         thread = threading.get_ident()
@@ -198,17 +214,18 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         ordered = ids[slots]
         files, begins = self.catalog.file_ids[ordered], self.catalog.offsets[ordered]
         ends = (begins + self.catalog.lengths[ordered]).tolist()
-        firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist()] if len(ids) else []
+        firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist(), len(ids)] if len(ids) else []
         starts = begins.tolist()
         reads = (
             functools.partial(self._files.get(int(files[first])).spans, starts[first:last], ends[first:last])
-            for first, last in itertools.pairwise([*firsts, len(ids)])
+            for first, last in itertools.pairwise(firsts)
         )
+        threads = _REQUEST_THREADS if self._files.wait_for_network(files[firsts[:-1]]) else 1
         thread = threading.get_ident()
         self._under_way[thread] = ordered
         try:
             with watching_maps:
-                spans = for_files(operator.call, reads, _REQUEST_THREADS if self._are_remote else 1)
+                spans = for_files(operator.call, reads, threads)
         finally:
             del self._under_way[thread]
         raw = [b""] * len(ids)
@@ -263,23 +280,6 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             path=self.catalog.files[self.catalog.file_ids[record_id]].path,
             offset=self.catalog.frame_offset(record_id),
         )
-
-
-class ForkSafeReader:
-    """A reader for objects that frameworks copy into worker processes: each process opens the files for itself."""
-
-    def __init__(self, reader: RecordReader) -> None:
-        self.catalog = reader.catalog
-        self._opened = (os.getpid(), reader)
-
-    def get(self) -> RecordReader:
-        """The reader of the process that asks."""
-        process, reader = self._opened
-        if process != os.getpid():
-            # Two threads may both come here first: one of the two readers is then dropped, unused or not.
-            reader = copy.copy(reader)
-            self._opened = (os.getpid(), reader)
-        return reader
 
 
 @functools.cache

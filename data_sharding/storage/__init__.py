@@ -2,9 +2,12 @@
 
 from typing import Any, cast
 
+from data_sharding.atomic import atomic_file
+from data_sharding.errors import CatalogError, ShardingError
 from data_sharding.storage.byte_source import ByteSource as ByteSource
 from data_sharding.storage.file_entry import FileEntry as FileEntry
 from data_sharding.storage.mapped_file import open_local, stat_local, verify_local
+from data_sharding.storage.redaction import redacted, without_secrets
 
 
 def is_remote(path: str) -> bool:
@@ -29,7 +32,10 @@ def locate_file(path: str) -> FileEntry:
 
 
 def open_source(entry: FileEntry) -> ByteSource:
-    """Open a file that was indexed. Raises ChangedDataError (it has gone, or is not the one that was indexed)."""
+    """Open a file that was indexed.
+
+    Raises ChangedDataError (it has gone, or is not the one that was indexed): of a remote file, its first read does.
+    """
     return cast(ByteSource, _remote().open_remote(entry)) if is_remote(entry.path) else open_local(entry)
 
 
@@ -40,7 +46,24 @@ def verify_unchanged(entry: FileEntry) -> None:
 
 def verify_read(entry: FileEntry) -> None:
     """As `verify_unchanged`, for a file that was read just now: S3's answers have been compared one by one already."""
-    (open_source if is_remote(entry.path) else verify_local)(entry)  # to open a file asks stores other than S3
+    (_remote().verify_read_remote if is_remote(entry.path) else verify_local)(entry)
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Write a file, whole or not at all. Raises CatalogError: it cannot be written there."""
+    try:
+        if is_remote(path):
+            _remote().write_remote(path, content)
+        else:
+            with atomic_file(path) as file:
+                file.write(content)
+    except Exception as error:  # what file systems raise when they cannot write is of no one kind
+        cause = error.fact if isinstance(error, ShardingError) else f"{type(error).__name__}: {error}"
+        raise CatalogError(
+            f"{redacted(path)} cannot be written.",
+            without_secrets(cause, path).rstrip(".") + ".",
+            "write where you may, for example into a copy of the folder before it is uploaded.",
+        ) from (error if redacted(path) == path else None)
 
 
 def _remote() -> Any:

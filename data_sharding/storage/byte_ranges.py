@@ -1,10 +1,13 @@
 """Many small ranges of bytes from few requests: ranges asked for together are merged, reads in order read ahead."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from data_sharding.storage.access_pattern import SMALL, AccessPattern
 
 Range = tuple[int, int]
 _Integers = Sequence[int] | NDArray[np.int64]
@@ -19,6 +22,8 @@ FIRST_BLOCK: Final = 256 << 10
 LARGEST_BLOCK: Final = 8 << 20
 _NEAR: Final = 2 << 20
 """A reader that skips less than this still counts as sequential: to skip costs a request, to read on costs bytes."""
+_JUST_BEHIND: Final = 8 << 10
+"""Records that are smaller than this do not leap."""
 
 
 class MergedRanges(NamedTuple):
@@ -61,11 +66,16 @@ def cut(merged: MergedRanges, data: Sequence[bytes], begins: Sequence[int], ends
 class ReadAhead:
     """Reads of a file through one remembered block, which grows while they are in order; safe to use from many threads.
 
+    A reader that takes little of each block gets small ranges, if `AccessPattern` finds these to be faster.
+
     `fetch` returns the bytes [begin, end) of the file.
     """
 
-    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+    def __init__(
+        self, fetch: Callable[[int, int], bytes], size: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._fetch, self._size = fetch, size
+        self._pattern = AccessPattern(clock)
         # One tuple, replaced as a whole: a thread sees either the old block or the new one.
         self._block: tuple[int, bytes, int] = (0, b"", FIRST_BLOCK)
 
@@ -75,12 +85,18 @@ class ReadAhead:
         start, data, step = self._block
         stop = start + len(data)
         if start <= begin and end <= stop:
+            self._pattern.note(begin, end)
             return data[begin - start : end - start]
         if end <= begin:
             return b""
         kept = data[begin - start :] if start <= begin < stop else b""
-        step = min(2 * step, LARGEST_BLOCK) if data and start <= begin <= stop + _NEAR else FIRST_BLOCK
+        largest = LARGEST_BLOCK if data and start <= begin <= stop + _NEAR else FIRST_BLOCK
+        is_small = bool(data) and self._pattern.wants_small(step, largest, begin > stop + _JUST_BEHIND)
+        if not is_small:
+            step = min(2 * step, largest)
         rest = begin + len(kept)
-        block = kept + self._fetch(rest, min(max(end, rest + step), self._size))
+        until = min(max(end, rest + (SMALL if is_small else step)), self._size)
+        block = kept + self._pattern.timed(self._fetch, rest, until, is_small)
+        self._pattern.note(begin, end)
         self._block = begin, block, step
         return block[: end - begin]

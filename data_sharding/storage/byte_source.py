@@ -7,7 +7,7 @@ import io
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from data_sharding.checks import at_least
 from data_sharding.errors import OpenFilesLimitError, PlanError
@@ -91,13 +91,13 @@ class OpenFiles:
     Another is closed when its last reader has dropped it, so that a thread that still reads it is not disturbed.
     """
 
-    def __init__(self, files: Sequence[FileEntry], opener: Callable[[FileEntry], ByteSource], max_open: int) -> None:
+    def __init__(self, files: Sequence[FileEntry], opener: Callable[[FileEntry], Any], max_open: int) -> None:
         at_least(1, "max_open_files", max_open, "Reading needs one open file.")
         self._open = functools.lru_cache(max_open)(lambda file_id: opener(files[file_id]))
         self._lock = threading.Lock()
         self._closed = False
 
-    def get(self, file_id: int) -> ByteSource:
+    def get(self, file_id: int) -> Any:
         """A file, which had the size that was indexed when it was opened.
 
         Raises ChangedDataError, OpenFilesLimitError or PlanError.

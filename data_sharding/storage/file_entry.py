@@ -20,6 +20,10 @@ _OF_THE_SYSTEM: Final = frozenset(
 """Names, in lower case, of folders and files that operating systems and storage devices put beside people's data."""
 
 
+INDEX_NAME: Final = "data_sharding.index"
+"""What an index that was published beside data files is called."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileEntry:
     """Absolute path or URL, size in bytes, and what changes when its content does."""
@@ -63,8 +67,8 @@ class FileEntry:
 
 
 def is_data(name: str) -> bool:
-    """Whether a folder or file of that name can hold data: it is neither hidden nor the operating system's."""
-    return not name.startswith(".") and name.lower() not in _OF_THE_SYSTEM
+    """Whether a folder or file of that name can hold data: it is not hidden, the operating system's, or an index."""
+    return not name.startswith(".") and name != INDEX_NAME and name.lower() not in _OF_THE_SYSTEM
 
 
 def matches(path: str, patterns: tuple[str, ...]) -> bool:

@@ -14,12 +14,14 @@ from typing import Final
 
 from data_sharding.errors import MissingDataError, PlanError
 from data_sharding.storage import is_remote
+from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
 
 Paths = str | Path | Sequence[str | Path]
 
 _VERSIONS: Final = (".bin", ".gz")
 """Put after a file's name, these give another version of it: CIFAR's batches without pickle, and compressed files."""
+_ASK_THREADS: Final = 32
 _DOUBLE: Final = "Its records would be read twice in an epoch."
 
 
@@ -43,7 +45,12 @@ def find_files(
         raise MissingDataError("No data path was given.", "There is nothing to read.", "name a file, folder or glob.")
     if "" in map(str, named):
         raise MissingDataError("An empty data path was given.", "It is not a path.", "check the variable it came from.")
-    files = [file for item in named for file in _expand(str(item), patterns, recursive, listed)]
+
+    def expand(item: str | Path) -> list[str]:
+        return _expand(str(item), patterns, recursive, listed)
+
+    threads = _ASK_THREADS if any(is_remote(str(item)) for item in named) else 1
+    files = list(itertools.chain.from_iterable(for_files(expand, named, threads)))
     _check_distinct(files, patterns)
     return files
 

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Final, cast
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
 from data_sharding.storage.byte_source import SourceFile
-from data_sharding.storage.file_entry import FileEntry, is_data, matches, no_match, no_such_files
+from data_sharding.storage.file_entry import INDEX_NAME, FileEntry, is_data, matches, no_match, no_such_files
 from data_sharding.storage.redaction import redacted
 from data_sharding.storage.remote_errors import ShortAnswerError, Trouble, missing, trouble_of
 from data_sharding.storage.remote_filesystem import RETRY, Answer, RetryPolicy, call, fetch, is_s3, open_filesystem
@@ -25,7 +25,8 @@ metadata, too."""
 class RemoteSource:
     """`ByteSource` over ranges asked for by request. Survives a fork: the child opens connections of its own.
 
-    Every answer of S3 names the version that it is from, which is compared; other stores are asked once, on opening.
+    Every answer of S3 names the version that it is from, which is compared; other stores are asked once, before the
+    first read, so that many files can be opened without a wait for each.
     """
 
     def __init__(self, entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
@@ -33,6 +34,7 @@ class RemoteSource:
         self._retry = retry
         self._ahead = byte_ranges.ReadAhead(self._read, entry.size)
         self._connect()
+        self._is_verified = is_s3(self._fs)
 
     def size(self) -> int:
         return self._entry.size
@@ -58,6 +60,7 @@ class RemoteSource:
         except FileNotFoundError as error:
             raise self._entry.changed("has gone since it was indexed") from error
         self._entry.verify_same(now)
+        self._is_verified = True
 
     def _read(self, begin: int, end: int) -> bytes:
         return self._read_all([(begin, end)])[0]
@@ -84,6 +87,8 @@ class RemoteSource:
                 raise next((error for error in failures if isinstance(error, ChangedDataError)), failures[0])
 
         if ranges:
+            if not self._is_verified:
+                self.verify()
             try:
                 self._retry.call(self._entry.path, ask)
             except FileNotFoundError as error:
@@ -128,16 +133,27 @@ def stat_remote(path: str, retry: RetryPolicy = RETRY) -> FileEntry:
 
 
 def open_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> RemoteSource:
-    """Open a file that was indexed, as `open_source`. For S3 this asks nothing: each answer is checked instead."""
-    source = RemoteSource(entry, retry)
-    if not is_s3(source._filesystem()):
-        source.verify()
-    return source
+    """Open a file that was indexed, as `open_source`. Nothing is asked yet."""
+    return RemoteSource(entry, retry)
+
+
+def write_remote(path: str, content: bytes, retry: RetryPolicy = RETRY) -> None:
+    """Write a file behind a URL. Raises what its file system does."""
+    fs, inside = open_filesystem(path, retry)
+    call(fs, "pipe_file", inside, content, limit_s=retry.total_s)
+    fs.invalidate_cache()
 
 
 def verify_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
     """Raise ChangedDataError unless the file still is the one that was indexed; MissingDataError if nobody answers."""
     RemoteSource(entry, retry).verify()
+
+
+def verify_read_remote(entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
+    """As `verify_remote`, after all was read from the file; S3 is not asked again."""
+    source = RemoteSource(entry, retry)
+    if not is_s3(source._filesystem()):
+        source.verify()
 
 
 def _describe(fs: Any, inside: str, url: str, retry: RetryPolicy) -> FileEntry:
@@ -182,10 +198,14 @@ def expand_remote(
     except FileNotFoundError:
         about = None
     if about is not None and about["type"] == "file" and not url.endswith("/"):
-        files = {url: about}
-    elif about is not None or glob.has_magic(path):
+        if listed is not None and about["size"]:
+            listed[url] = _entry_of(url, about)
+        return [url]
+    if about is not None or glob.has_magic(path):
         if about is None:
-            there, error = _files(_ask(fs, "glob", path, url, detail=True)), no_match(url)
+            found = _files(_ask(fs, "glob", path, url, detail=True))
+            there = {name: item for name, item in found.items() if name.rpartition("/")[2] != INDEX_NAME}
+            error = no_match(url)
         else:
             below = _files(_ask(fs, "find", path, url, maxdepth=None if recursive else 1, detail=True))
             # What is below a folder that is hidden or the operating system's does not count, as on a local disk.

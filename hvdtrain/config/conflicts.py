@@ -46,6 +46,9 @@ data.folds needs data.fold
 data.fold needs data.folds
     It is one of several.
     HINT: say of how many, e.g. --data.folds 5.
+data.cache_limit needs data.cache_dir
+    No copies of the data are kept then.
+    HINT: say where to keep them, e.g. --data.cache-dir /scratch/cache.
 data.subset data.validation_split data.folds excludes data.mode=pipe
     Which records come through a pipe is decided before the training.
     HINT: divide the files instead.

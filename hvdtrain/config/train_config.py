@@ -14,7 +14,7 @@ from hvdtrain.config.validation_options import ValidationOptions
 from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.errors import UsageError
 from hvdtrain.set_names import named_patterns
-from hvdtrain.units import seconds_of
+from hvdtrain.units import parse_size, seconds_of
 
 _PART: Final = Range("a share of the records", lambda share: 0 <= share <= 1)
 _SHARE: Final = Range("more than 0 and at most 1", lambda share: 0 < share <= 1)
@@ -61,6 +61,11 @@ class DataConfig(Options):
     balance: Literal["records", "bytes"] = option("records", Group.DATA).help(
         "distribute each step's records evenly over the workers by number (records), or also by size (bytes)."
     )
+    cache_dir: str | None = option(None, Group.DATA, metavar="DIR").help("""keep copies of remote data files in this
+        folder on a local disk, one for all workers of the host and for later jobs (default: none are kept).""")
+    cache_limit: str | None = option(None, Group.DATA, metavar="SIZE").help(
+        "the most that data.cache_dir may take, e.g. 200G (default: what its disk has, but for a reserve)."
+    )
     verify_bytes: int = option(2**30, Group.DATA, must=NOT_NEGATIVE).help("""verify all checksums before training if the
         data set has at most this many bytes; larger data sets are verified while they are read (default: 1 GiB).""")
     prefetch: int = option(4, Group.DATA, must=AT_LEAST_ONE).help("""number of batches to decode ahead of the training
@@ -86,6 +91,18 @@ class DataConfig(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.validation_patterns()  # refused now, before anything is read
+        self.cache_bytes()
+
+    def cache_bytes(self) -> int | None:
+        """Bytes of `cache_limit`; None where it is not given."""
+        try:
+            return None if self.cache_limit is None else parse_size(self.cache_limit)
+        except ValueError as error:
+            raise UsageError(
+                f"--data.cache-limit is {self.cache_limit}.",
+                "It is an amount of bytes.",
+                "give a number with a unit, such as 500M or 200G.",
+            ) from error
 
     def validation_patterns(self) -> dict[str, str] | None:
         """Name → pattern of `validation`; None where it is not given."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.file_cache import file_cache
 from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
@@ -38,7 +39,9 @@ class CatalogSource:
     def __post_init__(self) -> None:
         config = self.config
         self._begun: tuple[int, ShardLoader] | None = None
-        self._reader = RecordReader(self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt)
+        self._reader = RecordReader(
+            self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt, cache=file_cache(config)
+        )
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
         self._decode_here = TensorDecode(self.task)
         self._decode: Decode | DecodeProcesses = self._decode_here

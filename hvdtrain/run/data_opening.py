@@ -12,6 +12,7 @@ from data_sharding.background import in_background
 from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.data.file_cache import file_cache
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_parts import divided
 from hvdtrain.set_names import UNNAMED
@@ -189,4 +190,5 @@ def data_access(config: DataConfig) -> DataAccess:
         if not path.exists():
             raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
         folder = str(path)
-    return DataAccess(folder, user_cache() / "data", config.on_corrupt, config.download)
+    cache = user_cache() / "data"
+    return DataAccess(folder, cache, config.on_corrupt, config.download, file_cache(config))

@@ -21,6 +21,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.config.validation_options import require_validation
 from hvdtrain.config.value_syntax import require_trained
 from hvdtrain.data.catalog_source import CatalogSource
+from hvdtrain.data.file_cache import file_cache
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, OpenedData
@@ -129,8 +130,10 @@ def _verify(config: DataConfig, data: OpenedData, topology: Topology) -> None:
     for part in data.parts().values():
         has_checks = config.check_crc and part.format.is_stored
         if has_checks and config.on_corrupt == "raise" and part.total_bytes <= config.verify_bytes:
+            if (cache := file_cache(config)) is not None:  # all of it is needed now
+                cache.fetch_all(part.files)
             local_rows = np.arange(topology.rank, len(part), topology.size)
-            with RecordReader(part) as reader:
+            with RecordReader(part, cache=cache) as reader:
                 for start in range(0, len(local_rows), _VERIFY_RECORDS):
                     reader.read(local_rows[start : start + _VERIFY_RECORDS])
 

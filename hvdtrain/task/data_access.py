@@ -13,6 +13,7 @@ from data_sharding import Catalog, RecordFormat
 from data_sharding.catalog.cache import open_catalog
 from data_sharding.reading.record_table import OnCorrupt
 from data_sharding.storage import is_remote
+from data_sharding.storage.file_cache import FileCache
 from hvdtrain.errors import UsageError
 
 _LOCK_SECONDS: Final = 120.0
@@ -27,12 +28,14 @@ class DataAccess:
         cache_dir: a folder of this user that survives runs, for what the task makes itself.
         on_corrupt: what to do with files that are damaged.
         download: whether the task may fetch its data into `dir`, if they are not there; `dir` then exists.
+        file_cache: where copies of remote files are kept, if the user wants that.
     """
 
     dir: str | None
     cache_dir: Path
     on_corrupt: OnCorrupt = "raise"
     download: bool = False
+    file_cache: FileCache | None = None
 
     def catalog(
         self,
@@ -56,7 +59,14 @@ class DataAccess:
         """
         paths = [self._pattern(str(name)) for name in names or ("",)]
         catalogs = self.cache_dir / "catalogs"
-        return open_catalog(paths, check_data, format=format, on_corrupt=self.on_corrupt, cache_dir=catalogs)
+        return open_catalog(
+            paths,
+            check_data,
+            format=format,
+            on_corrupt=self.on_corrupt,
+            cache_dir=catalogs,
+            file_cache=self.file_cache,
+        )
 
     def dataset(
         self,

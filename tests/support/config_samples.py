@@ -35,6 +35,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "data.pipe_dir": ("/pipes", "/pipes"),
     "data.pipe_plan": ("plan.json", "plan.json"),
     "data.pipe_steps": ("12", 12),
+    "data.cache_dir": ("/scratch", "/scratch"),
+    "data.cache_limit": ("200G", "200G"),
     "data.verify_bytes": ("1000", 1000),
     "data.prefetch": ("9", 9),
     "data.timeout": ("12.5", 12.5),
@@ -128,6 +130,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
 COMPANIONS: dict[str, tuple[str, ...]] = {
     "data.folds": ("--data.fold", "1"),
     "data.fold": ("--data.folds", "5"),
+    "data.cache_limit": ("--data.cache-dir", "/scratch"),
     "init_weights_exclude": ("--init-weights", "old.pt"),
     "lr_power": ("--lr-schedule", "polynomial"),
     "lr_milestones": ("--lr-schedule", "step"),

@@ -82,6 +82,16 @@ def writing(path: object) -> Iterator[None]:
         ) from error
 
 
-def open_catalog(options: argparse.Namespace, check_data: bool = False) -> Catalog:
-    """Index the data that the arguments name. Raises UsageError, data_sharding.ShardingError (it cannot be read)."""
-    return Catalog.index(options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt)
+def open_catalog(options: argparse.Namespace) -> Catalog:
+    """The catalog of the data that the arguments name, from an index published beside them where there is one.
+
+    Raises UsageError, data_sharding.ShardingError (it cannot be read).
+    """
+    return Catalog.published(options.src, format=record_format(options)) or scan(options)
+
+
+def scan(options: argparse.Namespace, check_data: bool = False, publish: bool = False) -> Catalog:
+    """Index the data that the arguments name. Raises as `open_catalog`."""
+    return Catalog.index(
+        options.src, check_data, format=record_format(options), on_corrupt=options.on_corrupt, publish=publish
+    )

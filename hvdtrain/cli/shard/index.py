@@ -8,8 +8,11 @@ import numpy as np
 
 from data_sharding import Catalog
 from data_sharding.atomic import final_path
+from data_sharding.catalog.published_index import place_of
+from data_sharding.storage import locate_file
+from data_sharding.storage.redaction import redacted
 from hvdtrain.cli.command_parser import number
-from hvdtrain.cli.shard.data_arguments import Parser, open_catalog, writing
+from hvdtrain.cli.shard.data_arguments import Parser, scan, writing
 from hvdtrain.cli.tables import print_table
 from hvdtrain.errors import UsageError
 from hvdtrain.units import in_bytes
@@ -19,6 +22,7 @@ Find all records of a data set and describe them.
 
   hvdtrain shard index 'data/train-*.tfrecord'
   hvdtrain shard index photos/ --format image_folder --out photos.npz
+  hvdtrain shard index s3://bucket/train --publish                later jobs need not look into the files
   hvdtrain shard index data/ --check-data --on-corrupt mask       name damaged records
 """
 
@@ -30,12 +34,13 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--check-data", action="store_true", help="read everything and verify every checksum")
     parser.option("--limit", 20, "name at most N damaged places", type=number("--limit", 1), metavar="N")
     parser.add_argument("--out", metavar="FILE", help="save the catalog there, as .npz")
+    parser.add_argument("--publish", action="store_true", help="write an index beside the files, for all later jobs")
     options = parser.parse(argv)
     if options.out is not None:
         with writing(options.out):
             final_path(options.out)
     begin = time.perf_counter()
-    catalog = open_catalog(options, options.check_data)
+    catalog = scan(options, options.check_data, options.publish)
     seconds = time.perf_counter() - begin
     print_table("", ["", "value"], _facts(catalog, seconds))
     for damage in catalog.damage[: options.limit]:
@@ -45,6 +50,8 @@ def run(argv: Sequence[str]) -> int:
     if options.out is not None:
         _save(catalog, options.out)
         print(f"catalog saved to {options.out}")
+    if options.publish and (path := place_of([file.path for file in catalog.files])) is not None:
+        print(f"index published at {redacted(path)} ({in_bytes(locate_file(path).size)})")
     return 1 if catalog.damage else 0
 
 

@@ -174,6 +174,7 @@ def test_matplotlib_is_imported_to_draw_only() -> None:
         "plan",
         "profile",
         "recovery",
+        "remote",
         "scaling",
         "startup",
         "step",

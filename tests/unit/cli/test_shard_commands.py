@@ -109,6 +109,16 @@ def test_index_names_all_damage(records: Path, capsys: pytest.CaptureFixture[str
     assert "DAMAGED: 2 more; --limit 3 names all" in out
 
 
+def test_index_publishes_what_other_commands_read(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert shard(["index", str(records), "--publish"]) == 0
+    assert f"index published at {records}/data_sharding.index" in capsys.readouterr().out.replace("\n", " ")
+    assert shard(["plan", str(records), "--size", "2", "--global-batch-size", "4"]) == 0
+    first = sorted(records.glob("*.tfrecord"))[0]
+    first.write_bytes(first.read_bytes() * 2)
+    with pytest.raises(UsageError, match="is of other data"):
+        shard(["plan", str(records), "--size", "2", "--global-batch-size", "4"])
+
+
 def test_bench_measures(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shard(["bench", str(records), "--seconds", "0.01", "--batch-size", "7"]) == 0
     assert capsys.readouterr().out.count("records/s") == 1

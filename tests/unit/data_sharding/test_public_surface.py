@@ -14,6 +14,7 @@ import data_sharding as ds
 
 PUBLIC = [
     "BadRecord",
+    "CacheError",
     "Catalog",
     "CatalogError",
     "ChangedDataError",
@@ -21,6 +22,7 @@ PUBLIC = [
     "CoverageAudit",
     "DecodeProcesses",
     "ExampleError",
+    "FileCache",
     "FileEntry",
     "LoadedBatch",
     "LoaderTimeoutError",

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.range_server import serving
 
 import hvdtrain
 from data_sharding.errors import ShardingError
 from hvdtrain.config.parser import parse_train_config
+from hvdtrain.data.file_cache import file_cache
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_opening import DataOpening, may_begin_early
 from hvdtrain.task.data_access import DataAccess
@@ -158,3 +160,32 @@ def test_names_are_compared_with_an_item_before_the_training(tmp_path: Path) -> 
     assert DataOpening(config, other).result()
     with pytest.raises(ShardingError, match="An item has 3 parts"):
         DataOpening(config, type("Without", (other,), {"decode": hvdtrain.Task.decode})).result()
+
+
+def test_remote_files_are_kept_in_the_cache_that_is_named(task: type[Told], tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        url = f"{server.url}/records.npy"
+        task.open_data = lambda _, data: hvdtrain.Splits(train=data.catalog(url))  # type: ignore[method-assign]
+        options = ["--data.cache-dir", str(tmp_path / "cache"), "--data.cache-limit", "1M"]
+        config = parse_train_config(options)
+        _, data = DataOpening(config, task).result()
+        assert data.train is not None
+        cache = file_cache(config.data)
+        assert cache is not None
+        cache.fetch_all(data.train.files)
+        copy = cache.find(data.train.files[0])
+        assert copy is not None
+        assert Path(copy.path).read_bytes() == (tmp_path / "records.npy").read_bytes()
+
+
+def test_a_cache_that_cannot_be_used_is_refused_before_anything_is_read(task: type[Told], tmp_path: Path) -> None:
+    config = parse_train_config(["--data.dir", str(tmp_path), "--data.cache-dir", str(tmp_path)])
+    with pytest.raises(ShardingError, match=r"holds records.npy, and is not a cache.*\nHINT: name a new folder"):
+        DataOpening(config, task).result()
+    assert task.threads == []
+
+
+@pytest.mark.parametrize("size", ["much", "-1G", "1.5G"])
+def test_limits_of_the_cache_are_amounts(size: str) -> None:
+    with pytest.raises(UsageError, match=rf"--data.cache-limit is {size}.*\nHINT: give a number with a unit"):
+        parse_train_config(["--data.cache-dir", "/scratch", f"--data.cache-limit={size}"])

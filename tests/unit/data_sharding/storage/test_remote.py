@@ -199,8 +199,9 @@ def test_changes_are_noticed(tmp_path: Path, change: Callable[[Path], Any], mess
     entry = describe_file(f"file://{path}")
     source = open_source(entry)
     verify_unchanged(entry)
+    source.spans([0], [1])
     change(path)
-    for attempt in (lambda: verify_unchanged(entry), lambda: open_source(entry)):
+    for attempt in (lambda: verify_unchanged(entry), lambda: open_source(entry).spans([0], [1])):
         with pytest.raises(ds.ChangedDataError, match=message):
             attempt()
     if "modified" not in message:  # such a store does not say with its bytes which version they are

@@ -1,0 +1,1 @@
+"""Record loaders on a store with a latency and a bandwidth. Run `python -m benchmarks.remote --help`."""

@@ -1,0 +1,259 @@
+"""A folder of copies of remote files on a local disk, shared by all processes of a host.
+
+    data_sharding-cache   says that the folder is one, and of which layout
+    files/KEY             a whole file; KEY is a hash of its URL, size and version
+    files/KEY.json        what it is a copy of, its CRC-32C and modification time; touched by each use
+    files/KEY.part        a copy that is being made; its process holds a lock
+    sessions/NAME         one for each process that uses the folder, locked for as long as it lives
+    locks/, used          locks of copies in the making, and bytes that are taken or promised
+
+A killed process leaves locks that are free and a part that the next one overwrites. What was used since the oldest
+living session began is never removed: files that do not fit beside it are read from the store instead, because data
+larger than its cache would otherwise be fetched again and again.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import filelock
+import google_crc32c
+
+from data_sharding.atomic import atomic_file, sync_folder
+from data_sharding.errors import CacheError
+from data_sharding.storage.cache_sessions import Session, oldest_begin
+from data_sharding.storage.file_entry import FileEntry, is_data
+from data_sharding.storage.redaction import redacted
+
+_MARK: Final = "data_sharding-cache"
+_LAYOUT: Final = "data_sharding cache 1\n"
+_LOCKS: Final = 256
+_LOCK_SECONDS: Final = 600.0
+_SPARE_SHARE, _SPARE_BYTES = 0.05, 2**30
+"""Of the disk this much is left free for others: the lesser of the two."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Copy(NamedTuple):
+    path: Path
+    size: int
+    used: float  # when a process began to use it last
+
+
+class CacheFolder:
+    """The folder as one process uses it. Raises CacheError: it cannot be used.
+
+    Args: `limit`: bytes that all copies together may take; None: what the disk has, but for a reserve.
+    """
+
+    def __init__(self, folder: str | Path, limit: int | None) -> None:
+        self.folder, self.limit = Path(folder), limit
+        self._files, self._sessions = self.folder / "files", self.folder / "sessions"
+        try:
+            self._make()
+            self._session = Session(self._sessions)
+            with self._admission():
+                self._count()
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+        self._require_room()
+
+    def place(self, entry: FileEntry) -> Path:
+        """Where the copy of a file is, or would be."""
+        identity = json.dumps([entry.path, entry.size, entry.version])
+        return self._files / hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+    def find(self, entry: FileEntry) -> FileEntry | None:
+        """The copy of a file, whole and untouched since it was made; None if there is none."""
+        place = self.place(entry)
+        try:
+            about, local = _about(place), FileEntry.from_status(str(place), os.stat(place))
+            if (about["size"], str(about["mtime_ns"])) != (local.size, local.version):
+                raise ValueError("it was changed")
+            os.utime(_note(place))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.warning("the copy %s of %s cannot be used: %s", place, redacted(entry.path), error)
+            return None
+        return local
+
+    def is_sound(self, entry: FileEntry) -> bool:
+        """Whether the content of a copy still is what came; it is read in full."""
+        place = self.place(entry)
+        try:
+            expected = _about(place)["crc32c"]
+            with open(place, "rb") as file:
+                found = 0
+                while chunk := file.read(8 << 20):
+                    found = google_crc32c.extend(found, chunk)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        return bool(found == expected)
+
+    def remove(self, entry: FileEntry) -> None:
+        """Remove a copy, if there is one. Processes that have mapped it keep what they have."""
+        with contextlib.suppress(OSError), self._admission():
+            _unlink(self.place(entry))
+            self._count()
+
+    def making(self, entry: FileEntry, wait: bool) -> filelock.BaseFileLock:
+        """The lock, to be entered, of whoever makes the copy. Raises filelock.Timeout: another process has it."""
+        number = int(self.place(entry).name[:8], 16) % _LOCKS
+        return filelock.FileLock(self.folder / "locks" / f"{number:02x}", timeout=_LOCK_SECONDS if wait else 0)
+
+    def admit(self, size: int) -> bool:
+        """Promise room for `size` bytes, for which other copies may be removed; False: there is none."""
+        with self._admission():
+            used = self._read_used()
+            if (lacking := max(used + size - self._most(), size - self._free())) > 0:
+                self._evict(lacking)
+                used = self._count()
+                if used + size > self._most() or size > self._free():
+                    return False
+            self._write_used(used + size)
+        return True
+
+    def give_up(self, entry: FileEntry) -> None:
+        """Undo `admit` for a copy that was not made."""
+        part = self._part(entry)
+        with contextlib.suppress(OSError), self._admission():
+            part.unlink(missing_ok=True)
+            self._count()
+
+    @contextlib.contextmanager
+    def part(self, entry: FileEntry) -> Iterator[Any]:
+        """A file to write the copy to, which has its room on the disk already. Raises OSError (the disk is full)."""
+        with open(self._part(entry), "wb") as file:
+            if entry.size:
+                os.posix_fallocate(file.fileno(), 0, entry.size)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+    def commit(self, entry: FileEntry, crc: int) -> None:
+        """The part that was written is the copy from now on."""
+        part, place = self._part(entry), self.place(entry)
+        status = os.stat(part)
+        about = {"url": redacted(entry.path), "size": entry.size, "mtime_ns": status.st_mtime_ns, "crc32c": crc}
+        with atomic_file(_note(place)) as file:
+            file.write(json.dumps(about).encode())
+        os.replace(part, place)
+        sync_folder(self._files)
+
+    def _part(self, entry: FileEntry) -> Path:
+        return self.place(entry).with_suffix(".part")
+
+    def _make(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        mark = self.folder / _MARK
+        if not mark.exists():
+            if others := sorted(name for name in os.listdir(self.folder) if is_data(name) and name != _MARK):
+                raise CacheError(
+                    f"{self.folder} holds {others[0]}, and is not a cache of data_sharding.",
+                    "A cache removes what was not used for longest, so its folder is to hold nothing else.",
+                    f"name a new folder, such as {self.folder / 'cache'}.",
+                )
+            with atomic_file(mark) as file:
+                file.write(_LAYOUT.encode())
+        if (layout := mark.read_text(errors="replace")) != _LAYOUT:
+            raise CacheError(
+                f"{self.folder} says that it is {layout[:60].strip()!r}, and this version writes {_LAYOUT.strip()!r}.",
+                "Neither would understand the other's files.",
+                "name another folder, or remove this one.",
+            )
+        for folder in (self._files, self.folder / "locks"):
+            folder.mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        """End the use of the folder. May be called twice."""
+        self._session.close()
+
+    @contextlib.contextmanager
+    def _admission(self) -> Iterator[None]:
+        with filelock.FileLock(self.folder / "locks" / "admission", timeout=_LOCK_SECONDS):
+            yield
+
+    def _copies(self) -> list[_Copy]:
+        copies = []
+        for item in os.scandir(self._files):
+            if not item.name.endswith((".json", ".tmp")):
+                with contextlib.suppress(FileNotFoundError):
+                    size = item.stat().st_size
+                    used = os.stat(_note(Path(item.path))).st_mtime if "." not in item.name else float("inf")
+                    copies.append(_Copy(Path(item.path), size, used))
+        return copies
+
+    def _count(self) -> int:
+        """Bytes of all copies, those in the making included, which is written down."""
+        used = sum(copy.size for copy in self._copies())
+        self._write_used(used)
+        return used
+
+    def _evict(self, lacking: int) -> None:
+        """Remove copies that no living process has used, until `lacking` bytes are free; those used last go last."""
+        begin = oldest_begin(self._sessions)
+        for copy in sorted(self._copies(), key=lambda copy: copy.used):
+            if lacking <= 0 or copy.used >= begin:
+                return
+            _unlink(copy.path)
+            lacking -= copy.size
+
+    def _read_used(self) -> int:
+        try:
+            return int((self.folder / "used").read_text())
+        except (OSError, ValueError):
+            return self._count()
+
+    def _write_used(self, used: int) -> None:
+        (self.folder / "used").write_text(f"{used}\n")  # a torn one is counted again
+
+    def _most(self) -> int:
+        return 2**62 if self.limit is None else self.limit
+
+    def _free(self) -> int:
+        disk = shutil.disk_usage(self.folder)
+        return disk.free - int(min(_SPARE_BYTES, _SPARE_SHARE * disk.total))
+
+    def _require_room(self) -> None:
+        if self.limit is not None and (room := self._free() + self._read_used()) < self.limit:
+            self.close()
+            raise CacheError(
+                f"The disk of {self.folder} has room for {max(room, 0):,} bytes of copies.",
+                f"The cache was allowed to take {self.limit:,}.",
+                "free some space, name a folder on a larger disk, or allow less.",
+            )
+
+
+def _note(place: Path) -> Path:
+    return place.with_name(f"{place.name}.json")
+
+
+def _about(place: Path) -> dict[str, Any]:
+    about = json.loads(_note(place).read_bytes())
+    if not isinstance(about, dict):
+        raise ValueError("what was noted of it is not an object")
+    return about
+
+
+def _unlink(place: Path) -> None:
+    place.unlink(missing_ok=True)
+    _note(place).unlink(missing_ok=True)
+
+
+def _unusable(folder: Path, error: OSError) -> CacheError:
+    fact = f"The cache {folder} cannot be used: {error.strerror or error}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CacheError(fact, "Nothing can be kept on a full disk.", "free some space, or name another folder.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        hint = "name a folder of your own, on a disk of this machine that you can write to."
+        return CacheError(fact, "It belongs to somebody else, or its disk is read-only.", hint)
+    return CacheError(fact, "Copies of the data are to be kept there.", "name a folder that can be made and written.")

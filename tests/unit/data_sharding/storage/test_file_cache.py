@@ -1,0 +1,269 @@
+"""Copies of remote files: used instead of the store, made once a host, safe against kills, within their limit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.range_server import RangeServer, serving
+
+import data_sharding as ds
+from data_sharding.storage import FileEntry, describe_file
+from data_sharding.storage.cached_file import CachedFile
+from data_sharding.storage.file_cache import FileCache
+
+DEADLINE_S = 60
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture
+def store(data_folder: Path, tmp_path: Path) -> Iterator[RangeServer]:
+    with serving(Path(shutil.copytree(data_folder, tmp_path / "store"))) as server:
+        yield server
+
+
+@pytest.fixture
+def urls(store: RangeServer) -> list[str]:
+    return [f"{store.url}/{path.name}" for path in sorted(store.folder.iterdir())]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[FileCache]:
+    cache = FileCache(tmp_path / "cache")
+    yield cache
+    cache.close()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def copies(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in (folder / "files").iterdir() if "." not in path.name}
+
+
+def parts(folder: Path) -> list[Path]:
+    return list((folder / "files").glob("*.part"))
+
+
+def test_records_come_from_copies_once_they_are_there(
+    store: RangeServer, urls: list[str], cache: FileCache, by_id: list[bytes]
+) -> None:
+    catalog = ds.Catalog.index(urls)
+    store.reset()
+    everything = np.arange(len(catalog))
+    with ds.RecordReader(catalog, cache=cache) as reader:
+        assert reader.read(everything) == by_id
+        until(lambda: all(cache.find(entry) for entry in catalog.files))
+        assert reader.read(everything) == by_id
+        store.broken = True
+        assert reader.read(everything) == by_id
+    with ds.RecordReader(catalog, cache=FileCache(cache.folder)) as later:
+        assert later.read(everything) == by_id
+
+
+def test_an_index_of_all_bytes_leaves_the_copies(
+    store: RangeServer, urls: list[str], cache: FileCache, by_id: list[bytes], catalog: ds.Catalog
+) -> None:
+    remote = ds.Catalog.index(urls, cache=cache)
+    assert remote.fingerprint == catalog.fingerprint
+    assert [file.path for file in remote.files] == urls
+    assert store.bytes == sum(file.size for file in remote.files)
+    store.broken = True
+    with ds.RecordReader(remote, cache=cache) as reader:
+        assert reader.read(np.arange(len(remote))) == by_id
+
+
+def test_many_processes_make_one_copy(store: RangeServer, urls: list[str], tmp_path: Path) -> None:
+    entries = [describe_file(url) for url in urls]
+    store.reset()
+    with SPAWN.Pool(3) as pool:
+        sizes = pool.starmap(_fetch_all, [(str(tmp_path / "cache"), entries)] * 3)
+    assert sizes == [[entry.size for entry in entries]] * 3
+    assert store.bytes == sum(entry.size for entry in entries)
+
+
+def _fetch_all(folder: str, entries: list[FileEntry]) -> list[int]:
+    cache = FileCache(folder)
+    found = [cache.fetch(entry) for entry in entries]
+    return [len(Path(copy.path).read_bytes()) for copy in found if copy is not None]
+
+
+def test_a_killed_process_leaves_nothing_in_the_way(store: RangeServer, urls: list[str], cache: FileCache) -> None:
+    entry = describe_file(urls[0])
+    ready = SPAWN.Event()
+    killed = SPAWN.Process(target=_hold_part, args=(cache.folder, entry, ready))
+    killed.start()
+    assert ready.wait(DEADLINE_S)
+    (part,) = parts(Path(cache.folder))
+    assert cache.find(entry) is None
+    os.kill(killed.pid or 0, signal.SIGKILL)
+    killed.join(DEADLINE_S)
+    copy = cache.fetch(entry)
+    assert copy is not None
+    assert Path(copy.path).read_bytes() == (store.folder / urls[0].rpartition("/")[2]).read_bytes()
+    assert not part.exists()
+
+
+def _hold_part(folder: str, entry: FileEntry, ready: Any) -> None:
+    opened = FileCache(folder).open()
+    with opened.making(entry, wait=True), opened.part(entry) as file:
+        assert opened.admit(entry.size)
+        file.write(b"half")
+        file.flush()
+        ready.set()
+        time.sleep(DEADLINE_S)
+
+
+def test_copies_that_come_soon_are_waited_for(store: RangeServer, urls: list[str], cache: FileCache) -> None:
+    entries = [describe_file(url) for url in urls]
+    assert [cache.ask(entry) for entry in entries].count(None) >= 1
+    until(lambda: cache._bytes)  # before anything has come, nobody knows how long it takes
+    store.reset()
+    waited = [cache.wait(entry) for entry in entries]
+    assert [copy and copy.size for copy in waited] == [entry.size for entry in entries]
+    assert cache._missing == {}
+
+
+def test_what_no_living_process_uses_makes_room(urls: list[str], tmp_path: Path) -> None:
+    entries = [describe_file(url) for url in urls]
+    limit = entries[0].size + entries[1].size
+    first = FileCache(tmp_path / "cache", limit)
+    assert [first.fetch(entry) is not None for entry in entries] == [True, True, False, False]
+    first.close()
+    time.sleep(0.01)  # so that the next session begins later by the disk's clock
+    second = FileCache(tmp_path / "cache", limit)
+    assert second.find(entries[1]) is not None  # used now: the other one goes
+    assert second.fetch(entries[2]) is not None or entries[2].size > entries[0].size
+    assert second.find(entries[1]) is not None
+    assert sum(copies(tmp_path / "cache").values()) <= limit
+    second.close()
+
+
+def test_a_file_that_does_not_fit_is_read_from_the_store(
+    urls: list[str], tmp_path: Path, by_id: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = ds.Catalog.index(urls)
+    cache = FileCache(tmp_path / "cache", max(file.size for file in catalog.files))
+    with ds.RecordReader(catalog, cache=cache) as reader:
+        assert reader.read(np.arange(len(catalog))) == by_id
+        until(lambda: copies(tmp_path / "cache") and "HINT: allow a larger cache" in caplog.text)
+        assert reader.read(np.arange(len(catalog))) == by_id
+    assert caplog.text.count("HINT") == 1
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_a_damaged_copy_is_replaced(urls: list[str], cache: FileCache, by_id: list[bytes], keep_time: bool) -> None:
+    catalog = ds.Catalog.index(urls, cache=cache)
+    copy = Path((cache.find(catalog.files[0]) or catalog.files[0]).path)
+    content, times = bytearray(copy.read_bytes()), copy.stat()
+    content[20] ^= 1
+    copy.write_bytes(content)
+    if keep_time:  # as a disk that fails
+        os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+    with ds.RecordReader(catalog, cache=cache) as reader:
+        assert reader.read(np.arange(len(catalog))) == by_id
+        until(lambda: cache.find(catalog.files[0]) is not None or not reader.read(np.arange(3)))
+
+
+def test_damage_in_the_store_is_not_blamed_on_the_copy(store: RangeServer, urls: list[str], cache: FileCache) -> None:
+    damaged = store.folder / urls[0].rpartition("/")[2]
+    content = bytearray(damaged.read_bytes())
+    content[-6] ^= 1
+    damaged.write_bytes(content)
+    catalog = ds.Catalog.index(urls, cache=cache)
+    with ds.RecordReader(catalog, cache=cache) as reader, pytest.raises(ds.CorruptRecordError, match=urls[0]):
+        reader.read(np.arange(len(catalog)))
+    assert cache.find(catalog.files[0]) is not None
+
+
+def test_a_new_version_of_a_file_is_another_file(store: RangeServer, urls: list[str], cache: FileCache) -> None:
+    path = store.folder / urls[0].rpartition("/")[2]
+    entry = describe_file(urls[0])
+    assert cache.fetch(entry) is not None
+    path.write_bytes(path.read_bytes()[::-1])
+    changed = describe_file(urls[0])
+    assert cache.find(changed) is None
+    with pytest.raises(ds.ChangedDataError, match="was modified after it was indexed"):
+        FileCache(Path(cache.folder).parent / "other").fetch(entry)
+
+
+def test_a_removed_copy_does_no_harm(urls: list[str], cache: FileCache, by_id: list[bytes]) -> None:
+    catalog = ds.Catalog.index(urls, cache=cache)
+    with ds.RecordReader(catalog, cache=cache) as reader:
+        assert reader.read(np.arange(len(catalog))) == by_id
+        for name in copies(Path(cache.folder)):
+            (Path(cache.folder) / "files" / name).unlink()
+        assert reader.read(np.arange(len(catalog))) == by_id
+
+
+def test_readers_are_sent_to_processes_with_their_cache(urls: list[str], cache: FileCache, by_id: list[bytes]) -> None:
+    catalog = ds.Catalog.index(urls, cache=cache)
+    reader = pickle.loads(pickle.dumps(ds.RecordReader(catalog, cache=cache)))
+    assert (reader.cache.folder, reader.cache.limit) == (cache.folder, None)
+    assert isinstance(reader._files.get(0), CachedFile)
+    assert reader.read(np.arange(len(catalog))) == by_id
+    reader.close()
+
+
+def _others(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.tex").touch()
+
+
+def _another_layout(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "data_sharding-cache").write_text("data_sharding cache 99\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "limit", "fact", "hint"),
+    [
+        (_others, None, "holds thesis.tex, and is not a cache", "name a new folder"),
+        (_another_layout, None, "says that it is 'data_sharding cache 99'", "another folder"),
+        (Path.touch, None, "cannot be used: File exists", "can be made and written"),
+        (Path.mkdir, 2**60, "has room for", "on a larger disk, or allow less"),
+    ],
+)
+def test_folders_that_are_refused(
+    tmp_path: Path, make: Callable[[Path], None], limit: int | None, fact: str, hint: str
+) -> None:
+    make(tmp_path / "cache")
+    with pytest.raises(ds.CacheError) as caught:
+        FileCache(tmp_path / "cache", limit).open()
+    assert fact in caught.value.fact
+    assert hint in caught.value.hint
+
+
+def test_a_full_disk_ends_nothing(urls: list[str], tmp_path: Path) -> None:
+    """A limit on the size of files is the full disk that a test can have: to write beyond it is an OSError, too."""
+    with SPAWN.Pool(1) as pool:
+        records, kept = pool.apply(_read_on_a_full_disk, (urls, str(tmp_path / "cache")))
+    assert (records, kept) == (57, [])
+    assert not parts(tmp_path / "cache")
+    assert (tmp_path / "cache" / "used").read_text() == "0\n"
+
+
+def _read_on_a_full_disk(urls: list[str], folder: str) -> tuple[int, list[str]]:
+    cache = FileCache(folder)
+    cache.open()
+    smallest = min(describe_file(url).size for url in urls)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (smallest // 2, smallest // 2))
+    catalog = ds.Catalog.index(urls, cache=cache)
+    with ds.RecordReader(catalog, cache=cache) as reader:
+        records = reader.read(np.arange(len(catalog)))
+        until(lambda: not cache._threads)
+        return len(records), sorted(copies(Path(folder)))
