@@ -25,7 +25,8 @@ from data_sharding.loading.decoding import Decode, name_of, read_and_decode
 from data_sharding.loading.shard_loader import LoadedBatch, load_slots
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner
-from data_sharding.reading.record_reader import ForkSafeReader, RecordReader
+from data_sharding.reading.fork_safe_reader import ForkSafeReader
+from data_sharding.reading.record_reader import RecordReader
 
 
 class RecordSource:

@@ -35,7 +35,8 @@ from data_sharding.loading.shard_loader import LoadedBatch, load_slots
 from data_sharding.plan.position import State
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import StepSlots
-from data_sharding.reading.record_reader import ForkSafeReader, ReaderOptions, RecordReader
+from data_sharding.reading.fork_safe_reader import ForkSafeReader
+from data_sharding.reading.record_reader import ReaderOptions, RecordReader
 
 __all__ = [
     "DecodedRows",

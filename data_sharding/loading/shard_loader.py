@@ -17,16 +17,15 @@ from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
-from data_sharding.reading.record_reader import RecordReader
+from data_sharding.reading.record_reader import RecordReader, Wanted
 from data_sharding.sample_random import SampleRandom
 
 _RUN_S: Final = 1e-3
 """For so long a thread that has found room makes batches: of those that take longer `prefetch` are ahead, of small ones
 as many as this makes."""
 
-Fetch = Callable[[NDArray[np.int64], SampleRandom | None, int | None], Decoded]
-"""Reads and decodes records ids int64[k], with draws for augmentation, and the length of the global batch's longest
-item, if there are any."""
+Fetch = Callable[[NDArray[np.int64], SampleRandom | None, int | None, NDArray[np.int64] | None], Decoded]
+"""Reads and decodes what a `Wanted` says."""
 
 
 class LoaderOptions(TypedDict):
@@ -63,7 +62,7 @@ class LoadedBatch(NamedTuple):
 
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
-    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest))
+    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest, slots.ranges))
 
 
 def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArray[np.bool_]) -> LoadedBatch:
@@ -88,7 +87,7 @@ def _load_steps(
     """As `_load_step` one by one, but the records of all these steps are read at once."""
     try:
         slots = [planner(step) for step in steps]
-        several = reader.load_several([(part.ids, part.random, part.longest) for part in slots])
+        several = reader.load_several([Wanted(part.ids, part.random, part.longest, part.ranges) for part in slots])
         pairs = zip(slots, several, strict=True)
         return [_batch_of(part, *decode_sound(reader, decode, records)) for part, records in pairs]
     except Exception as error:
@@ -156,7 +155,7 @@ class ShardLoader:
         self._ended = False
 
         def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
-            planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads)
+            planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads, reader.gains_by_blocks)
             who = f"epoch {plan.epoch} for rank {rank} of {size}"
             return OrderedPrefetch(
                 functools.partial(_load_step, planner, fetch, who),

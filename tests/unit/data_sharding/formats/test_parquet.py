@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.parquet import ParquetFormat
-from data_sharding.formats.parquet_rows import RecentGroups, RowSource
+from data_sharding.formats.parquet import ParquetFormat, ParquetTable
+from data_sharding.formats.row_source import RowSource
+from data_sharding.kept_blocks import KeptBlocks
 from data_sharding.storage import describe_file, open_source
 
 pa = pytest.importorskip("pyarrow")
@@ -268,10 +269,10 @@ def test_threads_share_a_file(tmp_path: Path) -> None:
 
 def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr("data_sharding.formats.parquet_rows._RECENT", recent := RecentGroups(4000))
+    monkeypatch.setattr("data_sharding.formats.row_source.KEPT", recent := KeptBlocks(4000))
     for number in range(6):
         write(tmp_path / f"{number}.parquet", 10, a=BLOBS)
-    sources = [RowSource(entry, open_source(entry), "", "") for entry in ds.Catalog.index(tmp_path).files]
+    sources = [RowSource(entry, open_source(entry), ParquetTable, "", "") for entry in ds.Catalog.index(tmp_path).files]
     for source in sources * 2:
         assert source.spans([*range(100)], [*range(1, 101)]) == BLOBS
         sizes.append(sum(table.nbytes for other in sources for table in other._groups.values()))
@@ -280,7 +281,7 @@ def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeyp
     assert source[99:100] == BLOBS[99]
     del source, sources
     one = open_source(entry := describe_file(str(tmp_path / "0.parquet")))
-    assert RowSource(entry, one, "", "").spans([*range(100)], [*range(1, 101)]) == BLOBS
+    assert RowSource(entry, one, ParquetTable, "", "").spans([*range(100)], [*range(1, 101)]) == BLOBS
     assert recent.kept <= 4000
 
 
@@ -292,8 +293,8 @@ def test_memory_stays_flat_over_many_files(tmp_path: Path) -> None:
         shutil.copy(tmp_path / "00.parquet", tmp_path / f"{number:02}.parquet")
     script = """if True:
         import resource, sys, numpy as np, data_sharding as ds
-        from data_sharding.formats import parquet_rows
-        parquet_rows._RECENT = parquet_rows.RecentGroups(64 << 20)
+        from data_sharding.kept_blocks import KEPT
+        KEPT.keep_at_most(64 << 20)
         catalog = ds.Catalog.index(sys.argv[1])
         with ds.RecordReader(catalog) as reader:
             reader.read(np.arange(10))

@@ -1,0 +1,23 @@
+"""A reader that each process opens for itself, whoever copied it there."""
+
+import copy
+import os
+
+from data_sharding.reading.record_reader import RecordReader
+
+
+class ForkSafeReader:
+    """A reader for objects that frameworks copy into worker processes: each process opens the files for itself."""
+
+    def __init__(self, reader: RecordReader) -> None:
+        self.catalog = reader.catalog
+        self._opened = (os.getpid(), reader)
+
+    def get(self) -> RecordReader:
+        """The reader of the process that asks."""
+        process, reader = self._opened
+        if process != os.getpid():
+            # Two threads may both come here first: one of the two readers is then dropped, unused or not.
+            reader = copy.copy(reader)
+            self._opened = (os.getpid(), reader)
+        return reader
