@@ -75,3 +75,11 @@ class KeptBlocks:
 
 KEPT: Final = KeptBlocks()
 """Of this process: readers for training and for validation are open at the same time."""
+
+
+def keep_at_most(limit: int) -> None:
+    """Let this process keep at most so many bytes of blocks: row groups, and neighbours that are read by a URL.
+
+    The processes of a host share its memory: give each its part. Raises PlanError: it is no number of bytes.
+    """
+    KEPT.keep_at_most(limit)

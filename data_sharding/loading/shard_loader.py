@@ -13,11 +13,13 @@ from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, Decoded, decode_sound, read_and_decode
+from data_sharding.loading.memory_watch import MemoryWatch
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
-from data_sharding.reading.record_reader import RecordReader, Wanted
+from data_sharding.reading.record_reader import RecordReader
+from data_sharding.reading.wanted import Wanted
 from data_sharding.sample_random import SampleRandom
 
 _RUN_S: Final = 1e-3
@@ -153,6 +155,7 @@ class ShardLoader:
         fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
         here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
         self._ended = False
+        self._memory = MemoryWatch(plan, reader, rank)
 
         def begin(plan: ShardPlan, step: int) -> OrderedPrefetch[LoadedBatch]:
             planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads, reader.gains_by_blocks)
@@ -182,6 +185,7 @@ class ShardLoader:
     def __next__(self) -> LoadedBatch:
         """The next batch. Errors as `RecordReader.read` and `decode`, LoaderTimeoutError; PlanError once closed."""
         self._prefetch.start()
+        self._memory.look()
         try:
             batch = self._prefetch.take()
         except StopIteration:

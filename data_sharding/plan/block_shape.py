@@ -14,6 +14,9 @@ OPEN_BYTES: Final = 256 << 20
 """What the open blocks of all ranks may take together: half of what one host keeps by default, so that blocks that are
 read ahead fit too. A constant, since other blocks are another order."""
 
+BLOCK_ORDER: Final = 2
+"""Which order by the name "block" this is: positions of the first one mean other records. Checkpoints name it."""
+
 FEW_STREAMS: Final = 64
 """As many distant places as a batch is mixed from, where records are so large that more would not fit."""
 
@@ -39,10 +42,10 @@ class BlockShape(NamedTuple):
             return GroupShuffle(num_records, global_batch, self.streams, self.group_begins, seed, epoch)
         return BlockShuffle(num_records, global_batch, self.streams, self.steps(global_batch), seed, epoch)
 
-    def identity(self) -> tuple[int, int, str]:
+    def identity(self) -> tuple[int, int, int, str]:
         """What two shapes of the same order have in common."""
         begins = b"" if self.group_begins is None else self.group_begins.astype("<i8").tobytes()
-        return self.streams, self.block_records, hashlib.sha256(begins).hexdigest()
+        return BLOCK_ORDER, self.streams, self.block_records, hashlib.sha256(begins).hexdigest()
 
 
 class _Records(Protocol):

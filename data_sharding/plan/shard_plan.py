@@ -143,7 +143,7 @@ class ShardPlan:
         and the balance, which change no step's set of records.
         """
         fields = (self.data_fingerprint, self.num_records, self.global_batch, self.seed, self.shuffle, self.tail)
-        blocks = (2, *self._blocks.identity()) if self.shuffle == "block" else ()  # the second order by that name
+        blocks = self._blocks.identity() if self.shuffle == "block" else ()
         return hashlib.sha256(repr(("data_sharding.plan/1", *fields, *blocks)).encode()).hexdigest()
 
     def batch(self, step: int) -> StepBatch:

@@ -6,7 +6,7 @@ import operator
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from data_sharding.reading.freed_memory import keep_freed_memory
 from data_sharding.reading.joined_records import JoinedRecords
 from data_sharding.reading.kept_spans import KeptSpans
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
+from data_sharding.reading.wanted import Wanted
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import FileEntry, is_remote, verify_unchanged
 from data_sharding.storage.byte_source import OpenFiles, for_files
@@ -27,16 +28,6 @@ from data_sharding.storage.torn_maps import watching_maps
 
 _REQUEST_THREADS: Final = 32
 _STAND_IN_BATCH: Final = 64
-
-
-class Wanted(NamedTuple):
-    """Records ids int64[k] to load, draws for augmentation, length of the global batch's longest item if it is padded,
-    and the ranges int64[k, 2] of records that are read whole and kept, of which record i is in the i-th."""
-
-    ids: NDArray[np.int64]
-    random: SampleRandom | None = None
-    longest: int | None = None
-    ranges: NDArray[np.int64] | None = None
 
 
 class ReaderOptions(TypedDict, total=False):

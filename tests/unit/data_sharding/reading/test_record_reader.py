@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.reading.record_reader import Wanted
+from data_sharding.reading.wanted import Wanted
 
 
 @given(st.lists(st.integers(0, 56), max_size=80), st.booleans(), st.integers(1, 5))
