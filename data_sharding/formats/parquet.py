@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from data_sharding.formats.row_source import pyarrow_module
+from data_sharding.formats.table_columns import flat_schema, flat_table
 from data_sharding.formats.tables import TableFormat
 
 
@@ -22,7 +23,7 @@ class ParquetTable:
         self._file = pyarrow_module("pyarrow.parquet").ParquetFile(
             file, pre_buffer=is_remote, page_checksum_verification=True
         )
-        self.schema = self._file.schema_arrow
+        self.schema = flat_schema(self._file.schema_arrow)
         metadata = self._file.metadata
         groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
         self.counts = np.array([group.num_rows for group in groups], np.int64)
@@ -32,7 +33,7 @@ class ParquetTable:
         self.sizes = np.array([max(group.total_byte_size, 1) for group in groups], np.float64)
 
     def read(self, group: int, names: Sequence[str]) -> Any:
-        table = self._file.read_row_group(group, columns=list(names), use_threads=False).flatten()
+        table = flat_table(self._file.read_row_group(group, columns=list(names), use_threads=False))
         if table.num_rows != self.counts[group]:
             raise ValueError(f"row group {group} has {table.num_rows} rows")
         return table.select(list(names))

@@ -21,7 +21,7 @@ from data_sharding.storage.byte_source import SourceFile
 class TableFile(Protocol):
     """A table in a file whose rows are decoded group by group."""
 
-    schema: Any  # pyarrow's
+    schema: Any  # pyarrow's, without structs (see `flat_schema`)
     counts: NDArray[np.int64]  # rows of each group
     sizes: NDArray[np.float64]  # bytes of each group, in any unit
 

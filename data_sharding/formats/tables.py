@@ -27,8 +27,9 @@ from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
 class TableFormat(RecordFormat):
     """`RecordFormat` for tables. Payloads are a column's bytes, or rows as serialized tf.train.Examples."""
 
-    # the column of byte strings that are payloads; default: the only column, if it is one of byte strings, or the only
-    # one beside one of integers; otherwise payloads are Examples of all columns but the labels
+    # the column of byte strings that are payloads, or Hugging Face's images and sounds (structs of bytes and path);
+    # default: the only column, if it is such a one, or the only one beside one of integers; otherwise payloads are
+    # Examples of all columns but the labels
     data: str = ""
     # the column of integer labels; default: that of integers beside the only one of byte strings, or none
     label: str = ""

@@ -139,6 +139,31 @@ def test_a_field_of_a_struct_is_a_column(tmp_path: Path) -> None:
     catalog = ds.Catalog.index(path, format=ParquetFormat(data="image.bytes", label="label"))
     assert list(load(catalog)) == BLOBS
     assert labels(catalog) == LABELS
+    deep = ds.Catalog.index(write(path, a=[{"x": {"y": 1, "z": 2.5}}, {"x": None}, None], b=["1", "2", None]))
+    decoded = [ds.example.decode(payload) for payload in load(deep)]
+    values = [{name: list(value) for name, value in record.items()} for record in decoded]
+    assert values[0] == {"a.x.y": [1], "a.x.z": [2.5], "b": [b"1"]}
+    assert values[1:] == [{"a.x.y": [], "a.x.z": [], "b": [b"2"]}, {"a.x.y": [], "a.x.z": [], "b": []}]
+
+
+@pytest.mark.parametrize("columns", [{}, {"label": LABELS}])
+@pytest.mark.parametrize("data", ["", "image", "image.bytes"])
+def test_images_of_hugging_face_are_byte_strings(tmp_path: Path, columns: dict[str, Any], data: str) -> None:
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    images = pa.array([{"bytes": blob, "path": None} for blob in BLOBS[:-1]] + [None], kind)
+    path = write(tmp_path / "train-00000-of-00001.parquet", image=images, **columns)
+    label = "label" if data and columns else ""  # as before: with a column of data, labels are asked for
+    catalog = ds.Catalog.index(path, format=ParquetFormat(data=data, label=label))
+    assert list(load(catalog, range(99))) == BLOBS[:-1]
+    assert (catalog.labels is None) == (not columns)
+    with pytest.raises(ds.CorruptRecordError, match="row 99 .* no value in the column 'image.bytes'"):
+        ds.Catalog.index(path, check_data=True)
+
+
+def test_a_struct_with_more_than_an_image_is_an_example(tmp_path: Path) -> None:
+    images = [{"bytes": b"x", "path": "a", "width": 1}]
+    (payload,) = load(ds.Catalog.index(write(tmp_path / "a.parquet", image=images, label=[1])))
+    assert set(ds.example.decode(payload)) == {"image.bytes", "image.path", "image.width", "label"}
 
 
 @pytest.mark.parametrize("kind", ["binary", "large_binary"])
@@ -156,7 +181,7 @@ def test_every_kind_of_byte_string(tmp_path: Path, kind: str) -> None:
         ({"a": BLOBS}, {"label": "a"}, ds.MissingDataError, "no column 'a' of integers"),
         ({"b": LABELS}, {"label": "b"}, ds.MissingDataError, "no column of data"),
         ({"a": pa.array([1], pa.date32())}, {}, ds.ExampleError, "tf.train.Example, which holds"),
-        ({"a": [{"x": {"y": 1}}]}, {}, ds.ExampleError, "'a.x'"),
+        ({"a": [{"x": {"y": [[1]]}}]}, {}, ds.ExampleError, "'a.x.y'"),
         ({"a": BLOBS[:2], "b": [1, None]}, {}, ds.CorruptRecordError, "row 1 .* without a label"),
         ({"a": BLOBS[:1], "b": pa.array([2**63], pa.uint64())}, {}, ds.CorruptRecordError, "cannot be read"),
         ({"a": pa.array([], pa.binary())}, {}, ds.MissingDataError, "holds no record"),
