@@ -4,7 +4,7 @@ import functools
 import importlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +78,7 @@ class RowSource:
             return payloads
 
     def file(self) -> BinaryIO:
-        return self._source.file()
+        return cast(BinaryIO, exact_file(self._source))
 
     def drop(self, key: Hashable) -> None:
         self._groups.pop(key, None)

@@ -211,6 +211,28 @@ def test_a_block_is_asked_for_once(
     assert cost.requests_per_1000 == pytest.approx(len(asked) * 1000 / count, rel=0.35)
 
 
+def test_a_row_group_is_asked_for_once_and_without_the_columns_that_are_not_used(
+    store: Store, bucket: str, tmp_path: Path
+) -> None:
+    parquet, table = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow").table
+    random, useful = np.random.default_rng(0), 8_000 * 1_000
+    for file in range(2):
+        columns = {name: [random.bytes(size) for _ in range(4_000)] for name, size in (("image", 1_000), ("note", 500))}
+        names = {"image": columns["image"], "label": np.arange(4_000), "note": columns["note"]}
+        parquet.write_table(table(names), tmp_path / f"{file}.parquet", row_group_size=500)
+    upload(tmp_path, bucket)
+    store.asked.clear()
+    catalog = ds.Catalog.index(bucket, format=ds.format_named("parquet", {"data": "image", "label": "label"}))
+    assert sum(length(span) for method, span in store.asked if method == "GET" and span) < useful / 20
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=64, seed=3, epoch=1, shuffle="block")
+    store.asked.clear()
+    with ds.RecordReader(catalog) as reader, ds.ShardLoader(plan, reader, lengths, rank=0, size=1) as loader:
+        assert sum(float(batch.weights.sum()) for batch in loader) == 8_000
+    asked = [span for method, span in store.asked if method == "GET" and span]
+    assert len(asked) <= 2 * 16
+    assert sum(map(length, asked)) <= 1.1 * useful
+
+
 def lengths(records: ds.RecordBatch) -> dict[str, Any]:
     return {"length": np.array([len(payload) for payload in records])}
 
