@@ -39,6 +39,9 @@ class Undecodable(NamedTuple):
     reason: str
     nbytes: int = 0
 
+    def payload(self, row: int) -> bytes:  # noqa: ARG002  all are the same
+        return Damaged.because(self.reason)
+
 
 class RowSource:
     """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is; or a `Damaged` one.
@@ -68,12 +71,7 @@ class RowSource:
                 return [Damaged.because(unreadable("The file", error))] * len(rows)
             groups = np.searchsorted(firsts, rows, "right") - 1
             places, numbers = (rows - firsts[groups]).tolist(), groups.tolist()
-            payloads: list[bytes] = []
-            decoded, last = None, -1
-            for number, row in zip(numbers, places, strict=True):
-                if decoded is None or number != last:  # rows in order need one group at a time
-                    decoded, last = self._group(table, columns, number), number
-                payloads.append(_payload(decoded, row, columns))
+            payloads = self._payloads(table, columns, numbers, places)
             KEPT.used(self, dict.fromkeys(numbers))
             return payloads
 
@@ -90,6 +88,22 @@ class RowSource:
         columns = choose_columns(self._entry.path, table.schema, *self._chosen)
         return table, columns, np.cumsum(table.counts) - table.counts
 
+    def _payloads(self, table: TableFile, columns: Columns, groups: list[int], rows: list[int]) -> list[bytes]:
+        payloads: list[bytes | None] = []
+        group: RowGroup | Undecodable | None = None
+        last = -1
+        for number, row in zip(groups, rows, strict=True):
+            if group is None or number != last:  # rows in order need one group at a time
+                group, last = self._group(table, columns, number), number
+            try:
+                payloads.append(group.payload(row))
+            except decoding_errors() as error:  # among others, a row that is not there
+                payloads.append(Damaged.because(unreadable("The row", error)))
+        if None in payloads:
+            null = Damaged.because(f"The row has no value in the column {columns.data!r}.")
+            return [null if payload is None else payload for payload in payloads]
+        return cast(list[bytes], payloads)
+
     def _group(self, table: TableFile, columns: Columns, group: int) -> RowGroup | Undecodable:
         if (kept := self._groups.get(group)) is not None:
             return kept
@@ -102,16 +116,6 @@ class RowSource:
         self._groups[group] = decoded
         KEPT.add(self, group, decoded.nbytes)
         return decoded
-
-
-def _payload(group: RowGroup | Undecodable, row: int, columns: Columns) -> bytes:
-    if isinstance(group, Undecodable):
-        return Damaged.because(group.reason)
-    try:
-        payload = group.payload(row)
-    except decoding_errors() as error:  # among others, a row that is not there
-        return Damaged.because(unreadable("The row", error))
-    return Damaged.because(f"The row has no value in the column {columns.data!r}.") if payload is None else payload
 
 
 def exact_file(source: ByteSource) -> SourceFile:
