@@ -40,6 +40,7 @@ from data_sharding.formats.record_format import RecordBatch, RecordFormat, Recor
 from data_sharding.formats.registry import format_named
 from data_sharding.formats.tfrecord import scan
 from data_sharding.formats.writers import TFRecordWriter, write_shards
+from data_sharding.kept_blocks import keep_at_most
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.shard_loader import ShardLoader
 from data_sharding.loading.step_batches import LoadedBatch
@@ -84,6 +85,7 @@ __all__ = [
     "TFRecordWriter",
     "example",
     "format_named",
+    "keep_at_most",
     "per_rank",
     "plan_at",
     "scan",

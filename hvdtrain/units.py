@@ -80,6 +80,18 @@ def parse_size(text: str) -> int:
     return int(match[1]) * factor
 
 
+def bytes_of(size: str, option: str) -> int:
+    """Bytes of "512MiB", "2GiB" or "1000000". Raises UsageError: it is none of these; `option` says where it stood."""
+    try:
+        return parse_size(size)
+    except ValueError as error:
+        raise UsageError(
+            f"{option} is {size}.",
+            "It must be a size in bytes, KiB, MiB or GiB.",
+            f"half a gibibyte is {option} 512MiB.",
+        ) from error
+
+
 def seconds_of(duration: str, option: str) -> float:
     """Seconds of "5400", "90min", "1.5h", "90:00", "1:30:00" or "0-01:30:00", which all are the same.
 

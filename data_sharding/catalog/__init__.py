@@ -150,7 +150,7 @@ class Catalog(Drawn):
                 "offsets": numbers,
                 "lengths": kind.lengths() if given is None else given,
             },
-            **{"crcs": None, "labels": numbers_of(dataset, "labels", labels, count)},
+            **{"crcs": None, "labels": numbers_of(dataset, "labels", labels, count), "row_groups": None},
         }
         return cls._checked(kind, (FileEntry(f"{kind.kind} ({identity})", count, identity),), columns, ())
 
@@ -231,7 +231,8 @@ def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:
     for file in files:
         name = os.fsencode(os.path.basename(file.path))
         digest.update(b"%d %d " % (len(name), file.size) + name)
-    for column in map(columns.get, COLUMNS):
+    # How a file divides its rows into groups is not what the data is.
+    for column in (columns.get(name) for name in COLUMNS if name != "row_groups"):
         if column is not None:
             digest.update(column.astype(column.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.hexdigest()

@@ -21,7 +21,7 @@ from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths, find_files
 
-_RULES: Final = 2
+_RULES: Final = 3
 """Raised when the same files are indexed in another way than before: then no kept catalog is of use."""
 
 _VERIFY_THREADS: Final = 32

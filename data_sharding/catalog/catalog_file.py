@@ -17,6 +17,7 @@ from data_sharding.draws.saved_rules import rule_from
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_options
+from data_sharding.formats.tables import TableFormat
 from data_sharding.reading.record_table import Damage
 from data_sharding.storage import FileEntry
 from data_sharding.storage.redaction import redacted
@@ -24,8 +25,11 @@ from data_sharding.storage.redaction import redacted
 T = TypeVar("T", bound=np.generic)
 
 VERSION: Final = 2
-COLUMNS: Final = {"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64, "crcs": np.uint32, "labels": np.int64}
-_OPTIONAL: Final = ("crcs", "labels")
+COLUMNS: Final = {
+    **{"file_ids": np.int32, "offsets": np.int64, "lengths": np.int64},
+    **{"crcs": np.uint32, "labels": np.int64, "row_groups": np.int32},
+}
+_OPTIONAL: Final = ("crcs", "labels", "row_groups")
 _WEIGHTS: Final = "draw_weights"
 
 
@@ -113,6 +117,8 @@ def check_columns(path: str | Path, stored: StoredCatalog) -> None:
     present = {name: column for name, column in columns.items() if column is not None}
     if any(column.dtype != COLUMNS[name] or column.shape != rows for name, column in present.items()):
         raise unusable(path, "its columns differ in length or type")
+    if isinstance(stored.format, TableFormat) and columns["row_groups"] is None:
+        raise unusable(path, "it was written by a version that noted no groups of rows, and chose columns differently")
     file_ids, offsets, lengths = columns["file_ids"], columns["offsets"], columns["lengths"]
     if len(rows) != 1 or not rows[0] or file_ids.min() < 0 or file_ids.max() >= len(stored.files):
         raise unusable(path, "it names files that it does not list")
@@ -141,6 +147,7 @@ def columns_of(record_format: RecordFormat, scanned: Sequence[tuple[FileEntry, R
         "lengths": np.concatenate([index.lengths for index in indexes]),
         "crcs": _joined([index.crcs for index in sound]),
         "labels": _joined([index.labels for index in sound]) if by_file is None else np.repeat(by_file, counts),
+        "row_groups": _joined([index.row_groups for index in sound]),
     }
 
 

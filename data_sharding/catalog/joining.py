@@ -37,7 +37,7 @@ class Joining(Parts):
         }
         for name in COLUMNS.keys() - columns.keys():
             parts = [getattr(each, name) for each in catalogs]
-            columns[name] = None if parts[0] is None else np.concatenate(parts)
+            columns[name] = None if any(part is None for part in parts) else np.concatenate(parts)
         files = tuple(file for each in catalogs for file in each.files)
         damage = tuple(found for each in catalogs for found in each.damage)
         made = cls._checked(_format_of(catalogs), files, columns, damage)

@@ -46,6 +46,8 @@ class RecordIndex(NamedTuple):
         damage: what is wrong with the file. Records named in it stay in the index as long as a reader can tell that
             they are damaged; others are left out. Where framing is lost, the index ends and this is the last entry.
         layout: what each record consists of, in words, as far as the format knows; the same in all files of a catalog.
+        row_groups: int32[n], for formats that decode several records together: which group of the file a record is in,
+            ascending; None where each can be had by itself.
     """
 
     offsets: NDArray[np.int64]
@@ -54,6 +56,7 @@ class RecordIndex(NamedTuple):
     labels: NDArray[np.int64] | None = None
     damage: tuple[CorruptRecordError, ...] = ()
     layout: frozenset[str] = frozenset()
+    row_groups: NDArray[np.int32] | None = None
 
     @classmethod
     def of_nothing(cls, *damage: CorruptRecordError) -> Self:

@@ -28,6 +28,7 @@ _BUILT_IN: Final = {
     "tar": "data_sharding.formats.tar:TarFormat",
     "parquet": "data_sharding.formats.parquet:ParquetFormat",
     "mds": "data_sharding.formats.mds:MdsFormat",
+    "arrow": "data_sharding.formats.arrow:ArrowFormat",
     "image_folder": "data_sharding.formats.image_folder:ImageFolderFormat",
     "text": "data_sharding.formats.text_file:TextFormat",
 }

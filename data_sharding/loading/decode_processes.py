@@ -32,7 +32,7 @@ _END_S: Final = 1.0
 _KILL_S: Final = 10.0
 
 
-Request = tuple[NDArray[np.int64], SampleRandom | None, int | None]
+Request = tuple[NDArray[np.int64], SampleRandom | None, int | None, list[bytes] | None]
 """Arguments of a `DecodeProcesses`."""
 
 
@@ -45,7 +45,8 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
     whatever way. Linux only.
 
     Args:
-        reader: its catalog and options are used; each process opens the files for itself.
+        reader: its catalog and options are used; each process opens the files for itself. What is read by blocks is
+            read by this reader, and sent.
         decode: a function, or a method of an object, that can be pickled. What the started script defines, or a
             notebook, needs cloudpickle.
 
@@ -54,16 +55,26 @@ class DecodeProcesses(AbstractContextManager["DecodeProcesses"]):
 
     def __init__(self, reader: RecordReader, decode: Decode, processes: int) -> None:
         at_least(1, "processes", processes, "Decoding needs at least one.")
-        self.catalog = reader.catalog
+        self.catalog, self._reader = reader.catalog, reader
         self._pool = _Pool(*Setup.of(reader, decode), processes)
         self._finalizer = weakref.finalize(self, self._pool.close)
 
     def __len__(self) -> int:
         return self._pool.size
 
-    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None, longest: int | None = None) -> Decoded:
-        """As `read_and_decode`, in one of the processes. ShardingError if that died, PlanError if all are closed."""
-        answer = self._pool.ask((ids, random, longest))
+    def __call__(
+        self,
+        ids: NDArray[np.int64],
+        random: SampleRandom | None,
+        longest: int | None = None,
+        ranges: NDArray[np.int64] | None = None,
+    ) -> Decoded:
+        """As `read_and_decode`, in one of the processes. ShardingError if that died, PlanError if all are closed.
+
+        What is read by blocks is read here: each process would read and keep all blocks otherwise.
+        """
+        by_blocks = ranges is not None or self._reader.keeps_groups
+        answer = self._pool.ask((ids, random, longest, self._reader.spans(ids, ranges) if by_blocks else None))
         if isinstance(answer, Failure):
             raise answer.rebuild()
         assert isinstance(answer, Decoded)

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.loading.decoding import Decode, Decoded, read_and_decode
+from data_sharding.loading.decoding import Decode, Decoded, decode_spans
 from data_sharding.reading.record_reader import RecordReader
 
 _ALIGNMENT: Final = 64
@@ -220,7 +220,7 @@ def _answer(reading: tuple[RecordReader, Decode] | Failure, *request: object) ->
     if isinstance(reading, Failure):
         return reading
     try:
-        return read_and_decode(*reading, *request)  # type: ignore[arg-type]
+        return decode_spans(*reading, *request)  # type: ignore[arg-type]
     except BaseException as error:  # handed to the parent, whatever it is
         return Failure.of(error)
 

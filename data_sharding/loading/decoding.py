@@ -31,14 +31,28 @@ def read_and_decode(
     ids: NDArray[np.int64],
     random: SampleRandom | None,
     longest: int | None = None,
+    ranges: NDArray[np.int64] | None = None,
 ) -> Decoded:
-    """Read records ids int64[k] and decode them; `longest`: length of the global batch's longest item, if it is padded.
+    """Read records ids int64[k], as `Wanted` says, and decode them. Errors as `decode_spans`."""
+    spans = None if ranges is None else reader.spans(ids, ranges)
+    return decode_spans(reader, decode, ids, random, longest, spans)
+
+
+def decode_spans(
+    reader: RecordReader,
+    decode: Decode,
+    ids: NDArray[np.int64],
+    random: SampleRandom | None,
+    longest: int | None,
+    spans: list[bytes] | None,
+) -> Decoded:
+    """Decode records ids int64[k] from their bytes as they are in the file; None: read them.
 
     Raises:
         PlanError: `decode` returned no mapping of arrays, or another number of rows.
         ShardingError: as `RecordReader.load`; and whatever `decode` raises, with the name of the record.
     """
-    return decode_named(reader, decode, reader.load(ids, random, longest))
+    return decode_named(reader, decode, reader.load(ids, random, longest, spans))
 
 
 def decode_named(reader: RecordReader, decode: Decode, records: RecordBatch) -> Decoded:

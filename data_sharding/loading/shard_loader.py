@@ -10,6 +10,7 @@ from data_sharding.checks import at_least, whole
 from data_sharding.errors import PlanError
 from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import Decode, read_and_decode
+from data_sharding.loading.memory_watch import MemoryWatch
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.read_ahead import READ_AHEAD_BYTES, StepReads
 from data_sharding.loading.step_batches import Fetch, LoadedBatch, decode_step, load_step, load_steps, read_step
@@ -118,9 +119,10 @@ class ShardLoader:
         fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
         here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
         self._ended = False
+        self._memory = MemoryWatch(plan, reader, rank)
 
         def begin(plan: ShardPlan, step: int) -> _Running:
-            planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads)
+            planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads, reader.gains_by_blocks)
             who = f"epoch {plan.epoch} for rank {rank} of {size}"
             reads: StepReads | None = None
             produce = functools.partial(load_step, planner, fetch, who)
@@ -155,6 +157,7 @@ class ShardLoader:
     def __next__(self) -> LoadedBatch:
         """The next batch. Errors as `RecordReader.read` and `decode`, LoaderTimeoutError; PlanError once closed."""
         self._running.batches.start()
+        self._memory.look()
         try:
             batch = self._running.batches.take()
         except StopIteration:

@@ -11,11 +11,11 @@ from data_sharding.loading.decoding import Decode, Decoded, decode_named, decode
 from data_sharding.loading.read_ahead import StepReads
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
 from data_sharding.reading.record_reader import RecordReader
+from data_sharding.reading.wanted import Wanted
 from data_sharding.sample_random import SampleRandom
 
-Fetch = Callable[[NDArray[np.int64], SampleRandom | None, int | None], Decoded]
-"""Reads and decodes records ids int64[k], with draws for augmentation, and the length of the global batch's longest
-item, if there are any."""
+Fetch = Callable[[NDArray[np.int64], SampleRandom | None, int | None, NDArray[np.int64] | None], Decoded]
+"""Reads and decodes what a `Wanted` says."""
 
 
 class LoadedBatch(NamedTuple):
@@ -40,7 +40,7 @@ class LoadedBatch(NamedTuple):
 
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
-    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest))
+    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest, slots.ranges))
 
 
 def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArray[np.bool_]) -> LoadedBatch:
@@ -53,7 +53,8 @@ def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArr
 def read_step(planner: SlotPlanner, reader: RecordReader, step: int) -> RecordBatch:
     """The records of a step, to be decoded later; errors as `RecordReader.load`."""
     slots = planner(step)
-    return reader.load(slots.ids, slots.random, slots.longest)
+    spans = None if slots.ranges is None else reader.spans(slots.ids, slots.ranges)
+    return reader.load(slots.ids, slots.random, slots.longest, spans)
 
 
 def load_step(planner: SlotPlanner, fetch: Fetch, who: str, step: int) -> LoadedBatch:
@@ -80,7 +81,7 @@ def load_steps(planner: SlotPlanner, reader: RecordReader, decode: Decode, who: 
     """As `load_step` one by one, but the records of all these steps are read at once."""
     try:
         slots = [planner(step) for step in steps]
-        several = reader.load_several([(part.ids, part.random, part.longest) for part in slots])
+        several = reader.load_several([Wanted(part.ids, part.random, part.longest, part.ranges) for part in slots])
         pairs = zip(slots, several, strict=True)
         return [_batch_of(part, *decode_sound(reader, decode, records)) for part, records in pairs]
     except Exception as error:

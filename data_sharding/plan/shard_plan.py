@@ -14,7 +14,9 @@ from data_sharding.draws.draw_rule import DrawRule
 from data_sharding.errors import PlanError
 from data_sharding.permutation import Permutation
 from data_sharding.plan.balance import MASKED, deal
+from data_sharding.plan.block_shape import FEW_STREAMS, BlockShape, shape_for
 from data_sharding.plan.block_shuffle import BlockShuffle
+from data_sharding.plan.group_shuffle import GroupShuffle
 from data_sharding.plan.length_buckets import LengthBuckets
 from data_sharding.reading.record_table import RecordTable
 
@@ -47,19 +49,22 @@ class ShardPlan:
         global_batch: G, slots of a step over all ranks.
         seed, epoch: select the order; any integer seed, epoch >= 0.
         shuffle: "global" draws every position from the whole data set; "block" shuffles blocks of neighbouring records
-            and reads each to its end, for data behind a URL (see `block_shuffle`); "length" draws the records of a step
-            from those of similar length (see `length_buckets`); "none" keeps the catalog's order.
+            and reads each to its end, for data behind a URL (see `block_shuffle`) or in groups (see `group_shuffle`);
+            "length" draws the records of a step from those of similar length (see `length_buckets`); "none" keeps the
+            catalog's order.
         tail: when G does not divide N, "mask" fills the last step with slots of weight 0, "drop" leaves out the last
             N mod G records of the order.
         data_fingerprint: the catalog's.
-        block_records: neighbouring records of a block; counts for `shuffle="block"` only.
+        block_records: neighbouring records of a block, `streams`: distant places from which each step is mixed, but
+            no more than its slots; for `shuffle="block"` only. `for_catalog` chooses them by the size of records.
         balance: "records" gives each rank a contiguous slice of each step; "bytes" deals the step's records to the
             ranks, each as many as its slice has, so that their bytes are even (see `balance`). It chooses the rank that
             reads a record, not the step.
         lengths: bytes of each record of the data set, int64, needed for `balance="bytes"`. Not part of the plan's
             equality, and neither are
         by_length: int64[N], ids in the order of the records' lengths, needed for `shuffle="length"`;
-        draws: which records an epoch draws, and how often; None: each once. The catalog's fingerprint knows it.
+        draws: which records an epoch draws, and how often; None: each once. The catalog's fingerprint knows it;
+        group_begins: int64[m], the first record of each group that is decoded together: these are the blocks then.
 
     Raises:
         PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
@@ -78,13 +83,16 @@ class ShardPlan:
     lengths: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     by_length: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     draws: DrawRule | None = field(default=None, compare=False, repr=False)
+    streams: int = FEW_STREAMS
+    group_begins: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("num_records", "global_batch", "seed", "epoch", "block_records"):
+        for name in ("num_records", "global_batch", "seed", "epoch", "block_records", "streams"):
             object.__setattr__(self, name, checks.whole(name, getattr(self, name)))
         for name, literal in (("shuffle", Shuffle), ("tail", Tail), ("balance", Balance)):
             checks.one_of(name, getattr(self, name), literal)
         checks.check_numbers(self.num_records, self.global_batch, self.epoch, self.block_records, self.tail)
+        checks.at_least(1, "streams", self.streams, "Blocks are read in one stream at least.")
         if self.balance == "bytes":
             checks.check_balanced_bytes(self.lengths, None if self.draws else self.num_records, self.shuffle)
         if self.shuffle == "length":
@@ -105,9 +113,12 @@ class ShardPlan:
     ) -> Self:
         """Plan one epoch over a catalog; see the class for the arguments and errors."""
         records, data = catalog.epoch_length, catalog.fingerprint
-        order = (global_batch, seed, epoch, shuffle, tail, data, block_records, balance)
+        shape = BlockShape(FEW_STREAMS, block_records)
+        if shuffle == "block":
+            shape = shape_for(catalog, global_batch, block_records)
+        order = (global_batch, seed, epoch, shuffle, tail, data, shape.block_records, balance)
         by_length = catalog.ids_by_length if shuffle == "length" else None
-        return cls(records, *order, catalog.lengths, by_length, catalog.draws)
+        return cls(records, *order, catalog.lengths, by_length, catalog.draws, shape.streams, shape.group_begins)
 
     def require_catalog(self, catalog: RecordTable) -> None:
         """Raise `PlanError` unless the plan was made for the data of `catalog`."""
@@ -128,12 +139,12 @@ class ShardPlan:
     def fingerprint(self) -> str:
         """Hex SHA-256 of what must stay equal for a position to keep its meaning: data, N, G, seed, shuffle, tail.
 
-        With `shuffle="block"` the block's length too. Neither the epoch, which is part of the position, nor the number
-        of ranks and the balance, which change no step's set of records.
+        With `shuffle="block"` the blocks too. Neither the epoch, which is part of the position, nor the number of ranks
+        and the balance, which change no step's set of records.
         """
         fields = (self.data_fingerprint, self.num_records, self.global_batch, self.seed, self.shuffle, self.tail)
-        block = (self.block_records,) if self.shuffle == "block" else ()
-        return hashlib.sha256(repr(("data_sharding.plan/1", *fields, *block)).encode()).hexdigest()
+        blocks = self._blocks.identity() if self.shuffle == "block" else ()
+        return hashlib.sha256(repr(("data_sharding.plan/1", *fields, *blocks)).encode()).hexdigest()
 
     def batch(self, step: int) -> StepBatch:
         """The whole global batch of a step: ids int64[G], weights float32[G]. Errors as `shard`."""
@@ -200,6 +211,20 @@ class ShardPlan:
         last = np.arange(min(self.steps * self.global_batch, self.num_records), self.num_records)
         return self.records(self._drawn_at(last))
 
+    @property
+    def block_steps(self) -> int:
+        """Steps in which a block is read to its end; of groups, which have any length, 0."""
+        return 0 if self.group_begins is not None else self._blocks.steps(self.global_batch)
+
+    def block_ranges(self, rank: int, size: int, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """What rank r of W reads together with each of its records ids int64[k]: ranges int64[k, 2] of its records.
+
+        None where records are not shuffled in blocks, are decoded in groups, or are drawn by a rule.
+        """
+        if not isinstance(self._order, BlockShuffle) or self.draws is not None:
+            return None
+        return self._order.ranges(ids, rank * self.global_batch // size, (rank + 1) * self.global_batch // size)
+
     def global_weight(self, step: int) -> float:
         """Real records of a step over all ranks, which a sum over the global batch is divided by. Errors as `shard`."""
         checks.check_step(step, self.steps)
@@ -234,13 +259,17 @@ class ShardPlan:
         return StepBatch(batch.ids[rows, order], batch.weights[rows, order])
 
     @functools.cached_property
-    def _order(self) -> Permutation | BlockShuffle | LengthBuckets:
+    def _order(self) -> Permutation | BlockShuffle | GroupShuffle | LengthBuckets:
         if self.shuffle == "block":
-            return BlockShuffle(self.num_records, self.global_batch, self.block_records, self.seed, self.epoch)
+            return self._blocks.order(self.num_records, self.global_batch, self.seed, self.epoch)
         if self.shuffle == "length":
             assert self.by_length is not None  # as __post_init__ has checked
             return LengthBuckets(self.by_length, self.global_batch, self.seed, self.epoch)
         return Permutation(self.num_records // self._together, self.seed, self.epoch)
+
+    @functools.cached_property
+    def _blocks(self) -> BlockShape:
+        return BlockShape(min(self.streams, self.global_batch), self.block_records, self.group_begins)
 
     @property
     def _together(self) -> int:

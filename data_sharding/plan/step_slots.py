@@ -27,6 +27,7 @@ class StepSlots(Sequence[int]):
     random: SampleRandom | None = None  # draws for augmentation, if any
     data_fingerprint: str | None = None  # of the data that the ids belong to, if known
     longest: int | None = None  # length of the step's longest record over all ranks, where it is asked for
+    ranges: NDArray[np.int64] | None = None  # as `ShardPlan.block_ranges`, where blocks are read whole
 
     @classmethod
     def of_ids(cls, ids: Sequence[int]) -> "StepSlots":
@@ -54,27 +55,31 @@ class SlotPlanner:
     """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
 
     Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws; `measure` adds
-    the length of the longest record that any rank reads in the step.
+    the length of the longest record that any rank reads in the step; `by_block` the ranges that are read together.
     """
 
-    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool, measure: bool = False) -> None:
+    def __init__(
+        self, plan: ShardPlan, rank: int, size: int, augment: bool, measure: bool = False, by_block: bool = False
+    ) -> None:
         self.plan, self._augment = plan, augment
         steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
 
         @functools.lru_cache(maxsize=2)  # for threads on either side of a boundary
-        def block(number: int) -> tuple[StepBatch, list[int | None]]:
+        def block(number: int) -> tuple[StepBatch, list[int | None], Sequence[NDArray[np.int64] | None]]:
             some = range(number * steps, min((number + 1) * steps, plan.steps))
-            return plan.drawn(rank, size, some), plan.longest(some).tolist() if measure else [None] * len(some)
+            drawn = plan.drawn(rank, size, some)
+            longest = plan.longest(some).tolist() if measure else [None] * len(some)
+            ranges = plan.block_ranges(rank, size, drawn.ids.reshape(-1)) if by_block else None
+            return drawn, longest, [None] * len(some) if ranges is None else [*ranges.reshape(*drawn.ids.shape, 2)]
 
         self._block = block
 
     def __call__(self, step: int) -> StepSlots:
         """The slots of a step. Errors as `ShardPlan.shard`."""
         plan, (block, row) = self.plan, divmod(step, self._block_steps)
-        batch, longest = self._block(block)
+        batch, longest, ranges = self._block(block)
         drawn = batch.ids[row]
         random = SampleRandom(plan.seed, plan.epoch, drawn) if self._augment else None
         ids = plan.records(drawn)
-        return StepSlots(
-            step, ids, batch.weights[row], plan.global_weight(step), random, plan.data_fingerprint, longest[row]
-        )
+        asked = (plan.data_fingerprint, longest[row], ranges[row])
+        return StepSlots(step, ids, batch.weights[row], plan.global_weight(step), random, *asked)

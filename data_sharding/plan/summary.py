@@ -1,7 +1,6 @@
 """What each rank reads in one epoch, and how the epoch is divided into steps."""
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,9 +8,6 @@ from numpy.typing import NDArray
 from data_sharding.catalog import Catalog
 from data_sharding.plan.balance import slice_begins
 from data_sharding.plan.shard_plan import ShardPlan
-from data_sharding.storage import byte_ranges
-
-_SLICES: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,23 +49,3 @@ def per_rank(plan: ShardPlan, catalog: Catalog, size: int) -> PlanSummary:
     last = int(plan.global_weight(plan.steps - 1))
     masked = plan.global_batch - last
     return PlanSummary(plan.steps, last, masked, len(plan.dropped()), records, sizes, slowest)
-
-
-def requests_per_1000(plan: ShardPlan, catalog: Catalog, size: int) -> float | None:
-    """Requests by which W ranks read 1,000 slots of files behind a URL; of longer epochs by a sample of 64 slices.
-
-    Each slice of a step is asked for at once: records at most 64 KiB apart by one request, and nothing is kept from one
-    step to the next. None where records are not kept by their bytes (Parquet). Raises PlanError if G < W.
-    """
-    if catalog.format.offset_unit != "byte":
-        return None
-    # All files one behind the other, too far apart for their ranges to be joined.
-    room = np.array([file.size for file in catalog.files], np.int64) + byte_ranges.GAP + 1
-    begins = catalog.offsets + (np.cumsum(room) - room)[catalog.file_ids]
-    requests = slots = 0
-    for number in np.unique(np.linspace(0, plan.steps * size - 1, min(_SLICES, plan.steps * size)).astype(np.int64)):
-        ids = plan.shard(int(number) % size, size, int(number) // size).ids
-        merged = byte_ranges.merge(begins[ids], begins[ids] + catalog.lengths[ids], byte_ranges.GAP)
-        requests += int((-(-(merged.ends - merged.begins) // byte_ranges.LONGEST)).sum())
-        slots += len(ids)
-    return 1000 * requests / slots

@@ -1,4 +1,4 @@
-"""Readers that survive a fork."""
+"""A reader that each process opens for itself, whoever copied it there."""
 
 import copy
 import os

@@ -12,22 +12,23 @@ from typing import Any, Final, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import CorruptRecordError, NoSuchRecordError, ShardingError
+from data_sharding.errors import NoSuchRecordError
 from data_sharding.formats.joined import JoinedFormat
-from data_sharding.formats.record_format import Damaged, RecordBatch, RecordFormat
+from data_sharding.formats.record_format import Damaged, RecordBatch
+from data_sharding.reading.damaged_records import damaged_record, verify_file_of
+from data_sharding.reading.freed_memory import keep_freed_memory
 from data_sharding.reading.joined_records import JoinedRecords
+from data_sharding.reading.kept_spans import KeptSpans
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
+from data_sharding.reading.wanted import Wanted
 from data_sharding.sample_random import SampleRandom
-from data_sharding.storage import FileEntry, verify_unchanged
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.cached_file import ReaderFiles
 from data_sharding.storage.file_cache import FileCache
-from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import watching_maps
 
 _REQUEST_THREADS: Final = 32
 _STAND_IN_BATCH: Final = 64
-_LARGEST_THRESHOLD: Final = 2**25  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64-bit machines (malloc/malloc.c)
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -61,7 +62,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         on_corrupt: OnCorrupt = "raise",
         cache: FileCache | None = None,
     ) -> None:
-        _keep_freed_memory()
+        keep_freed_memory()
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
         self.cache = cache
@@ -70,6 +71,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._joined = JoinedRecords(catalog, self._of_part) if isinstance(catalog.format, JoinedFormat) else None
         self._under_way: dict[int, NDArray[np.int64]] = {}  # ids by thread
+        self._kept = KeptSpans(self._raw)
 
     def read(self, ids: NDArray[np.int64]) -> list[Any]:
         """The payloads of records ids int64[k], in the order of `ids`, which may repeat.
@@ -86,40 +88,62 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self._require_intact(ids, payloads, intact)
         return list(payloads)
 
+    def spans(self, ids: NDArray[np.int64], ranges: NDArray[np.int64] | None = None) -> list[bytes]:
+        """The bytes of records ids int64[k] as they are in the file, unchecked; `ranges` as in `Wanted`.
+
+        Errors as `read`, but CorruptRecordError.
+        """
+        ids = self._checked_ids(ids)
+        return self._raw(ids) if ranges is None else self._kept.read(ids, ranges)
+
     def load(
-        self, ids: NDArray[np.int64], random: SampleRandom | None = None, longest: int | None = None
+        self,
+        ids: NDArray[np.int64],
+        random: SampleRandom | None = None,
+        longest: int | None = None,
+        spans: list[bytes] | None = None,
     ) -> RecordBatch:
         """Records ids int64[k] with their labels, `random` and `longest` passed on; damaged ones as `on_corrupt` says.
 
+        `spans` is what the method of that name has read; None: it is read now.
         Errors as `read`, but CorruptRecordError only where `on_corrupt` is "raise", or where nothing near is intact.
         """
         ids = self._checked_ids(ids)
-        payloads, intact = self.unpacked(ids, random)
+        payloads, intact = self.unpacked(ids, random, spans)
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
-            self._verify_file_of(int(ids[slot]))
+            verify_file_of(self.catalog, int(ids[slot]))
             sound = int(np.argmax(intact))
             payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
         return self._batch(payloads, ids, self._labels(ids), intact, random, longest)
 
-    def load_several(
-        self, batches: Sequence[tuple[NDArray[np.int64], SampleRandom | None, int | None]]
-    ) -> list[RecordBatch]:
+    def load_several(self, batches: Sequence[Wanted]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
         if self._joined is not None or not self.catalog.format.is_stored:  # each batch has draws of its own
-            return [self.load(*batch) for batch in batches]
+            return [self.load(*batch[:3]) for batch in batches]
         ids = self._checked_ids(np.concatenate([ids for ids, *_ in batches]))
-        payloads, intact = self.unpacked(ids)
+        ranges = [batch.ranges for batch in batches if batch.ranges is not None]
+        payloads, intact = self.unpacked(ids, None, self.spans(ids, np.concatenate(ranges)) if ranges else None)
         if not intact.all():  # the stand-in of a damaged record is to be of its own batch
-            return [self.load(*batch) for batch in batches]
+            return [self.load(*batch[:3]) for batch in batches]
         labels = self._labels(ids)
         ends = list(itertools.accumulate(len(ids) for ids, *_ in batches))
         places = [slice(*pair) for pair in itertools.pairwise([0, *ends])]
         return [
             self._batch(payloads[at], part, None if labels is None else labels[at], intact[at], random)
-            for at, (part, random, _) in zip(places, batches, strict=True)
+            for at, (part, random, *_) in zip(places, batches, strict=True)
         ]
+
+    @property
+    def gains_by_blocks(self) -> bool:
+        """Whether neighbours are to be read together: files behind a URL, of which each request costs a round trip."""
+        return self.waits_for_network() and self._joined is None and not self.keeps_groups
+
+    @property
+    def keeps_groups(self) -> bool:
+        """Whether records are decoded, and kept, in groups."""
+        return self._joined is None and self.catalog.row_groups is not None
 
     def raw(self, record_id: int) -> bytes:
         """The bytes of a record's span as they are in the file, damaged or not; none of an item. Errors as `read`."""
@@ -144,6 +168,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         if self._joined is not None:
             self._joined.close()
         self._files.close()
+        self._kept.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -179,13 +204,15 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             if intact.any():
                 return payloads[int(np.argmax(intact))]
             distance *= 2
-        raise self._damaged(damaged, payload)
+        raise damaged_record(self.catalog, damaged, payload)
 
     def _of_part(self, part: RecordTable) -> "RecordReader":
         cache = copy.copy(self.cache)  # each reader closes its own
         return RecordReader(part, self.check_crc, self.max_open_files, self.on_corrupt, cache)
 
-    def unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None = None) -> tuple[Any, NDArray[np.bool_]]:
+    def unpacked(
+        self, ids: NDArray[np.int64], random: SampleRandom | None = None, spans: list[bytes] | None = None
+    ) -> tuple[Any, NDArray[np.bool_]]:
         """Payloads of records ids int64[k], damaged ones too, and which are intact: bool[k]; for other readers."""
         if self._joined is not None:
             return self._joined.unpacked(ids, random)
@@ -193,7 +220,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             items = self._items(ids, random)
             return items, np.array([not isinstance(item, Damaged) for item in items], np.bool_)
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
-        unpacked = self.catalog.format.unpack(self._raw(ids), crcs, self.check_crc)
+        raw = self._raw(ids) if spans is None else spans
+        unpacked = self.catalog.format.unpack(raw, crcs, self.check_crc)
         if unpacked.intact.all() or not self._files.give_up_damaged_copies(
             np.unique(self.catalog.file_ids[ids[~unpacked.intact]])
         ):
@@ -208,13 +236,17 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         finally:
             del self._under_way[thread]
 
-    def _raw(self, ids: NDArray[np.int64]) -> list[bytes]:
+    def _raw(self, ids: NDArray[np.int64], apart: NDArray[np.int64] | None = None) -> list[bytes]:
+        """The spans of these records; those of unlike numbers in `apart`, int64[k], are never fetched as one."""
         # File by file, so that each is looked up once a batch; within a file in the order of the bytes.
         slots = ids.argsort(kind="stable")
         ordered = ids[slots]
         files, begins = self.catalog.file_ids[ordered], self.catalog.offsets[ordered]
         ends = (begins + self.catalog.lengths[ordered]).tolist()
-        firsts = [0, *((files[1:] != files[:-1]).nonzero()[0] + 1).tolist(), len(ids)] if len(ids) else []
+        changes = files[1:] != files[:-1]
+        if apart is not None:
+            changes |= np.diff(apart[slots]) != 0
+        firsts = [0, *(changes.nonzero()[0] + 1).tolist(), len(ids)] if len(ids) else []
         starts = begins.tolist()
         reads = (
             functools.partial(self._files.get(int(files[first])).spans, starts[first:last], ends[first:last])
@@ -245,48 +277,4 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     def _require_intact(self, ids: NDArray[np.int64], payloads: list[bytes], intact: NDArray[np.bool_]) -> None:
         if not intact.all():
             first = int(np.argmin(intact))
-            raise self._damaged(int(ids[first]), payloads[first])
-
-    def _verify_file_of(self, record_id: int) -> FileEntry:
-        entry: FileEntry = self.catalog.files[self.catalog.file_ids[record_id]]
-        if self._format_of(record_id).is_stored:
-            verify_unchanged(entry)
-        return entry
-
-    def _format_of(self, record_id: int) -> RecordFormat:
-        return self.catalog.format.of_file(self.catalog.file_ids[record_id])
-
-    def _damaged(self, record_id: int, payload: bytes) -> ShardingError:
-        """The error for a payload with a wrong CRC: a file that changed explains it better than damage does."""
-        entry = self._verify_file_of(record_id)
-        if not self._format_of(record_id).is_stored and isinstance(payload, Damaged):
-            return self._refused_item(record_id, payload.reason)
-        offset, unit = self.catalog.frame_offset(record_id), self._format_of(record_id).offset_unit
-        place = f"byte offset {offset}" if unit == "byte" else f"{unit} {offset}"
-        reason = "Its framing is broken." if self.catalog.crcs is None else "Its data does not match its stored CRC."
-        return CorruptRecordError(
-            f"Record {record_id}, in {redacted(entry.path)} at {place}, is damaged.",
-            payload.reason if isinstance(payload, Damaged) else reason,
-            "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
-            path=entry.path,
-            offset=offset,
-        )
-
-    def _refused_item(self, record_id: int, reason: str) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"Record {record_id} ({self.catalog.describe(record_id)}) is refused by the object: {reason.rstrip('.')}.",
-            "Every record of the data is to be used.",
-            "mend or remove it, or leave such records out (hvdtrain: --data.on-corrupt mask).",
-            path=self.catalog.files[self.catalog.file_ids[record_id]].path,
-            offset=self.catalog.frame_offset(record_id),
-        )
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Let glibc keep up to 64 MiB of freed memory instead of handing it back after each batch of large records.
-
-    glibc raises its thresholds by itself when a large block that it had mapped is freed (mallopt(3), M_MMAP_THRESHOLD,
-    "dynamic"): so one is made and freed here, once a process. No page of it is ever touched.
-    """
-    np.empty(_LARGEST_THRESHOLD - 2**16, np.uint8)
+            raise damaged_record(self.catalog, int(ids[first]), payloads[first])

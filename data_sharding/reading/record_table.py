@@ -40,6 +40,7 @@ class RecordTable:
             not of where it is or when it was written: a copy on another host has the same one.
         damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
         draws: how often an epoch draws each record; None: once.
+        row_groups: int32[N], the group of its file in which a record is decoded; None where each can be read by itself.
     """
 
     format: RecordFormat
@@ -52,6 +53,7 @@ class RecordTable:
     fingerprint: str
     damage: tuple[Damage, ...] = ()
     draws: DrawRule | None = None
+    row_groups: NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -69,6 +71,14 @@ class RecordTable:
     def ids_by_length(self) -> NDArray[np.int64]:
         """int64[N], all ids, short records first; equally long ones in the catalog's order."""
         return np.argsort(self.lengths, kind="stable")
+
+    @functools.cached_property
+    def group_begins(self) -> NDArray[np.int64] | None:
+        """int64[m], ascending: the first of each run of records of one group; None where there are no groups."""
+        if self.row_groups is None:
+            return None
+        changes = (np.diff(self.row_groups) != 0) | (np.diff(self.file_ids) != 0)
+        return np.concatenate([[0], np.flatnonzero(changes) + 1]).astype(np.int64)
 
     @functools.cached_property
     def lost_bytes(self) -> int:

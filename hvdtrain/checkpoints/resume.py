@@ -57,11 +57,12 @@ def checkpoints_of(resume: str) -> Path | None:
 def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Checkpoint:
     """`checkpoint`; raises `UsageError` unless it continues as the training that `about` describes. World size, epochs
     and learning rate may differ; what decides which record comes next may not."""
-    # Checkpoints from before there were modes and optimizers by name do not say.
-    written = {"mode": "file", "optimizer": None, **checkpoint.about}
+    # Checkpoints from before there were modes, optimizers by name and orders of blocks do not say.
+    first_order = 1 if checkpoint.about.get("shuffle") == "block" else None
+    written = {"mode": "file", "optimizer": None, "block_order": first_order, **checkpoint.about}
     by_pipe = about["mode"] == "pipe"
     for key, what, hint in _MUST_AGREE:
-        saved, wanted = written.get(key), about[key]
+        saved, wanted = written.get(key), about.get(key)
         if saved != wanted:
             raise UsageError(
                 f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, "
@@ -87,6 +88,11 @@ _MUST_AGREE = (
     ("global_batch_size", "a run with global batch size", "give the same --global-batch-size"),
     ("seed", "a run with seed", "give the same --seed"),
     ("shuffle", "a run with shuffle", "give the same --data.shuffle"),
+    (
+        "block_order",
+        "a version of hvdtrain with the order of --data.shuffle block",
+        "go on with that version, or begin a training with these weights (--init-weights)",
+    ),
 )
 _PIPE_HINTS = {"data": "give the same --data.pipe-plan"}
 

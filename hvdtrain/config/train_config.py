@@ -14,7 +14,7 @@ from hvdtrain.config.validation_options import ValidationOptions
 from hvdtrain.config.value_syntax import trace_steps
 from hvdtrain.errors import UsageError
 from hvdtrain.set_names import named_patterns
-from hvdtrain.units import parse_size, seconds_of
+from hvdtrain.units import bytes_of, seconds_of
 
 _PART: Final = Range("a share of the records", lambda share: 0 <= share <= 1)
 _SHARE: Final = Range("more than 0 and at most 1", lambda share: 0 < share <= 1)
@@ -58,6 +58,9 @@ class DataConfig(Options):
     shuffle: Literal["global", "block", "length"] = option("global", Group.DATA).help("""global (any record may come at
         any step), block (neighbouring records are read together, for remote data), or length (the records of a step are
         of similar length, for sequences that are padded).""")
+    memory: str = option("512MiB", Group.DATA, metavar="SIZE").help("""memory of each host for data that are read in
+        blocks and kept: decoded row groups of Parquet and Arrow files and, with data.shuffle block, neighbouring
+        records behind a URL. The host's workers share it (default: 512MiB).""")
     balance: Literal["records", "bytes"] = option("records", Group.DATA).help(
         "distribute each step's records evenly over the workers by number (records), or also by size (bytes)."
     )
@@ -91,18 +94,12 @@ class DataConfig(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.validation_patterns()  # refused now, before anything is read
+        bytes_of(self.memory, "--data.memory")
         self.cache_bytes()
 
     def cache_bytes(self) -> int | None:
         """Bytes of `cache_limit`; None where it is not given."""
-        try:
-            return None if self.cache_limit is None else parse_size(self.cache_limit)
-        except ValueError as error:
-            raise UsageError(
-                f"--data.cache-limit is {self.cache_limit}.",
-                "It is an amount of bytes.",
-                "give a number with a unit, such as 500M or 200G.",
-            ) from error
+        return None if self.cache_limit is None else bytes_of(self.cache_limit, "--data.cache-limit")
 
     def validation_patterns(self) -> dict[str, str] | None:
         """Name → pattern of `validation`; None where it is not given."""

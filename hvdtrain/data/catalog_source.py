@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan
+from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan, keep_at_most
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.file_cache import file_cache
@@ -19,6 +19,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.units import bytes_of
 
 _log = logging.getLogger("hvdtrain.data")
 
@@ -38,6 +39,7 @@ class CatalogSource:
 
     def __post_init__(self) -> None:
         config = self.config
+        keep_at_most(bytes_of(config.memory, "--data.memory") // self.topology.local_size)
         self._begun: tuple[int, ShardLoader] | None = None
         self._reader = RecordReader(
             self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt, cache=file_cache(config)

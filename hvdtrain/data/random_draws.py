@@ -85,8 +85,14 @@ class ReportedProcesses(DecodeProcesses):
 
     drawn: frozenset[int] = frozenset()
 
-    def __call__(self, ids: NDArray[np.int64], random: SampleRandom | None, longest: int | None = None) -> Decoded:
-        decoded = super().__call__(ids, random, longest)
+    def __call__(
+        self,
+        ids: NDArray[np.int64],
+        random: SampleRandom | None,
+        longest: int | None = None,
+        ranges: NDArray[np.int64] | None = None,
+    ) -> Decoded:
+        decoded = super().__call__(ids, random, longest, ranges)
         report = decoded.features.pop(_REPORT, None)
         if report is not None:
             self.drawn |= frozenset(report[0].tolist())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from data_sharding import Catalog, LoadedBatch, RecordReader
+from data_sharding.plan.block_shape import BLOCK_ORDER
 from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
@@ -246,5 +247,6 @@ def _about(
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,
         "shuffle": config.data.shuffle,
+        "block_order": BLOCK_ORDER if config.data.shuffle == "block" else None,
         "world_size": topology.size,
     }

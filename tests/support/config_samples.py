@@ -28,6 +28,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "data.on_corrupt": ("quarantine", "quarantine"),
     "data.max_corrupt": ("0.5", 0.5),
     "data.shuffle": ("block", "block"),
+    "data.memory": ("2GiB", "2GiB"),
     "data.balance": ("bytes", "bytes"),
     "data.threads": ("3", 3),
     "data.processes": ("2", 2),

@@ -1,11 +1,10 @@
 """`hvdtrain shard plan`: show the steps of an epoch, and what each rank reads."""
 
-import sys
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.plan.block_shuffle import MAX_STREAMS, stream_count
-from data_sharding.plan.summary import PlanSummary, per_rank, requests_per_1000
+from data_sharding.plan.read_cost import ReadCost, decodes_per_group, read_cost
+from data_sharding.plan.summary import PlanSummary, per_rank
 from hvdtrain.cli.command_parser import number
 from hvdtrain.cli.shard.data_arguments import Parser, open_catalog
 from hvdtrain.cli.tables import print_table
@@ -42,12 +41,24 @@ def run(argv: Sequence[str]) -> int:
         tail=options.tail,
         balance=options.balance,
     )
-    _print(plan, per_rank(plan, catalog, options.size), requests_per_1000(plan, catalog, options.size))
-    _warn_of_few_streams(plan)
+    cost = _cost(read_cost(plan, catalog, options.size), decodes_per_group(plan, options.size))
+    _print(plan, per_rank(plan, catalog, options.size), cost)
     return 0
 
 
-def _print(plan: ShardPlan, summary: PlanSummary, requests: float | None) -> None:
+def _cost(cost: ReadCost | None, decodes: float | None) -> list[str]:
+    """Lines that say what reading takes."""
+    if decodes is not None:
+        return [f"each row group is decoded about {decodes:.2f} times an epoch, over all ranks"]
+    if cost is None:
+        return []
+    requests = f"about {cost.requests_per_1000:,.0f} requests per 1,000 records"
+    lines = [f"read from a URL: {requests}, {cost.bytes_per_byte:.2f} bytes per byte of records"]
+    kept = f"blocks kept in memory: about {in_bytes(cost.kept_bytes)}, over all ranks"
+    return [*lines, kept] if cost.kept_bytes else lines
+
+
+def _print(plan: ShardPlan, summary: PlanSummary, cost: Sequence[str]) -> None:
     shares = [
         [f"{rank}", f"{records:,}", f"{size:,}", in_bytes(size)]
         for rank, (records, size) in enumerate(zip(summary.records.tolist(), summary.bytes.tolist(), strict=True))
@@ -62,27 +73,15 @@ def _print(plan: ShardPlan, summary: PlanSummary, requests: float | None) -> Non
     print(
         f"{plan.num_records:,} records in {summary.steps:,} steps of {plan.global_batch}: {_tail(summary)}\n"
         f"bytes of the largest rank over the mean: {spread:.3f}; of each step's largest: {waiting:.3f}\n"
-        + (f"requests per 1,000 records, read from a URL: about {requests:,.0f}\n" if requests is not None else "")
-        + (f"each step is mixed from {_streams(plan)} in the data\n" if plan.shuffle == "block" else "")
+        + "".join(f"{line}\n" for line in cost)
+        + (f"each step is mixed from {_places(plan)} in the data\n" if plan.shuffle == "block" else "")
         + f"plan fingerprint {plan.fingerprint}"
     )
 
 
-def _streams(plan: ShardPlan) -> str:
-    streams = stream_count(plan.global_batch)
-    return f"{streams} places" if streams > 1 else "one place"
-
-
-def _warn_of_few_streams(plan: ShardPlan) -> None:
-    below = plan.global_batch // MAX_STREAMS * MAX_STREAMS
-    if plan.shuffle == "block" and below and below != plan.global_batch:
-        print(
-            f"WARNING: The global batch of {plan.global_batch} is not a multiple of {MAX_STREAMS}. Block shuffling "
-            f"mixes each step from {_streams(plan)} in the data instead of {MAX_STREAMS}, so that neighbours come "
-            "together.\n"
-            f"HINT: use --global-batch-size {below} or {below + MAX_STREAMS}, or --shuffle global.",
-            file=sys.stderr,
-        )
+def _places(plan: ShardPlan) -> str:
+    streams = min(plan.streams, plan.global_batch)
+    return f"{streams:,} places" if streams > 1 else "one place"
 
 
 def _tail(summary: PlanSummary) -> str:

@@ -98,3 +98,10 @@ def test_numbers_of_knobs_below_their_least(name: str) -> None:
 def test_the_defaults_are_fine_and_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         TrainConfig().seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("size", ["much", "-1", "512 apples", ""])
+def test_memory_for_data_is_a_size(size: str) -> None:
+    with pytest.raises(UsageError, match="--data.memory is ") as caught:
+        DataConfig(memory=size)
+    assert "512MiB" in caught.value.hint

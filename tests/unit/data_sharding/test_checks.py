@@ -20,7 +20,7 @@ NOT_WHOLE: tuple[Any, ...] = (64.5, 8.0, None, "8", np.float32(3), True, np.zero
 PLAN = ds.ShardPlan(999, 64, 0, 0, "block")
 
 
-@pytest.mark.parametrize("name", ["num_records", "global_batch", "seed", "epoch", "block_records"])
+@pytest.mark.parametrize("name", ["num_records", "global_batch", "seed", "epoch", "block_records", "streams"])
 def test_fields_of_a_plan(name: str) -> None:
     whole = dataclasses.replace(PLAN, **{name: np.int64(getattr(PLAN, name))})
     assert type(getattr(whole, name)) is int

@@ -43,6 +43,7 @@ PUBLIC = [
     "TFRecordWriter",
     "example",
     "format_named",
+    "keep_at_most",
     "per_rank",
     "plan_at",
     "scan",

@@ -14,6 +14,7 @@ from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 from data_sharding import Catalog
 from data_sharding.pipe.pipe_plan import PipeFile, make_plan
 from data_sharding.pipe.pipe_plan_file import save_plan
+from data_sharding.plan.block_shape import BLOCK_ORDER
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import require_same_training
 from hvdtrain.config.train_config import DataConfig, TrainConfig
@@ -132,3 +133,8 @@ def test_what_a_resumed_run_must_have_in_common(tmp_path: Path, validation_only:
     assert "--data.dir" in refusal({**from_files, "data": "other"}, from_files).hint
     for before in (from_files, without_mode):
         assert "a run with --data.mode 'file', not 'pipe'" in refusal(before, first).fact
+    blocks = {**from_files, "shuffle": "block", "block_order": BLOCK_ORDER}
+    require_same_training(Checkpoint({}, Position(), blocks), blocks)
+    first_order = {key: value for key, value in blocks.items() if key != "block_order"}  # from before it was named
+    assert "the order of --data.shuffle block 1, not 2" in refusal(first_order, blocks).fact
+    require_same_training(Checkpoint({}, Position(), {**from_files, "block_order": None}), from_files)

@@ -28,7 +28,7 @@ from data_sharding.adapters.torch import (
     to_torch,
 )
 from data_sharding.plan.step_slots import StepSlots
-from data_sharding.reading.record_reader import ForkSafeReader
+from data_sharding.reading.fork_safe_reader import ForkSafeReader
 
 _SUPPORT = str(Path(__file__).parents[1] / "support")
 if _SUPPORT not in sys.path:

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import data_sharding as ds
-from data_sharding.formats.parquet import ParquetFormat
-from data_sharding.formats.parquet_rows import RecentGroups, RowSource
+from data_sharding.formats.parquet import ParquetFormat, ParquetTable
+from data_sharding.formats.row_source import RowSource
+from data_sharding.kept_blocks import KeptBlocks
 from data_sharding.storage import describe_file, open_source
 
 pa = pytest.importorskip("pyarrow")
@@ -138,6 +139,31 @@ def test_a_field_of_a_struct_is_a_column(tmp_path: Path) -> None:
     catalog = ds.Catalog.index(path, format=ParquetFormat(data="image.bytes", label="label"))
     assert list(load(catalog)) == BLOBS
     assert labels(catalog) == LABELS
+    deep = ds.Catalog.index(write(path, a=[{"x": {"y": 1, "z": 2.5}}, {"x": None}, None], b=["1", "2", None]))
+    decoded = [ds.example.decode(payload) for payload in load(deep)]
+    values = [{name: list(value) for name, value in record.items()} for record in decoded]
+    assert values[0] == {"a.x.y": [1], "a.x.z": [2.5], "b": [b"1"]}
+    assert values[1:] == [{"a.x.y": [], "a.x.z": [], "b": [b"2"]}, {"a.x.y": [], "a.x.z": [], "b": []}]
+
+
+@pytest.mark.parametrize("columns", [{}, {"label": LABELS}])
+@pytest.mark.parametrize("data", ["", "image", "image.bytes"])
+def test_images_of_hugging_face_are_byte_strings(tmp_path: Path, columns: dict[str, Any], data: str) -> None:
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    images = pa.array([{"bytes": blob, "path": None} for blob in BLOBS[:-1]] + [None], kind)
+    path = write(tmp_path / "train-00000-of-00001.parquet", image=images, **columns)
+    label = "label" if data and columns else ""  # as before: with a column of data, labels are asked for
+    catalog = ds.Catalog.index(path, format=ParquetFormat(data=data, label=label))
+    assert list(load(catalog, range(99))) == BLOBS[:-1]
+    assert (catalog.labels is None) == (not columns)
+    with pytest.raises(ds.CorruptRecordError, match="row 99 .* no value in the column 'image.bytes'"):
+        ds.Catalog.index(path, check_data=True)
+
+
+def test_a_struct_with_more_than_an_image_is_an_example(tmp_path: Path) -> None:
+    images = [{"bytes": b"x", "path": "a", "width": 1}]
+    (payload,) = load(ds.Catalog.index(write(tmp_path / "a.parquet", image=images, label=[1])))
+    assert set(ds.example.decode(payload)) == {"image.bytes", "image.path", "image.width", "label"}
 
 
 @pytest.mark.parametrize("kind", ["binary", "large_binary"])
@@ -155,7 +181,7 @@ def test_every_kind_of_byte_string(tmp_path: Path, kind: str) -> None:
         ({"a": BLOBS}, {"label": "a"}, ds.MissingDataError, "no column 'a' of integers"),
         ({"b": LABELS}, {"label": "b"}, ds.MissingDataError, "no column of data"),
         ({"a": pa.array([1], pa.date32())}, {}, ds.ExampleError, "tf.train.Example, which holds"),
-        ({"a": [{"x": {"y": 1}}]}, {}, ds.ExampleError, "'a.x'"),
+        ({"a": [{"x": {"y": [[1]]}}]}, {}, ds.ExampleError, "'a.x.y'"),
         ({"a": BLOBS[:2], "b": [1, None]}, {}, ds.CorruptRecordError, "row 1 .* without a label"),
         ({"a": BLOBS[:1], "b": pa.array([2**63], pa.uint64())}, {}, ds.CorruptRecordError, "cannot be read"),
         ({"a": pa.array([], pa.binary())}, {}, ds.MissingDataError, "holds no record"),
@@ -268,10 +294,10 @@ def test_threads_share_a_file(tmp_path: Path) -> None:
 
 def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    monkeypatch.setattr("data_sharding.formats.parquet_rows._RECENT", recent := RecentGroups(4000))
+    monkeypatch.setattr("data_sharding.formats.row_source.KEPT", recent := KeptBlocks(4000))
     for number in range(6):
         write(tmp_path / f"{number}.parquet", 10, a=BLOBS)
-    sources = [RowSource(entry, open_source(entry), "", "") for entry in ds.Catalog.index(tmp_path).files]
+    sources = [RowSource(entry, open_source(entry), ParquetTable, "", "") for entry in ds.Catalog.index(tmp_path).files]
     for source in sources * 2:
         assert source.spans([*range(100)], [*range(1, 101)]) == BLOBS
         sizes.append(sum(table.nbytes for other in sources for table in other._groups.values()))
@@ -280,7 +306,7 @@ def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeyp
     assert source[99:100] == BLOBS[99]
     del source, sources
     one = open_source(entry := describe_file(str(tmp_path / "0.parquet")))
-    assert RowSource(entry, one, "", "").spans([*range(100)], [*range(1, 101)]) == BLOBS
+    assert RowSource(entry, one, ParquetTable, "", "").spans([*range(100)], [*range(1, 101)]) == BLOBS
     assert recent.kept <= 4000
 
 
@@ -292,8 +318,8 @@ def test_memory_stays_flat_over_many_files(tmp_path: Path) -> None:
         shutil.copy(tmp_path / "00.parquet", tmp_path / f"{number:02}.parquet")
     script = """if True:
         import resource, sys, numpy as np, data_sharding as ds
-        from data_sharding.formats import parquet_rows
-        parquet_rows._RECENT = parquet_rows.RecentGroups(64 << 20)
+        from data_sharding.kept_blocks import KEPT
+        KEPT.keep_at_most(64 << 20)
         catalog = ds.Catalog.index(sys.argv[1])
         with ds.RecordReader(catalog) as reader:
             reader.read(np.arange(10))

@@ -1,4 +1,4 @@
-"""The block order: all records once, neighbours read together, streams that belong to ranks, and still a shuffle."""
+"""The block order: all records once, neighbours read together and by one rank only, and still a shuffle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import data_sharding as ds
-from data_sharding.plan.block_shuffle import BlockShuffle, stream_count
+from data_sharding.plan.block_shape import OPEN_BYTES, BlockShape, shape_for
+from data_sharding.plan.block_shuffle import BlockShuffle
 
 
 @st.composite
@@ -17,51 +18,42 @@ def block_plans(draw: st.DrawFn) -> ds.ShardPlan:
     global_batch = draw(st.integers(1, 160))
     num_records = draw(st.integers(1, 2500))
     block = draw(st.sampled_from([1, 2, 7, 16, 64, 5000]))
-    return ds.ShardPlan(
-        num_records, global_batch, draw(st.integers(-9, 9)), draw(st.integers(0, 9)), "block", block_records=block
-    )
+    seed, epoch, streams = draw(st.integers(-9, 9)), draw(st.integers(0, 9)), draw(st.integers(1, 200))
+    return ds.ShardPlan(num_records, global_batch, seed, epoch, "block", block_records=block, streams=streams)
 
 
-def runs_needed(ids: NDArray[np.int64], length: int) -> int:
-    """How many runs of `length` neighbouring records it takes at least to hold all ids."""
-    runs, end = 0, -1
-    for identity in np.sort(ids).tolist():
-        if identity >= end:
-            runs, end = runs + 1, identity + length
-    return runs
+def first_slots(plan: ds.ShardPlan) -> list[int]:
+    """The first slot of each stream, as the docstring says."""
+    streams = min(plan.streams, plan.global_batch)
+    return [stream * plan.global_batch // streams for stream in range(streams)]
 
 
 def stream_ids(plan: ds.ShardPlan) -> list[NDArray[np.int64]]:
-    """Ids of each stream in the order in which they are read, from the slots that the docstring names."""
+    """Ids of each stream, step by step."""
     ids, weights = plan.shards(0, 1, range(plan.steps))
-    return [
-        stream_ids[stream_weights > 0]
-        for stream_ids, stream_weights in zip(
-            np.split(ids, stream_count(plan.global_batch), axis=1),
-            np.split(weights, stream_count(plan.global_batch), axis=1),
-            strict=True,
-        )
-    ]
+    parts = (np.split(array, first_slots(plan)[1:], axis=1) for array in (ids, weights))
+    return [of_stream[real > 0] for of_stream, real in zip(*parts, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("global_batch", "streams"),
-    [(1, 1), (4, 4), (64, 64), (96, 48), (128, 64), (100, 50), (67, 1), (134, 2), (4096, 64)],
-)
-def test_streams_are_the_largest_divisor_up_to_64(global_batch: int, streams: int) -> None:
-    assert stream_count(global_batch) == streams
+def ranges_of(plan: ds.ShardPlan, rank: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The records of a rank in the order in which it reads them, and the range that it reads with each."""
+    ids, weights = plan.shards(rank, size, range(plan.steps))
+    mine = ids[weights > 0]
+    ranges = plan.block_ranges(rank, size, mine)
+    assert ranges is not None
+    return mine, ranges
 
 
 @given(block_plans())
 def test_every_position_has_its_own_record(plan: ds.ShardPlan) -> None:
-    order = BlockShuffle(plan.num_records, plan.global_batch, plan.block_records, plan.seed, plan.epoch)
-    assert sorted(order(np.arange(plan.num_records)).tolist()) == list(range(plan.num_records))
+    ids, weights = plan.shards(0, 1, range(plan.steps))
+    assert sorted(ids[weights > 0].tolist()) == list(range(plan.num_records))
 
 
 @given(st.integers(1, 2**40), st.integers(1, 10_000), st.integers(1, 10**6), st.data())
 def test_any_position_alone_at_any_size(num_records: int, global_batch: int, block: int, data: st.DataObject) -> None:
     positions = data.draw(st.lists(st.integers(0, num_records - 1), unique=True, min_size=1, max_size=6))
-    order = BlockShuffle(num_records, global_batch, block, 1, 2)
+    order = BlockShuffle(num_records, global_batch, data.draw(st.integers(1, global_batch)), block, 1, 2)
     together = order(np.array(positions)).tolist()
     assert [int(order(np.array([position]))[0]) for position in positions] == together
     assert all(0 <= identity < num_records for identity in together)
@@ -75,29 +67,58 @@ def test_streams_are_neighbouring_records(plan: ds.ShardPlan) -> None:
         assert (gaps > 1).sum() <= 1  # one run, on the circle of records
 
 
-@given(block_plans(), st.integers(1, 5), st.data())
-def test_few_steps_read_few_blocks_of_each_stream(plan: ds.ShardPlan, steps: int, data: st.DataObject) -> None:
-    streams = stream_ids(plan)
-    draws = steps * (plan.global_batch // len(streams))
-    first = data.draw(st.integers(0, plan.steps - 1)) * (plan.global_batch // len(streams))
-    allowed = -(-(draws - 1) // plan.block_records) + 1
-    for ids in streams:
-        around = {0, plan.num_records - 1} <= set(ids.tolist())  # the circle's seam may cut one block in two
-        assert runs_needed(ids[first : first + draws], plan.block_records) <= allowed + around
+@given(block_plans())
+def test_each_step_takes_of_every_stream_as_many_records_as_it_has_slots(plan: ds.ShardPlan) -> None:
+    slots = np.diff(first_slots(plan), append=plan.global_batch)
+    assert slots.max() - slots.min() <= 1
+    assert (slots >= 1).all()
 
 
 @given(block_plans(), st.data())
-def test_ranks_own_whole_streams_where_their_number_divides_the_streams(
-    plan: ds.ShardPlan, data: st.DataObject
-) -> None:
-    streams = stream_ids(plan)
-    size = data.draw(st.sampled_from([size for size in range(1, len(streams) + 1) if len(streams) % size == 0]))
+def test_the_ranges_of_a_rank_are_its_records_and_no_others(plan: ds.ShardPlan, data: st.DataObject) -> None:
+    """Every byte is read once, by one rank, if a range is kept from its first record to its last one."""
+    size = data.draw(st.integers(1, plan.global_batch))
+    read: list[int] = []
+    for rank in range(size):
+        mine, ranges = ranges_of(plan, rank, size)
+        assert ((ranges[:, 0] <= mine) & (mine < ranges[:, 1])).all()
+        whole = [np.arange(begin, end) for begin, end in np.unique(ranges, axis=0)] if len(mine) else []
+        assert sorted(np.concatenate([np.empty(0, int), *whole]).tolist()) == sorted(mine.tolist())
+        read += mine.tolist()
+    assert sorted(read) == list(range(plan.num_records))
+
+
+@given(block_plans(), st.data())
+def test_a_rank_has_one_range_of_each_of_its_streams_open(plan: ds.ShardPlan, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, plan.global_batch))
+    rank = data.draw(st.integers(0, size - 1))
+    first, end = rank * plan.global_batch // size, (rank + 1) * plan.global_batch // size
+    streams = np.unique(np.searchsorted(first_slots(plan), np.arange(first, end), "right"))
+    for step in range(plan.steps):
+        ids, weights = plan.shard(rank, size, step)
+        ranges = plan.block_ranges(rank, size, ids[weights > 0])
+        assert ranges is not None
+        # The circle of records is cut at one place, where a range becomes two.
+        assert len(np.unique(ranges, axis=0)) <= len(streams) + 1
+
+
+@given(block_plans(), st.data())
+def test_no_more_than_two_ranks_share_a_block(plan: ds.ShardPlan, data: st.DataObject) -> None:
+    """Where there are no more ranks than streams: then a block is read by one request or two."""
+    slots = first_slots(plan)
+    size = data.draw(st.integers(1, len(slots)))
+    cuts = [rank * plan.global_batch // size for rank in range(1, size)]
+    inside = np.searchsorted(slots, [cut for cut in cuts if cut not in slots], "right")
+    assert len(set(inside.tolist())) == len(inside)
+
+
+@given(block_plans(), st.data())
+def test_masked_slots_read_of_blocks_that_the_rank_has_open(plan: ds.ShardPlan, data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, plan.global_batch))
     for rank in range(size):
         ids, weights = plan.shards(rank, size, range(plan.steps))
-        own = np.concatenate(streams[rank * len(streams) // size : (rank + 1) * len(streams) // size])
-        assert sorted(ids[weights > 0].tolist()) == sorted(own.tolist())
-        if plan.steps > 1:  # masked slots do not reach for records of other ranks
-            assert set(ids.ravel().tolist()) == set(own.tolist())
+        if plan.steps > 1:
+            assert set(ids.ravel().tolist()) == set(ids[weights > 0].tolist())
 
 
 @given(block_plans(), st.data())
@@ -108,6 +129,56 @@ def test_resumed_at_any_step_with_any_size_it_goes_on_as_planned(plan: ds.ShardP
     whole = plan.shards(0, 1, range(plan.steps))
     assert np.array_equal(np.concatenate([part.ids for part in parts], axis=1), whole.ids[first:])
     assert np.array_equal(np.concatenate([part.weights for part in parts], axis=1), whole.weights[first:])
+
+
+class Records:
+    """So many records of so many bytes each."""
+
+    group_begins = draws = None
+
+    def __init__(self, count: int, each: int) -> None:
+        self.epoch_length, self.total_bytes = count, count * each
+
+    def __len__(self) -> int:
+        return self.epoch_length
+
+
+@given(st.integers(1, 10**9), st.integers(1, 10**8), st.integers(1, 10**5))
+def test_open_blocks_fit_into_memory(count: int, each: int, global_batch: int) -> None:
+    shape = shape_for(Records(count, each), global_batch, 64)
+    assert min(64, global_batch) <= shape.streams <= global_batch
+    assert 1 <= shape.block_records <= 64
+    # A step's own records are in memory anyway.
+    assert global_batch * shape.steps(global_batch) * each <= max(OPEN_BYTES, max(64, global_batch) * each)
+
+
+@pytest.mark.parametrize(
+    ("count", "each", "global_batch", "shape"),
+    [
+        (10**6, 1_000, 127, BlockShape(127, 64)),
+        (10**6, 300, 1024, BlockShape(1024, 64)),
+        (10**5, 1_000, 1024, BlockShape(342, 64)),
+        (10**6, 100_000, 256, BlockShape(64, 41)),
+        (10**6, 100_000, 65, BlockShape(65, 41)),
+        (1_000, 10**9, 8, BlockShape(8, 1)),
+        (5, 10, 3, BlockShape(3, 64)),
+    ],
+)
+def test_streams_are_as_many_as_fit(count: int, each: int, global_batch: int, shape: BlockShape) -> None:
+    assert shape_for(Records(count, each), global_batch, 64) == shape
+
+
+def classes_in_a_batch(global_batch: int, shuffle: ds.plan.shard_plan.Shuffle) -> float:
+    """How many of 100 classes a batch has where 100,000 records are sorted by class."""
+    shape = shape_for(Records(100_000, 1000), global_batch, 64)
+    plan = ds.ShardPlan(100_000, global_batch, 3, 0, shuffle, block_records=shape.block_records, streams=shape.streams)
+    return float(np.mean([len(np.unique(plan.batch(step).ids // 1000)) for step in range(0, plan.steps - 1, 7)]))
+
+
+@pytest.mark.parametrize("global_batch", [61, 127, 128, 254, 256, 1024])
+def test_batches_are_mixed_as_well_as_by_a_global_shuffle(global_batch: int) -> None:
+    """Before there were as many streams as divide the global batch: 3.1 classes of 127, 62 of 128, 63 of 256."""
+    assert classes_in_a_batch(global_batch, "block") >= 0.97 * classes_in_a_batch(global_batch, "global")
 
 
 def test_streams_come_to_new_blocks_in_turn() -> None:

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
+from data_sharding.reading.wanted import Wanted
 
 
 @given(st.lists(st.integers(0, 56), max_size=80), st.booleans(), st.integers(1, 5))
@@ -123,13 +124,13 @@ def test_several_batches_read_at_once_are_those_read_one_by_one(
         crcs = np.array(catalog.crcs)
         crcs[batches[0][0]] ^= 1
         catalog = dataclasses.replace(catalog, crcs=crcs)
-    several = [(np.array(ids, np.int64), ds.SampleRandom(1, 0, np.array(ids))) for ids in batches]
+    several = [Wanted(np.array(ids, np.int64), ds.SampleRandom(1, 0, np.array(ids))) for ids in batches]
     with ds.RecordReader(catalog, on_corrupt=on_corrupt) as reader:
         if damaged and on_corrupt == "raise":
             with pytest.raises(ds.CorruptRecordError):
                 reader.load_several(several)
             return
-        for one, (ids, random) in zip(reader.load_several(several), several, strict=True):
+        for one, (ids, random, *_) in zip(reader.load_several(several), several, strict=True):
             alone = reader.load(ids, random)
             assert one.payloads == alone.payloads
             np.testing.assert_array_equal(one.intact, alone.intact)

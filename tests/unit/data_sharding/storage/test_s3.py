@@ -21,7 +21,7 @@ from support.s3_server import Store, serving, use
 
 import data_sharding as ds
 from data_sharding.catalog.cache import open_catalog
-from data_sharding.plan.summary import requests_per_1000
+from data_sharding.plan.read_cost import read_cost
 from data_sharding.storage import describe_file, open_source
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.remote import open_remote, stat_remote, verify_remote
@@ -160,21 +160,88 @@ def test_shards_are_asked_for_what_is_read_and_nothing_more(
     assert store.count("HEAD") <= 1
 
 
-@pytest.mark.parametrize(("shuffle", "expected"), [("none", 175), ("global", 850), ("block", 850)])
+@pytest.mark.parametrize(("shuffle", "expected"), [("none", 175), ("global", 850)])
 def test_the_requests_of_an_epoch_are_those_that_the_plan_names(
-    store: Store, bucket: str, tmp_path: Path, shuffle: Literal["global", "block", "none"], expected: int
+    store: Store, bucket: str, tmp_path: Path, shuffle: Literal["global", "none"], expected: int
 ) -> None:
     ds.write_shards(tmp_path, "a", [bytes(70_000)] * 39 + [bytes(9_000_000)], 2)
     upload(tmp_path, bucket)
     catalog = ds.Catalog.index(bucket)
     plan = ds.ShardPlan.for_catalog(catalog, global_batch=16, seed=3, epoch=1, shuffle=shuffle)
-    per_1000 = requests_per_1000(plan, catalog, 2)
+    cost = read_cost(plan, catalog, 2)
+    assert cost is not None
+    per_1000 = cost.requests_per_1000
     with ds.RecordReader(catalog) as reader:
         store.asked.clear()
         for step, rank in itertools.product(range(plan.steps), range(2)):
             reader.read(plan.shard(rank, 2, step).ids)
     assert per_1000 == pytest.approx(store.count("GET") * 1000 / (plan.steps * 16))
     assert per_1000 == pytest.approx(expected, rel=0.2)
+
+
+@pytest.mark.parametrize(("size", "global_batch", "ranks"), [(300, 61, 1), (300, 128, 3), (20_000, 24, 5)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_block_is_asked_for_once(
+    store: Store, bucket: str, tmp_path: Path, size: int, global_batch: int, ranks: int, threads: int
+) -> None:
+    """At most 1.1 bytes a byte of records, and two requests a block, whatever G, the ranks and the threads are."""
+    random = np.random.default_rng(size)
+    count = 12_000 if size < 1000 else 2_000
+    records = [random.bytes(size) for _ in range(count)]
+    ds.write_shards(tmp_path, "a", records, 2)
+    upload(tmp_path, bucket)
+    catalog = ds.Catalog.index(bucket)
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=global_batch, seed=3, epoch=1, shuffle="block")
+    cost = read_cost(plan, catalog, ranks)
+    assert cost is not None
+    store.asked.clear()
+    seen: list[int] = []
+    for rank in range(ranks):
+        with (
+            ds.RecordReader(catalog) as reader,
+            ds.ShardLoader(plan, reader, lengths, rank=rank, size=ranks, threads=threads) as loader,
+        ):
+            for batch in loader:
+                seen += batch.ids[batch.weights > 0].tolist()
+                assert (batch.features["length"] == size).all()
+    assert sorted(seen) == list(range(count))
+    blocks = count / (global_batch * plan.block_steps / min(plan.streams, global_batch))
+    asked = [span for method, span in store.asked if method == "GET" and span]
+    assert len(asked) <= 2 * blocks + ranks
+    assert sum(length(span) for span in asked) <= 1.1 * size * count
+    assert cost.requests_per_1000 == pytest.approx(len(asked) * 1000 / count, rel=0.35)
+
+
+def test_a_row_group_is_asked_for_once_and_without_the_columns_that_are_not_used(
+    store: Store, bucket: str, tmp_path: Path
+) -> None:
+    parquet, table = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow").table
+    random, useful = np.random.default_rng(0), 8_000 * 1_000
+    for file in range(2):
+        columns = {name: [random.bytes(size) for _ in range(4_000)] for name, size in (("image", 1_000), ("note", 500))}
+        names = {"image": columns["image"], "label": np.arange(4_000), "note": columns["note"]}
+        parquet.write_table(table(names), tmp_path / f"{file}.parquet", row_group_size=500)
+    upload(tmp_path, bucket)
+    store.asked.clear()
+    catalog = ds.Catalog.index(bucket, format=ds.format_named("parquet", {"data": "image", "label": "label"}))
+    assert sum(length(span) for method, span in store.asked if method == "GET" and span) < useful / 20
+    plan = ds.ShardPlan.for_catalog(catalog, global_batch=64, seed=3, epoch=1, shuffle="block")
+    store.asked.clear()
+    with ds.RecordReader(catalog) as reader, ds.ShardLoader(plan, reader, lengths, rank=0, size=1) as loader:
+        assert sum(float(batch.weights.sum()) for batch in loader) == 8_000
+    asked = [span for method, span in store.asked if method == "GET" and span]
+    assert len(asked) <= 2 * 16
+    assert sum(map(length, asked)) <= 1.1 * useful
+
+
+def lengths(records: ds.RecordBatch) -> dict[str, Any]:
+    return {"length": np.array([len(payload) for payload in records])}
+
+
+def length(span: str) -> int:
+    """Bytes of a header such as bytes=10-19."""
+    begin, end = span.removeprefix("bytes=").split("-")
+    return int(end) + 1 - int(begin)
 
 
 def test_large_reads_are_split_and_joined(store: Store, bucket: str) -> None:

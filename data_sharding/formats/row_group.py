@@ -1,0 +1,53 @@
+"""The decoded rows of a group (of Parquet: a row group, of Arrow: a record batch), and the payload of each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from data_sharding import example
+from data_sharding.formats.table_columns import Columns, float64_columns
+
+_Value = Callable[[int], Any]
+"""The value of a row of a column."""
+
+
+class RowGroup:
+    """Payloads by row, from a pyarrow Table of the columns that they are made of; `nbytes` is what it takes."""
+
+    def __init__(self, table: Any, columns: Columns) -> None:
+        self.nbytes: int = table.nbytes
+        if columns.data:
+            self.payload: Callable[[int], bytes | None] = _value_of(table.column(columns.data))
+            """The payload of a row, None for one without. Raises IndexError, and ExampleError for a value."""
+        else:
+            self.payload = self._example
+        self._features = {name: _value_of(table.column(name)) for name in columns.features}
+        self._doubles = float64_columns(table.schema)
+
+    def _example(self, row: int) -> bytes:
+        # An Example has no nulls; a feature without a value has no kind.
+        values = {name: value(row) for name, value in self._features.items()}
+        features = {name: [] if value is None else value for name, value in values.items()}
+        exact = {name: np.asarray(v) if name in self._doubles and v != [] else v for name, v in features.items()}
+        return example.encode(exact, keep_float64=True)
+
+
+def _value_of(column: Any) -> _Value:
+    chunk = column.chunk(0) if column.num_chunks == 1 else column  # what is too large for one chunk stays in several
+    if str(chunk.type) in ("binary", "large_binary") and column.num_chunks == 1:
+        return _byte_string(chunk)
+    return lambda row: chunk[row].as_py()
+
+
+def _byte_string(chunk: Any) -> Callable[[int], bytes | None]:
+    """The fast way for what most records are: a slice of the column's bytes, 0.3 µs a row."""
+    _, offsets, data = chunk.buffers()
+    width = 4 if str(chunk.type) == "binary" else 8
+    ends = memoryview(offsets)[chunk.offset * width : (chunk.offset + len(chunk) + 1) * width].cast("B")
+    bounds = ends.cast("i") if width == 4 else ends.cast("q")
+    content = memoryview(data if data is not None else b"")
+    if not chunk.null_count:
+        return lambda row: bytes(content[bounds[row] : bounds[row + 1]])
+    valid = chunk.is_valid().to_numpy(zero_copy_only=False).tobytes()
+    return lambda row: bytes(content[bounds[row] : bounds[row + 1]]) if valid[row] else None

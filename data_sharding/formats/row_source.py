@@ -1,0 +1,150 @@
+"""A file of rows as a source of bytes: rows cannot be read one by one, so their groups are decoded and kept."""
+
+import functools
+import importlib
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_sharding.errors import PlanError
+from data_sharding.formats.record_format import Damaged
+from data_sharding.formats.row_group import RowGroup
+from data_sharding.formats.table_columns import Columns, choose_columns
+from data_sharding.kept_blocks import KEPT
+from data_sharding.storage import ByteSource, FileEntry, is_remote
+from data_sharding.storage.byte_source import SourceFile
+
+
+class TableFile(Protocol):
+    """A table in a file whose rows are decoded group by group."""
+
+    schema: Any  # pyarrow's, without structs (see `flat_schema`)
+    counts: NDArray[np.int64]  # rows of each group
+    sizes: NDArray[np.float64]  # bytes of each group, in any unit
+
+    def read(self, group: int, names: Sequence[str]) -> Any:
+        """These columns of a group as a pyarrow Table; a field of a struct is "column.field". Raises as pyarrow."""
+
+
+TableOpener = Callable[[Any, bool], TableFile]
+"""Opens a table from a seekable file, which may be slow to answer (a URL). Raises as pyarrow."""
+
+
+class Undecodable(NamedTuple):
+    """A group of rows that is damaged, and why."""
+
+    reason: str
+    nbytes: int = 0
+
+    def payload(self, row: int) -> bytes:  # noqa: ARG002  all are the same
+        return Damaged.because(self.reason)
+
+
+class RowSource:
+    """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is; or a `Damaged` one.
+
+    Groups that were decoded are kept as long as `kept_blocks.KEPT` has room for them.
+    """
+
+    def __init__(self, entry: FileEntry, source: ByteSource, opener: TableOpener, data: str, label: str) -> None:
+        self._entry, self._source, self._opener, self._chosen = entry, source, opener, (data, label)
+        self._lock = threading.Lock()
+        self._groups: dict[Hashable, RowGroup | Undecodable] = {}
+
+    def size(self) -> int:
+        return self._source.size()
+
+    def __getitem__(self, span: slice) -> bytes:
+        return self.spans([span.start or 0], [span.stop])[0]
+
+    def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:  # noqa: ARG002
+        """The payloads of rows `begins`; each group is decoded once. Raises ChangedDataError."""
+        rows = np.asarray(begins, np.int64)
+        # One lock for all: threads that wait for the same group would each decode it otherwise.
+        with self._lock:
+            try:
+                table, columns, firsts = self._opened
+            except decoding_errors() as error:
+                return [Damaged.because(unreadable("The file", error))] * len(rows)
+            groups = np.searchsorted(firsts, rows, "right") - 1
+            places, numbers = (rows - firsts[groups]).tolist(), groups.tolist()
+            payloads = self._payloads(table, columns, numbers, places)
+            KEPT.used(self, dict.fromkeys(numbers))
+            return payloads
+
+    def file(self) -> BinaryIO:
+        return cast(BinaryIO, exact_file(self._source))
+
+    def drop(self, key: Hashable) -> None:
+        self._groups.pop(key, None)
+
+    @functools.cached_property
+    def _opened(self) -> tuple[TableFile, Columns, NDArray[np.int64]]:
+        """The table, its columns, and the first row of each group."""
+        table = self._opener(exact_file(self._source), is_remote(self._entry.path))
+        columns = choose_columns(self._entry.path, table.schema, *self._chosen)
+        return table, columns, np.cumsum(table.counts) - table.counts
+
+    def _payloads(self, table: TableFile, columns: Columns, groups: list[int], rows: list[int]) -> list[bytes]:
+        payloads: list[bytes | None] = []
+        group: RowGroup | Undecodable | None = None
+        last = -1
+        for number, row in zip(groups, rows, strict=True):
+            if group is None or number != last:  # rows in order need one group at a time
+                group, last = self._group(table, columns, number), number
+            try:
+                payloads.append(group.payload(row))
+            except decoding_errors() as error:  # among others, a row that is not there
+                payloads.append(Damaged.because(unreadable("The row", error)))
+        if None in payloads:
+            null = Damaged.because(f"The row has no value in the column {columns.data!r}.")
+            return [null if payload is None else payload for payload in payloads]
+        return cast(list[bytes], payloads)
+
+    def _group(self, table: TableFile, columns: Columns, group: int) -> RowGroup | Undecodable:
+        if (kept := self._groups.get(group)) is not None:
+            return kept
+        try:
+            decoded: RowGroup | Undecodable = RowGroup(table.read(group, columns.payload), columns)
+        except decoding_errors() as error:
+            decoded = Undecodable(unreadable(named_rows(table, group), error))
+        if (size := self._source.size()) != self._entry.size:
+            raise self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
+        self._groups[group] = decoded
+        KEPT.add(self, group, decoded.nbytes)
+        return decoded
+
+
+def exact_file(source: ByteSource) -> SourceFile:
+    """A seekable file that reads what it is asked for and nothing ahead: pyarrow knows what it needs."""
+    return SourceFile(lambda begin, end: source.spans([begin], [end])[0], source.size())
+
+
+def pyarrow_module(module: str) -> Any:
+    """A module of pyarrow, imported on first use: it is an extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        fact = "pyarrow, which reads Parquet and Arrow files, is not installed."
+        raise PlanError(fact, "They cannot be read without it.", "run `pip install 'hvdtrain[parquet]'`.") from error
+
+
+def decoding_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for damaged files, found by trying."""
+    arrow: type[Exception] = pyarrow_module("pyarrow").ArrowException
+    return (arrow, OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError)
+
+
+def unreadable(what: str, error: Exception) -> str:
+    """A sentence that says that `what` cannot be decoded, and why."""
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return f"{what} cannot be read as a table ({type(error).__name__}: {reason})."
+
+
+def named_rows(table: TableFile, group: int) -> str:
+    """The rows of a group, for people."""
+    first = int(table.counts[:group].sum())
+    return f"Rows {first} to {first + int(table.counts[group]) - 1} (row group {group})"
