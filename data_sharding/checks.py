@@ -81,6 +81,22 @@ def check_numbers(num_records: int, global_batch: int, epoch: int, block_records
         )
 
 
+def check_together(together: int, global_batch: int, shuffle: str) -> None:
+    """Raise `PlanError` unless all copies of a record come in one global batch."""
+    if global_batch % together:
+        raise PlanError(
+            f"Each record is to come {together} times in one batch, and a global batch has {global_batch} records.",
+            "Copies of a record would come in two batches.",
+            f"use a multiple of {together} as the global batch size, or repeat(…) without in_one_batch.",
+        )
+    if shuffle == "block":
+        raise PlanError(
+            'All copies of a record are to come in one batch, with shuffle="block".',
+            "There, what is drawn one after the other comes in steps one after the other.",
+            'choose shuffle="global", or repeat(…) without in_one_batch.',
+        )
+
+
 def check_lengths_known(by_length: Any, num_records: int, draws: bool) -> None:
     """Raise `PlanError` unless records can be put into steps by their lengths."""
     if draws:

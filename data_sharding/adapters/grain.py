@@ -125,8 +125,8 @@ class PlanSource:
     def _planner_of(self, epoch: int) -> SlotPlanner:
         planner = self._planner
         if planner is None or planner.plan.epoch != epoch:
-            plan, measure = dataclasses.replace(self._plan, epoch=epoch), self._reader.catalog.format.pads
-            planner = self._planner = SlotPlanner(plan, self._rank, self._size, self._augment, measure)
+            plan = dataclasses.replace(self._plan, epoch=epoch)
+            planner = self._planner = SlotPlanner(plan, self._rank, self._size, self._augment)
         return planner
 
 

@@ -13,11 +13,11 @@ from data_sharding.catalog import published_index
 from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.catalog.drawn import Drawn
 from data_sharding.draws.draw_rule import DrawRule
-from data_sharding.errors import CorruptRecordError, MissingDataError, ShardingError
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.objects.collate import Names
-from data_sharding.objects.object_columns import numbers_of
+from data_sharding.objects.object_columns import numbers_of, require_lengths
 from data_sharding.objects.object_format import ObjectFormat
 from data_sharding.objects.padding import Padding
 from data_sharding.reading.record_table import Damage, OnCorrupt
@@ -135,6 +135,12 @@ class Catalog(Drawn):
                 longer than `pad_to`.
         """
         padding = Padding.of(pad, pad_to)
+        if padding is not None and collate_fn is not None:
+            raise PlanError(
+                "pad and collate_fn were given.",
+                "Each of them makes a batch of items.",
+                "pad in the collate_fn, or leave it out.",
+            )
         kind = ObjectFormat.of(dataset, names, collate_fn, padding)
         count = kind.length
         if not count:
@@ -142,8 +148,10 @@ class Catalog(Drawn):
             raise MissingDataError(fact, "There is nothing to read.", "give an object that has some.")
         identity = version if version is not None else kind.identity()[:16]
         numbers, given = np.arange(count), numbers_of(dataset, "lengths", lengths, count)
-        if given is not None and padding is not None:
-            padding.require_fits(int(given.max()))
+        if given is not None:
+            require_lengths(given)
+            if padding is not None:
+                padding.require_fits(int(given.max()))
         columns: dict[str, Any] = {
             **{
                 "file_ids": np.zeros(count, np.int32),

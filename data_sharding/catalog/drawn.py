@@ -1,7 +1,7 @@
 """Catalogs of which an epoch draws some records more often than others."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,8 @@ from data_sharding.draws.mixture import EpochLength, Mixture
 from data_sharding.draws.repeated import Repeated
 from data_sharding.draws.weighted import Weighted
 from data_sharding.errors import PlanError
+
+_MOST_DRAWS: Final = 1 << 40
 
 
 class Drawn(Joining):
@@ -40,6 +42,12 @@ class Drawn(Joining):
         Raises:
             PlanError: shares are negative or all 0, the epoch would be empty, or the catalogs cannot be joined.
         """
+        if not isinstance(shares, Mapping) or not all(isinstance(share, int | float) for share in shares.values()):
+            raise PlanError(
+                f"mix() was given {type(shares).__name__}.",
+                "It takes the share of each catalog.",
+                "give for example Catalog.mix({first: 0.7, second: 0.3}).",
+            )
         joined = cls.concat(*shares)
         sizes = [len(catalog) for catalog in shares]
         return joined._with_draws(Mixture.in_shares(sizes, list(shares.values()), epoch, whole("seed", seed)))
@@ -98,7 +106,13 @@ class Drawn(Joining):
 
     def _with_draws(self, draws: DrawRule) -> Self:
         require_each_once(self)
+        if draws.length > _MOST_DRAWS:
+            raise PlanError(
+                f"An epoch of {draws.length:,} records was asked for.",
+                f"It may have {_MOST_DRAWS:,}.",
+                "draw fewer of them an epoch, and train more epochs.",
+            )
         columns = {name: getattr(self, name) for name in COLUMNS}
         made = self._checked(self.format, self.files, columns, self.damage, draws)
-        vars(made)["lost_bytes"] = self.lost_bytes
+        vars(made).update(lost_bytes=self.lost_bytes, source_files=self.source_files)
         return made

@@ -22,10 +22,10 @@ class Joining(Parts):
 
     @classmethod
     def concat(cls, *catalogs: Self) -> Self:
-        """All records of several catalogs, in this order. Where formats differ, `records.sources` tells a decode
-        function from which of them a record comes.
+        """All records of several catalogs, in this order. `records.sources` tells a decode function from which of them,
+        by its place, a record comes.
 
-        Raises PlanError: there is none, or some have labels and others not.
+        Raises PlanError: there is none, some have labels and others not, or objects become arrays in unlike ways.
         """
         _require_alike(catalogs)
         firsts = np.cumsum([0, *(len(each.files) for each in catalogs)])
@@ -41,7 +41,9 @@ class Joining(Parts):
         files = tuple(file for each in catalogs for file in each.files)
         damage = tuple(found for each in catalogs for found in each.damage)
         made = cls._checked(_format_of(catalogs), files, columns, damage)
-        vars(made)["lost_bytes"] = sum(each.lost_bytes for each in catalogs)
+        vars(made).update(
+            lost_bytes=sum(each.lost_bytes for each in catalogs), source_files=tuple(firsts[:-1].tolist())
+        )
         return made
 
 
@@ -49,11 +51,23 @@ def _format_of(catalogs: Sequence[RecordTable]) -> RecordFormat:
     kinds = {each.format if each.format.is_stored else id(each.format) for each in catalogs}
     if len(kinds) == 1 and len({each.crcs is None for each in catalogs}) == 1:
         return catalogs[0].format
+    _require_one_collation([each.format for each in catalogs])
     parts, first_file = list[tuple["RecordFormat", int, bool]](), 0
     for each in catalogs:
         parts += [(kind, first_file + first, has_crcs) for kind, first, has_crcs in _parts_of(each)]
         first_file += len(each.files)
     return JoinedFormat.of(*zip(*parts, strict=True))
+
+
+def _require_one_collation(formats: Sequence[RecordFormat]) -> None:
+    parts = [part for kind in formats for part in (kind.formats if isinstance(kind, JoinedFormat) else (kind,))]
+    objects = [part.collation for part in parts if not part.is_stored]
+    if any(collation != objects[0] for collation in objects):
+        raise PlanError(
+            "Objects were to be joined that were given other names, pad, pad_to or collate_fn than each other.",
+            "A batch has items of several of them, and is made in one way.",
+            "give all of them the same ones, or let their items be dicts of the same parts.",
+        )
 
 
 def _parts_of(catalog: RecordTable) -> Iterator[tuple[RecordFormat, int, bool]]:
@@ -76,6 +90,12 @@ def _require_alike(catalogs: Sequence[RecordTable]) -> None:
     if not catalogs:
         raise PlanError("No catalogs were given.", "There is nothing to join.", "give one or more.")
     for each in catalogs:
+        if not isinstance(each, Parts):
+            raise PlanError(
+                f"A {type(each).__name__} was to be joined or mixed.",
+                "Catalogs are.",
+                "make one of it: Catalog.index(FILES), Catalog.of(DATASET), data.catalog or data.dataset in a task.",
+            )
         require_each_once(each)
     if len({each.labels is None for each in catalogs}) > 1:
         raise PlanError(

@@ -56,7 +56,8 @@ class Parts(RecordTable):
             )
         columns = {name: _rows(getattr(self, name), chosen) for name in COLUMNS}
         part = self._checked(self.format, self.files, columns, self.damage)
-        vars(part)["lost_bytes"] = self.lost_bytes  # where framing ends is not to be seen from some of the records
+        # Where framing ends is not to be seen from some of the records.
+        vars(part).update(lost_bytes=self.lost_bytes, source_files=self.source_files)
         return part
 
     def where(

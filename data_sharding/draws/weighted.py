@@ -1,5 +1,6 @@
 """Records by weights: as often as their weights say, or at random with replacement."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,6 +15,7 @@ from data_sharding.sample_random import SampleRandom
 
 _UNIT: Final = 1 << 20
 """A draw, in the integers that weights are kept as: sums of those are exact."""
+_MOST_DRAWS: Final = 1 << 33  # what fits into the 53 bits that a random number has
 _GOLDEN_STEP: Final = 648_055  # nearest odd number to _UNIT / golden ratio: an epoch's shift from the one before
 
 
@@ -55,15 +57,20 @@ class Weighted:
                 "give an array of one number a record.",
             )
         exact = given.astype(np.float64)
-        if not np.isfinite(exact).all() or (exact < 0).any() or not exact.sum() > 0:
+        with np.errstate(over="ignore"):
+            total = float(exact.sum())
+        if not math.isfinite(total) or (exact < 0).any() or not total > np.finfo(np.float64).tiny:
             raise nothing_drawn(
-                f"Weights from {exact.min():g} to {exact.max():g} were given, which add up to {exact.sum():g}.",
+                f"Weights from {exact.min():g} to {exact.max():g} were given, which add up to {total:g}.",
                 "give weights of 0 or more, at least one of them more than 0.",
             )
-        draws = round(float(exact.sum())) if length is None else length
-        if draws < 1:
-            fact = f"Weights that add up to {exact.sum():g} were given, and {draws} records were to be drawn."
-            raise nothing_drawn(fact, "give larger weights, or the number of draws: epoch=N.")
+        draws = round(total) if length is None else length
+        if not 1 <= draws <= _MOST_DRAWS:
+            raise PlanError(
+                f"Weights that add up to {total:g} were given, and {draws:,} records were to be drawn.",
+                f"An epoch draws 1 to {_MOST_DRAWS:,} records by weight.",
+                "give the number of draws, epoch=N: weights then count in proportion to each other.",
+            )
         return cls(_in_units(exact, draws), draws, seed, replacement)
 
     def records(self, numbers: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:

@@ -47,7 +47,9 @@ class JoinedFormat(RecordFormat):
         options = tuple(json.dumps(format_options(each)) for each in formats)
         made = cls(tuple(each.name for each in formats), options, tuple(first_files), tuple(with_crcs))
         vars(made).update(formats=tuple(formats), is_stored=all(each.is_stored for each in formats))
-        vars(made).update(draws=any(each.draws for each in formats), pads=any(each.pads for each in formats))
+        # Lengths of files' records are bytes: no length of items is known beside them.
+        pads = any(each.pads for each in formats) and not any(each.is_stored for each in formats)
+        vars(made).update(draws=any(each.draws for each in formats), pads=pads)
         return made
 
     @property

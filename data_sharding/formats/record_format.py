@@ -159,6 +159,11 @@ class RecordFormat(Protocol):
         """The format of one of a catalog's files: this one, unless catalogs of several formats were joined."""
         return self
 
+    @property
+    def collation(self) -> Any:
+        """What `collate` does besides stacking, as something that equals another object's if both do the same."""
+        return None
+
     def require_items(self) -> None:
         """Raises PlanError: an object's first item cannot be taken apart as the user says."""
         return
@@ -191,7 +196,7 @@ class RecordBatch(Sequence[Any]):
             come from no file.
         collate: makes arrays of items; None where payloads are bytes.
         longest: length of the longest item of the global batch, where items of an object are padded; else None.
-        sources: int64[k], from which of several catalogs each record comes, where those of several formats were joined.
+        sources: int64[k], from which of the catalogs that were joined or mixed each record comes; None: none were.
     """
 
     payloads: Sequence[Any]

@@ -122,7 +122,7 @@ class ShardLoader:
         self._memory = MemoryWatch(plan, reader, rank)
 
         def begin(plan: ShardPlan, step: int) -> _Running:
-            planner = SlotPlanner(plan, rank, size, augment, reader.catalog.format.pads, reader.gains_by_blocks)
+            planner = SlotPlanner(plan, rank, size, augment, reader.gains_by_blocks)
             who = f"epoch {plan.epoch} for rank {rank} of {size}"
             reads: StepReads | None = None
             produce = functools.partial(load_step, planner, fetch, who)
@@ -189,9 +189,13 @@ class ShardLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a position, which any number of ranks may have saved; what was read ahead is given up.
 
+        The end of an epoch is the begin of the next one.
+
         Raises PlanError: the state is of other data or of another plan, or is none.
         """
         plan, step = plan_at(self.plan, state)
+        if step == plan.steps:  # else the next `for` would be over at once
+            plan, step = dataclasses.replace(plan, epoch=plan.epoch + 1), 0
         self._turn_to(plan, step)
 
     def start(self) -> None:

@@ -26,6 +26,16 @@ def numbers_of(dataset: Any, argument: str, given: Any, count: int) -> NDArray[n
     return array.astype(np.int64)
 
 
+def require_lengths(lengths: NDArray[np.int64]) -> None:
+    """Raises PlanError: one is below 0."""
+    if lengths.min() < 0:
+        raise PlanError(
+            f"Item {int(lengths.argmin())} has the length {int(lengths.min())}.",
+            "A length is 0 or more.",
+            "give the number of elements of each item.",
+        )
+
+
 def _named(dataset: Any, name: str) -> Any:
     if hasattr(dataset, name) and not is_table(dataset):
         return getattr(dataset, name)

@@ -89,6 +89,14 @@ class ObjectFormat(RecordFormat):
                 made.extend(source.items(np.array([number])))
         return made
 
+    @property
+    def collation(self) -> Any:
+        given: dict[str, Any] = vars(self)
+        names = given.get("_names")
+        return names if names is None or isinstance(names, str) else tuple(names), *map(
+            given.get, ("_collate_fn", "_padding")
+        )
+
     def require_items(self) -> None:
         """Raises PlanError: the first item does not have the parts that `names` says."""
         if vars(self).get("_collate_fn") is None:

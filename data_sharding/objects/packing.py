@@ -11,6 +11,7 @@ from data_sharding.checks import at_least
 from data_sharding.errors import PlanError
 from data_sharding.objects.collate import Names, as_array, parts_of
 from data_sharding.objects.items import source_of
+from data_sharding.objects.padding import rows_filled
 
 
 class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
@@ -55,7 +56,7 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         self._names: Names = names if names is not None else part
         at_least(1, "size", size, "A row holds at least one token.")
         every = range(len(self._source))
-        known = np.array([len(self._sequence(i)) for i in every]) if lengths is None else np.asarray(lengths)
+        known = np.array([len(self._sequence(i)) for i in every], np.int64) if lengths is None else np.asarray(lengths)
         _check(known, len(every), size)
         self.members = packed(known, size)
 
@@ -68,7 +69,6 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
             return [self[number] for number in range(len(self))[index]]
         parts = [self._sequence(int(number)) for number in self.members[index]]
         lengths = [len(part) for part in parts]
-        row = np.full((self._size, *parts[0].shape[1:]), self._pad, parts[0].dtype)
         segments, positions = np.zeros(self._size, np.int32), np.zeros(self._size, np.int32)
         end = sum(lengths)
         if end > self._size:
@@ -77,7 +77,7 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
                 "They are longer than `lengths` said.",
                 "give the right lengths, or none.",
             )
-        row[:end] = np.concatenate(parts)
+        (row,) = rows_filled(parts, [np.concatenate(parts)], self._size, self._pad, self._part)
         segments[:end] = np.repeat(np.arange(1, len(parts) + 1), lengths)
         positions[:end] = np.concatenate([np.arange(length) for length in lengths])
         return {self._part: row, "segments": segments, "positions": positions}
@@ -93,7 +93,14 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
                 "That part is the sequence that is packed.",
                 "name it: PackedSequences(…, part=NAME).",
             )
-        return as_array(parts[self._part])
+        sequence = as_array(parts[self._part])
+        if sequence.ndim == 0 or sequence.dtype.kind not in "biufc":
+            raise PlanError(
+                f"{self._part!r} of item {number} is {sequence.dtype} of shape {list(sequence.shape)}.",
+                "A sequence is an array of numbers.",
+                "let each item be, or have, an array or a list of numbers.",
+            )
+        return sequence
 
 
 def packed(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

@@ -27,6 +27,12 @@ def plan_at(plan: ShardPlan, state: Mapping[str, Any]) -> tuple[ShardPlan, int]:
 
     Raises PlanError: the state is of other data or of another plan, or is none.
     """
+    if not isinstance(state, Mapping):
+        raise PlanError(
+            f"The state to load is an object of type {type(state).__name__}.",
+            "A position has epoch, samples_seen and fingerprint.",
+            "load what state_dict() returned; text of JSON is to be parsed first.",
+        )
     try:
         epoch, position, fingerprint = (state[name] for name in ("epoch", "samples_seen", "fingerprint"))
     except KeyError as error:

@@ -64,7 +64,8 @@ class ShardPlan:
             equality, and neither are
         by_length: int64[N], ids in the order of the records' lengths, needed for `shuffle="length"`;
         draws: which records an epoch draws, and how often; None: each once. The catalog's fingerprint knows it;
-        group_begins: int64[m], the first record of each group that is decoded together: these are the blocks then.
+        group_begins: int64[m], the first record of each group that is decoded together: these are the blocks then;
+        pads: whether who makes a batch is told the length of the step's longest record over all ranks.
 
     Raises:
         PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
@@ -85,6 +86,7 @@ class ShardPlan:
     draws: DrawRule | None = field(default=None, compare=False, repr=False)
     streams: int = FEW_STREAMS
     group_begins: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
+    pads: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_records", "global_batch", "seed", "epoch", "block_records", "streams"):
@@ -95,6 +97,8 @@ class ShardPlan:
         checks.at_least(1, "streams", self.streams, "Blocks are read in one stream at least.")
         if self.balance == "bytes":
             checks.check_balanced_bytes(self.lengths, None if self.draws else self.num_records, self.shuffle)
+        if self._together > 1:
+            checks.check_together(self._together, self.global_batch, self.shuffle)
         if self.shuffle == "length":
             checks.check_lengths_known(self.by_length, self.num_records, self.draws is not None)
 
@@ -118,7 +122,8 @@ class ShardPlan:
             shape = shape_for(catalog, global_batch, block_records)
         order = (global_batch, seed, epoch, shuffle, tail, data, shape.block_records, balance)
         by_length = catalog.ids_by_length if shuffle == "length" else None
-        return cls(records, *order, catalog.lengths, by_length, catalog.draws, shape.streams, shape.group_begins)
+        blocks = (shape.streams, shape.group_begins)
+        return cls(records, *order, catalog.lengths, by_length, catalog.draws, *blocks, catalog.format.pads)
 
     def require_catalog(self, catalog: RecordTable) -> None:
         """Raise `PlanError` unless the plan was made for the data of `catalog`."""

@@ -54,13 +54,11 @@ class StepSlots(Sequence[int]):
 class SlotPlanner:
     """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
 
-    Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws; `measure` adds
-    the length of the longest record that any rank reads in the step; `by_block` the ranges that are read together.
+    Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws, and
+    `by_block` the ranges that are read together.
     """
 
-    def __init__(
-        self, plan: ShardPlan, rank: int, size: int, augment: bool, measure: bool = False, by_block: bool = False
-    ) -> None:
+    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool, by_block: bool = False) -> None:
         self.plan, self._augment = plan, augment
         steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
 
@@ -68,7 +66,7 @@ class SlotPlanner:
         def block(number: int) -> tuple[StepBatch, list[int | None], Sequence[NDArray[np.int64] | None]]:
             some = range(number * steps, min((number + 1) * steps, plan.steps))
             drawn = plan.drawn(rank, size, some)
-            longest = plan.longest(some).tolist() if measure else [None] * len(some)
+            longest = plan.longest(some).tolist() if plan.pads else [None] * len(some)
             ranges = plan.block_ranges(rank, size, drawn.ids.reshape(-1)) if by_block else None
             return drawn, longest, [None] * len(some) if ranges is None else [*ranges.reshape(*drawn.ids.shape, 2)]
 

@@ -33,10 +33,6 @@ class JoinedRecords:
             self._row[rows] = np.arange(len(rows))
             self._readers[number] = open_part(_part(catalog, catalog.format, number, rows))
 
-    def sources(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[k], from which of the joined catalogs each record comes."""
-        return self._part[ids]
-
     def unpacked(self, ids: NDArray[np.int64], random: SampleRandom | None) -> tuple[Sequence[Any], NDArray[np.bool_]]:
         """Payloads or items of records int64[k], and which are intact: bool[k]."""
         payloads, intact = [None] * len(ids), np.empty(len(ids), np.bool_)

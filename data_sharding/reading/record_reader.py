@@ -116,7 +116,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             verify_file_of(self.catalog, int(ids[slot]))
             sound = int(np.argmax(intact))
             payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
-        return self._batch(payloads, ids, self._labels(ids), intact, random, longest)
+        # Where none is intact, another record stands in, which may be longer than the step's.
+        return self._batch(payloads, ids, self._labels(ids), intact, random, longest if intact.any() else None)
 
     def load_several(self, batches: Sequence[Wanted]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""
@@ -189,7 +190,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         collate = (
             None if kind.is_stored else functools.partial(kind.collate, longest=longest) if kind.pads else kind.collate
         )
-        sources = None if self._joined is None else self._joined.sources(ids)
+        sources = self.catalog.sources(ids)
         return RecordBatch(payloads, ids, labels, intact, random, self._row_type, collate, sources, longest)
 
     def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:

@@ -41,6 +41,7 @@ class RecordTable:
         damage: what a scan with `on_corrupt` other than "raise" found wrong and went on.
         draws: how often an epoch draws each record; None: once.
         row_groups: int32[N], the group of its file in which a record is decoded; None where each can be read by itself.
+        source_files: the first file of each of the catalogs that were joined or mixed; empty: none were.
     """
 
     format: RecordFormat
@@ -54,6 +55,7 @@ class RecordTable:
     damage: tuple[Damage, ...] = ()
     draws: DrawRule | None = None
     row_groups: NDArray[np.int32] | None = None
+    source_files: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -109,6 +111,12 @@ class RecordTable:
             raise PlanError(fact, conflict, "use an id of this catalog.")
         path = redacted(self.files[self.file_ids[record_id]].path)
         return f"{path} @ {self.format.of_file(self.file_ids[record_id]).offset_unit} {self.frame_offset(record_id)}"
+
+    def sources(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """int64[k], from which of the catalogs that were joined each record comes; None: none were."""
+        if not self.source_files:
+            return None
+        return np.searchsorted(np.array(self.source_files), self.file_ids[ids], side="right") - 1
 
     def frame_offset(self, record_id: int) -> int:
         """Byte of its file at which a record's frame, not its payload, begins."""

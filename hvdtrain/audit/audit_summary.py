@@ -3,7 +3,6 @@
 Only those lines of the ledger count that led to the weights that are there.
 """
 
-import functools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +23,26 @@ Line = dict[str, Any]
 _KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
 
 
+class UnlikeUses(NamedTuple):
+    """Records that were not used as often as an epoch draws them.
+
+    Attributes:
+        too_often, missing: ids int64, ascending, of those that were used more and less often; not of damaged ones.
+        as_planned: uses that were planned and took place.
+    """
+
+    too_often: NDArray[np.int64]
+    missing: NDArray[np.int64]
+    as_planned: int
+
+    @classmethod
+    def of(cls, audit: CoverageAudit, planned: NDArray[np.int64], damaged: tuple[int, ...]) -> "UnlikeUses":
+        """Compare with how often each record is drawn, int64[N]."""
+        left = planned - audit.to_array()
+        left[np.array(damaged, np.int64)] = 0
+        return cls(np.flatnonzero(left < 0), np.flatnonzero(left > 0), audit.count + int(left[left < 0].sum()))
+
+
 @dataclass(frozen=True, eq=False)
 class EpochCoverage:
     """What the committed steps of one epoch were trained on."""
@@ -35,7 +54,7 @@ class EpochCoverage:
     gaps: tuple[tuple[int, int], ...]  # steps that no segment accounts for, as [first, end) since the start
     world_sizes: tuple[int, ...]  # numbers of workers that took part, in the order of time
     damaged: tuple[int, ...]  # ids of records that were left out
-    planned: NDArray[np.int64] | None = None  # how often the epoch draws each record; None: once
+    unlike: UnlikeUses | None = None  # compared with how often the epoch draws each record; None: it draws each once
 
     @property
     def finished(self) -> bool:
@@ -50,31 +69,22 @@ class EpochCoverage:
     @property
     def too_often(self) -> NDArray[np.int64]:
         """Ids of records that were used more often than planned, ascending."""
-        return self.audit.duplicates() if self._unused is None else np.flatnonzero(self._unused < 0)
+        return self.audit.duplicates() if self.unlike is None else self.unlike.too_often
 
     @property
     def missing(self) -> NDArray[np.int64]:
         """Ids of records that were used less often than planned, without damaged ones, ascending."""
-        return self.audit.missing() if self._unused is None else np.flatnonzero(self._unused > 0)
+        return self.audit.missing() if self.unlike is None else self.unlike.missing
 
     @property
     def _is_incomplete(self) -> bool:
-        return not self.audit.complete if self._unused is None else bool(self._unused.any())
-
-    @functools.cached_property
-    def _unused(self) -> NDArray[np.int64] | None:
-        """Uses of each record that are planned and did not take place; negative: took place and are not planned."""
-        if self.planned is None:
-            return None
-        unused = self.planned - self.audit.to_array()
-        unused[np.array(self.damaged, np.int64)] = 0
-        return unused
+        return not self.audit.complete if self.unlike is None else bool(len(self.unlike.missing))
 
     @property
     def used_once(self) -> int:
         """How many records; with planned numbers of uses, how many uses were planned and took place."""
-        if self._unused is not None:
-            return self.audit.count + int(self._unused[self._unused < 0].sum())
+        if self.unlike is not None:
+            return self.unlike.as_planned
         used = self.audit.num_records - len(self.audit.missing()) - len(self.damaged)
         return (self.audit.count if self.exact else used) - len(self.audit.duplicates())
 
@@ -163,8 +173,14 @@ def _epoch(
         gaps=tuple(_gaps(first, max((s["end"] for s in of_epoch), default=first) if is_last else end, of_epoch)),
         world_sizes=tuple(dict.fromkeys(segment["world_size"] for segment in of_epoch)),
         damaged=damaged,
-        planned=None if catalog.draws is None else planned_counts(catalog.draws, records, number - 1),
+        unlike=_unlike(audit, catalog, number - 1, damaged),
     )
+
+
+def _unlike(audit: CoverageAudit, catalog: Catalog, epoch: int, damaged: tuple[int, ...]) -> UnlikeUses | None:
+    if catalog.draws is None:
+        return None
+    return UnlikeUses.of(audit, planned_counts(catalog.draws, len(catalog), epoch), damaged)
 
 
 def _segment(path: Path, records: int) -> CoverageAudit:

@@ -81,8 +81,7 @@ class CatalogSource:
 
     def loader(self, epoch: int, start_step: int) -> ShardLoader | WatchedLoader:
         if self.refuses_draws is not None:
-            drawn = self.plan(epoch).drawn(self.topology.rank, self.topology.size, range(start_step, start_step + 1))
-            again = partial(self._decoded, epoch, drawn.ids[0])
+            again = partial(self._first_again, epoch, start_step)
             watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again)
             self.refuses_draws = None  # said once
             return WatchedLoader(self._open(epoch, start_step), watch.look, partial(warn_of_float64, self.task))
@@ -103,10 +102,18 @@ class CatalogSource:
         if begun is not None:
             begun[1].abandon()
 
-    def _decoded(self, epoch: int, drawn: NDArray[np.int64], ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def _first_again(self, epoch: int, step: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        """Records ids int64[k] as that step had them."""
+        plan, steps = self.plan(epoch), range(step, step + 1)
+        drawn = plan.drawn(self.topology.rank, self.topology.size, steps).ids[0]
+        return self._decoded(epoch, drawn, ids, int(plan.longest(steps)[0]) if plan.pads else None)
+
+    def _decoded(
+        self, epoch: int, drawn: NDArray[np.int64], ids: NDArray[np.int64], longest: int | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as the draws int64[k] of that epoch gave them."""
         random = SampleRandom(self.seed, epoch, drawn) if self.training else None
-        return read_and_decode(self._reader, self._decode_here, ids, random).features
+        return read_and_decode(self._reader, self._decode_here, ids, random, longest).features
 
     def _open(self, epoch: int, start_step: int) -> ShardLoader:
         return ShardLoader(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from data_sharding import CoverageAudit
-from hvdtrain.audit.audit_summary import EpochCoverage
+from hvdtrain.audit.audit_summary import EpochCoverage, UnlikeUses
 
 PLANNED = np.array([2, 0, 1, 3, 1])
 
 
 def epoch(used: list[int], steps: int = 4, damaged: tuple[int, ...] = ()) -> EpochCoverage:
     audit = CoverageAudit.from_array(np.array(used, np.int32))
-    return EpochCoverage(1, audit, steps, 4, (), (2,), damaged, PLANNED)
+    return EpochCoverage(1, audit, steps, 4, (), (2,), damaged, UnlikeUses.of(audit, PLANNED, damaged))
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,33 @@ def test_items_of_several_objects_become_arrays_with_draws_of_their_own() -> Non
     assert len(set(arrays["drawn"].tolist())) == 4
 
 
+def test_sources_are_the_places_of_the_catalogs_whatever_their_formats(catalogs: list[Catalog]) -> None:
+    first, second, _ = catalogs
+    for parts in ((first, first), (first, second), (Catalog.concat(first, second), second)):
+        joined = Catalog.concat(*parts).take(np.arange(len(parts[0]) + 3))
+        with RecordReader(joined) as reader:
+            sources = reader.load(np.arange(len(joined))).sources
+        assert sources is not None
+        assert sources.tolist() == [0] * len(parts[0]) + [1] * 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"names": ("image", "label")}, {"names": ("label", "image")}),
+        ({"names": ("a", "b"), "pad": {"a": 0}}, {"names": ("a", "b")}),
+        ({"names": ("a", "b"), "collate_fn": list}, {"names": ("a", "b"), "collate_fn": tuple}),
+    ],
+)
+def test_objects_that_become_arrays_in_unlike_ways_are_not_joined(
+    first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    items = [([1.0], [2.0]), ([3.0], [4.0])]
+    with pytest.raises(PlanError, match="other names, pad, pad_to or collate_fn"):
+        Catalog.concat(Catalog.of(items, **first), Catalog.of(items, **second))
+    Catalog.concat(Catalog.of(items, **first), Catalog.of(items[:1], **first))
+
+
 def test_damage_is_named_and_masked_where_it_is(tmp_path: Path) -> None:
     write_shards(tmp_path / "a", "n", [b"%04d" % n for n in range(8)], 1)
     file = next((tmp_path / "a").iterdir())

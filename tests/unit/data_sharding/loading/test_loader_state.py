@@ -63,6 +63,7 @@ def test_a_state_that_is_loaded_later_gives_up_what_was_read_ahead() -> None:
     ("state", "words"),
     [
         ({}, "has no 'epoch'"),
+        ('{"epoch": 0}', "type str"),
         (state_at(ShardPlan.for_catalog(CATALOG, global_batch=5, seed=3, epoch=2), 1), "another plan"),
         ({**state_at(PLAN, 1), "samples_seen": 7}, "Position 7"),
     ],

@@ -34,6 +34,11 @@ def test_little_is_padding() -> None:
     assert 1 - lengths.sum() / (512 * len(rows)) < 0.01
 
 
+def test_numbers_of_unlike_types_are_kept() -> None:
+    row = PackedSequences([np.arange(3), np.arange(3) / 2], 7)[0]
+    assert row["tokens"].tolist() == [0, 1, 2, 0, 0.5, 1, 0]
+
+
 def test_rows_are_items_of_a_catalog() -> None:
     table = {"ids": np.array([[1, 2], [3, 4], [5, 6]]), "label": np.arange(3)}
     catalog = Catalog.of(PackedSequences(table, 4, part="ids"))
@@ -53,6 +58,9 @@ def test_rows_are_items_of_a_catalog() -> None:
         (lambda: PackedSequences([{"a": [1]}], 2), "and no 'tokens'"),
         (lambda: PackedSequences([[1], [2]], 2, lengths=[1]), r"shape \[1\]"),
         (lambda: PackedSequences([[1]], 0), "size is 0"),
+        (lambda: PackedSequences(["abc"], 8), "'tokens' of item 0 is <U3"),
+        (lambda: PackedSequences(np.arange(5), 8), "'tokens' of item 0 is int64 of shape"),
+        (lambda: PackedSequences([[1]], 2, pad=float("nan"))[0], "filled up with nan"),
         (lambda: PackedSequences([[1, 2], [3]], 2, lengths=[1, 1])[0], "longer than `lengths` said"),
     ],
 )

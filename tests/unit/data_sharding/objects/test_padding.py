@@ -72,6 +72,30 @@ def test_columns_of_a_table_are_padded_too() -> None:
         assert decode(reader.load(np.array([0]), longest=2))["tokens"].tolist() == [[1, 0]]
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_floats_are_never_cut_off(size: int) -> None:
+    items = [{"t": [1]}, {"t": [0.5, 0.25]}, {"t": [2]}, {"t": [3]}]
+    catalog = Catalog.of(items, pad={"t": 0})
+    with pytest.raises(ShardingError, match="'t' is float32 in some items, and int64 in the first one"):
+        [batches(catalog, rank, size, "none") for rank in range(size)]
+
+
+def test_torch_loaders_of_all_ranks_have_one_shape() -> None:
+    torch = pytest.importorskip("torch")
+    from data_sharding.adapters.torch import ShardBatchSampler, ShardDataset
+    from data_sharding.adapters.torch import collate as as_tensors
+
+    catalog = Catalog.of(sequences([1, 9, 2, 3, 7, 1, 2, 8]), pad={"tokens": 0}, version="1")
+    plan = ShardPlan.for_catalog(catalog, global_batch=4, seed=1, epoch=0)
+    shapes = []
+    for rank in range(2):
+        sampler = ShardBatchSampler(plan, rank, 2)
+        dataset = ShardDataset(catalog, decode)
+        loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, collate_fn=as_tensors)
+        shapes.append([tuple(batch.features["tokens"].shape) for batch in loader])
+    assert shapes[0] == shapes[1]
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -89,6 +113,18 @@ def test_columns_of_a_table_are_padded_too() -> None:
             r"lengths are an array of int64 of shape \[1\]",
         ),
         (lambda items: batches(Catalog.of(items * 2), 0, 1, "none"), r"shape \[1\].*pad=\{'tokens': 0\}"),
+        (lambda items: batches(Catalog.of(items * 2, pad={"tokens": 0.5}), 0, 1, "none"), "filled up with 0.5"),
+        (
+            lambda items: batches(Catalog.of(items * 2, pad={"tokens": float("nan")}), 0, 1, "none"),
+            "filled up with nan",
+        ),
+        (lambda items: Catalog.of(items, pad={"tokens": "x"}), "padded with 'x'"),
+        (lambda items: Catalog.of(items, pad={"tokens": 0}, lengths=[1, -2, 1]), "Item 1 has the length -2"),
+        (lambda items: Catalog.of(items, pad={"tokens": 0}, collate_fn=list), "pad and collate_fn"),
+        (
+            lambda items: batches(Catalog.of(items * 2, pad={"tokens": 0}, lengths=[1] * 6), 0, 1, "none"),
+            "has 3 elements, and the step's longest item was to have 1",
+        ),
     ],
 )
 def test_what_cannot_be_padded_is_refused(make: Callable[[list[Any]], object], words: str) -> None:
