@@ -107,7 +107,7 @@ def _last_write(job: Job) -> float:
 
 def test_a_decode_process_that_is_killed_fails_its_rank_and_the_job_goes_on(start: Start, record: Record) -> None:
     options = (*ENDLESS, "--data.processes", "1")
-    job = start("-np", "3", *RESTARTS, "--min-workers", "3", options=options)
+    job = start("-np", "2", *RESTARTS, "--min-workers", "2", options=options)
     job.await_lines()
     worker = job.workers()[1]
     helpers = [

@@ -38,7 +38,7 @@ def test_a_drill_ends_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("framework", "options"),
-    [("torch", "--data.processes 2"), ("torch", "--shard gradients --accumulate-steps 2"), ("tensorflow", "")],
+    [("torch", "--data.processes 1"), ("torch", "--shard gradients --accumulate-steps 2"), ("tensorflow", "")],
     ids=["torch-processes", "torch-shards", "tensorflow"],
 )
 def test_the_same_number_of_workers_ends_with_the_same_weights(framework: str, options: str, tmp_path: Path) -> None:
