@@ -28,7 +28,7 @@ PARTS = {
     f"{BINARIES}/lint-imports && {BINARIES}/codespell",
     "types": f"{BINARIES}/mypy",
     "docs": f"{PYTHON} docs/builder",
-    "unit": f"{PYTEST} --numprocesses 2 tests/unit",
+    "unit": f"{PYTEST} --numprocesses 3 tests/unit",
     # Of several ranks each: with more at once on two cores, each test takes more of the processors' time.
     "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 2 --dist loadfile --durations 15",
