@@ -98,13 +98,13 @@ def test_a_cleared_gradient_that_this_rank_does_not_need_is_still_the_sum() -> N
 
 
 def test_channels_last_gradients_are_right() -> None:
-    model: Any = nn.Conv2d(2, 3, 2)
+    model: Any = nn.Conv2d(2, 3, 2).double()  # two kernels, which round differently
     plain = copy.deepcopy(model)
     model = model.to(memory_format=torch.channels_last)
     assert not model.weight.is_contiguous()
     buckets = buckets_of(model, SameOnAllRanks(2))
     for network in (model, plain):
-        network(torch.arange(36.0).reshape(2, 2, 3, 3)).square().sum().backward()
+        network(torch.arange(36.0, dtype=torch.float64).reshape(2, 2, 3, 3)).square().sum().backward()
     buckets.finish()
     assert_gradients(model, plain, 2)
 
