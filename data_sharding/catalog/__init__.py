@@ -17,7 +17,7 @@ from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.objects.collate import Names
-from data_sharding.objects.object_columns import numbers_of, require_lengths
+from data_sharding.objects.object_columns import numbers_of
 from data_sharding.objects.object_format import ObjectFormat
 from data_sharding.objects.padding import Padding
 from data_sharding.reading.record_table import Damage, OnCorrupt
@@ -134,33 +134,21 @@ class Catalog(Drawn):
             PlanError: it has no length or no items by number; labels or lengths are not of its length; or an item is
                 longer than `pad_to`.
         """
-        padding = Padding.of(pad, pad_to)
-        if padding is not None and collate_fn is not None:
-            raise PlanError(
-                "pad and collate_fn were given.",
-                "Each of them makes a batch of items.",
-                "pad in the collate_fn, or leave it out.",
-            )
-        kind = ObjectFormat.of(dataset, names, collate_fn, padding)
-        count = kind.length
-        if not count:
+        kind = ObjectFormat.of(dataset, names, collate_fn, Padding.of(pad, pad_to))
+        if not kind.length:
             fact = f"The {kind.kind} has no item."
             raise MissingDataError(fact, "There is nothing to read.", "give an object that has some.")
         identity = version if version is not None else kind.identity()[:16]
-        numbers, given = np.arange(count), numbers_of(dataset, "lengths", lengths, count)
-        if given is not None:
-            require_lengths(given)
-            if padding is not None:
-                padding.require_fits(int(given.max()))
         columns: dict[str, Any] = {
-            **{
-                "file_ids": np.zeros(count, np.int32),
-                "offsets": numbers,
-                "lengths": kind.lengths() if given is None else given,
-            },
-            **{"crcs": None, "labels": numbers_of(dataset, "labels", labels, count), "row_groups": None},
+            "file_ids": np.zeros(kind.length, np.int32),
+            "offsets": np.arange(kind.length),
+            "lengths": kind.lengths(numbers_of(dataset, "lengths", lengths, kind.length)),
+            "crcs": None,
+            "labels": numbers_of(dataset, "labels", labels, kind.length),
+            "row_groups": None,
         }
-        return cls._checked(kind, (FileEntry(f"{kind.kind} ({identity})", count, identity),), columns, ())
+        file = FileEntry(f"{kind.kind} ({identity})", kind.length, identity)
+        return cls._checked(kind, (file,), columns, ())
 
     @classmethod
     def _checked(

@@ -13,6 +13,7 @@ from data_sharding.objects.collate import Names, Stack, collate, of_types, parts
 from data_sharding.objects.identity import identity_of
 from data_sharding.objects.item_draws import draws_numbers, generators_restored, seed
 from data_sharding.objects.items import ItemSource, source_of
+from data_sharding.objects.object_columns import require_lengths
 from data_sharding.objects.padding import Padding
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import ByteSource, FileEntry
@@ -41,6 +42,12 @@ class ObjectFormat(RecordFormat):
         cls, dataset: Any, names: Names, collate_fn: CollateFunction | None, padding: Padding | None
     ) -> "ObjectFormat":
         """That of an object with `len` and `[]`. Raises PlanError: it has none of these."""
+        if padding is not None and collate_fn is not None:
+            raise PlanError(
+                "pad and collate_fn were given.",
+                "Each of them makes a batch of items.",
+                "pad in the collate_fn, or leave it out.",
+            )
         made = cls(type(dataset).__qualname__)
         source = source_of(dataset)
         # No fields: those are the options that a saved catalog keeps.
@@ -103,9 +110,17 @@ class ObjectFormat(RecordFormat):
             first = [item for item in self.items(np.array([0]), None) if not isinstance(item, Damaged)]
             parts_of(first, vars(self)["_names"])
 
-    def lengths(self) -> NDArray[np.int64]:
-        """Of all items int64[N], by their padded parts; it makes every item once."""
+    def lengths(self, given: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """Of all items int64[N]: those that are given, or by the padded parts of each item, which is made for that.
+
+        Raises PlanError: a length is below 0, or beyond all to which items are padded.
+        """
         padding: Padding | None = vars(self)["_padding"]
+        if given is not None:
+            require_lengths(given)
+            if padding is not None:
+                padding.require_fits(int(given.max()))
+            return given
         if padding is None:
             return np.ones(self.length, np.int64)
         found: list[int] = []
