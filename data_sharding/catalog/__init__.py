@@ -13,7 +13,7 @@ from data_sharding.catalog import published_index
 from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog, columns_of, read, unusable, write
 from data_sharding.catalog.drawn import Drawn
 from data_sharding.draws.draw_rule import DrawRule
-from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError, ShardingError
+from data_sharding.errors import CorruptRecordError, MissingDataError, ShardingError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import choose_format
 from data_sharding.objects.collate import Names
