@@ -22,7 +22,7 @@ from support.runs import result_of
 
 from hvdtrain.stop_requests import ECHO_SECONDS
 
-GONE_S = 10.0
+GONE_S = 30.0
 LINK_S = 4.0
 
 # The interpreter that --python names: agents are real, workers run the test's own lines.

@@ -25,7 +25,7 @@ _DISK_BYTES = 2**20  # a second; a batch needs an eighth of that
 
 def command(task: str, *options: str) -> list[str]:
     train = ["python", "-m", "hvdtrain", "train", "--task", f"slow_ranks:{task}", "--output-dir", "out"]
-    return [*train, "--log-interval", "5", "--progress", "none", *options]
+    return [*train, "--log-interval", "2", "--progress", "none", *options]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -33,7 +33,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path) -> None:
-    argv = command("SlowInput", "--max-steps", "45", "--trace", "20:25", "--report", "always")
+    argv = command("SlowInput", "--max-steps", "45", "--trace", "4:9", "--report", "always")
     finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(), cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     _check_result(tmp_path / "out", "slow input", finished)
@@ -41,7 +41,7 @@ def test_slow_input_is_named_and_a_trace_shows_it(tmp_path: Path) -> None:
     assert seconds[1]["data"] > 2 * seconds[0]["data"]
     assert seconds[0]["allreduce"] > 2 * seconds[1]["allreduce"]
     assert all(rank["forward"] + rank["backward"] + rank["optimizer"] <= rank["compute"] for rank in seconds)
-    _check_trace(tmp_path / "out" / "traces" / "steps_20_25.json.gz")
+    _check_trace(tmp_path / "out" / "traces" / "steps_4_9.json.gz")
 
 
 def _check_result(folder: Path, cause: str, finished: Any) -> None:
@@ -82,7 +82,7 @@ def _check_trace(file: Path) -> None:
         if event["ph"] == "X":
             spans.setdefault((event["pid"], lanes[event["pid"], event["tid"]]), []).append(event)
     for rank in range(2):
-        assert [span["name"] for span in spans[rank, "steps"]] == [f"update {number}" for number in range(20, 26)]
+        assert [span["name"] for span in spans[rank, "steps"]] == [f"update {number}" for number in range(4, 10)]
         assert any("mm" in span["name"] for (pid, _), own in spans.items() if pid == rank for span in own)
     waits = [[s for s in spans[rank, "parts of steps"] if s["name"] == "allreduce"] for rank in range(2)]
     assert len(waits[0]) == len(waits[1]) == 6

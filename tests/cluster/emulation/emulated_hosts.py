@@ -131,7 +131,7 @@ class EmulatedHosts:
         """Hosts that run something beside their services: host → `pids`."""
         return {name: pids for name in self.names if (pids := self.pids(name))}
 
-    def wait_until_quiet(self, deadline_s: float = 10) -> None:
+    def wait_until_quiet(self, deadline_s: float = 30) -> None:
         """Wait until no host runs anything.
 
         Raises:
