@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import Decode, Decoded, decode_spans
+from data_sharding.loading.tensor_memory import parts_of_tensor, tensor_of
 from data_sharding.reading.record_reader import RecordReader
 
 _ALIGNMENT: Final = 64
@@ -77,15 +78,28 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
+def _pickler() -> type[pickle.Pickler]:
+    """That of cloudpickle if it is installed, else `_Pickler`. Tensors of torch share their memory as arrays do."""
+    try:
+        import cloudpickle
+    except ModuleNotFoundError:
+        base: Any = _Pickler
+    else:
+        base = cloudpickle.Pickler
+
+    class Sharing(base):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            parts = parts_of_tensor(obj)
+            return super().reducer_override(obj) if parts is None else (tensor_of, parts)
+
+    return Sharing
+
+
 def _pickled(obj: object, buffer_callback: Callable[[pickle.PickleBuffer], None] | None = None) -> bytes:
     """The object; with cloudpickle, if that is installed, what a script or a notebook defines travels by value."""
     content = io.BytesIO()
     try:
-        from cloudpickle import Pickler
-    except ModuleNotFoundError:
-        Pickler = _Pickler  # noqa: N806  a class
-    try:
-        Pickler(content, protocol=5, buffer_callback=buffer_callback).dump(obj)
+        _pickler()(content, protocol=5, buffer_callback=buffer_callback).dump(obj)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise PlanError(
             f"The decode function cannot be sent to another process: {error}.",

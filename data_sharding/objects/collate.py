@@ -25,7 +25,8 @@ def collate(
     """Arrays of k rows from k items: dicts of parts (nested ones get names with a dot), tuples, or single values.
 
     Python's floats become float32, as models have them, and ints int64. Arrays and tensors keep their dtype, but that
-    bfloat16 becomes float32. Pictures of PIL become uint8 [height, width, channels], grey ones [height, width].
+    bfloat16 becomes float32. Pictures of PIL become uint8 [height, width, channels], grey ones [height, width]. Sounds
+    of torchcodec become two parts, `array` and `sampling_rate`. Values that are `bytes` stay as they are.
 
     Args:
         of_batch: `items` is one batch, whose parts are whole arrays.
@@ -93,7 +94,9 @@ def _one(name: str, values: Any, stack: Stack | None) -> NDArray[Any]:
 
 
 def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
-    if isinstance(values[0], int | float | str | bytes) and not isinstance(values[0], np.generic):
+    if isinstance(values[0], bytes):
+        return _objects(values)  # numpy's own kind of bytes leaves out zeros at their end
+    if isinstance(values[0], int | float | str) and not isinstance(values[0], np.generic):
         return as_array(values)
     arrays = [as_array(value) for value in values]
     other = next((array for array in arrays if array.shape != arrays[0].shape), None)
@@ -106,6 +109,12 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     return np.stack(arrays)
 
 
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
 def _parts(item: Any, names: Names) -> dict[str, Any]:
     if item is None:
         raise ShardingError(
@@ -115,6 +124,8 @@ def _parts(item: Any, names: Names) -> dict[str, Any]:
         return _flat(item)
     if hasattr(item, "_asdict"):
         return _flat(item._asdict())
+    if hasattr(item, "get_all_samples"):
+        return _sound(item)
     if isinstance(item, tuple | list):
         return _named(item, names)
     if names is not None and not isinstance(names, str) and len(names) != 1:
@@ -131,8 +142,18 @@ def _named(item: Sequence[Any], names: Names) -> dict[str, Any]:
 def _flat(item: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in item.items():
-        found.update(_flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value})
+        inner = _sound(value) if hasattr(value, "get_all_samples") else value
+        found.update(_flat(inner, f"{prefix}{name}.") if isinstance(inner, Mapping) else {f"{prefix}{name}": value})
     return found
+
+
+def _sound(decoder: Any) -> dict[str, Any]:
+    """All of what a torchcodec.decoders.AudioDecoder has, under Hugging Face's names for the parts of an Audio.
+
+    `array` is float32 [samples], the mean of the channels, and `sampling_rate` is in Hz.
+    """
+    samples = decoder.get_all_samples()
+    return {"array": as_array(samples.data).mean(axis=0), "sampling_rate": samples.sample_rate}
 
 
 def _wrong_names(parts: int, names: Names) -> PlanError:

@@ -11,6 +11,7 @@ from data_sharding.checks import at_least
 from data_sharding.errors import PlanError
 from data_sharding.objects.collate import Names, as_array, parts_of
 from data_sharding.objects.items import source_of
+from data_sharding.objects.object_columns import numbers_of
 from data_sharding.objects.padding import rows_filled
 
 
@@ -31,7 +32,8 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         sequences: a map-style Dataset, a table, or a list of arrays or lists of numbers.
         size: length of a row.
         part: of an item, which is the sequence.
-        lengths: int64[N] of all sequences; None: every one is read once.
+        lengths: int64[N] of all sequences, or the name of the attribute or column that has them; None: every one is
+            read once.
         pad: what a row is filled up with.
         names: of the parts of items that are tuples.
 
@@ -48,16 +50,18 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         size: int,
         *,
         part: str = "tokens",
-        lengths: ArrayLike | None = None,
+        lengths: ArrayLike | str | None = None,
         pad: float = 0,
         names: Names = None,
     ) -> None:
         self._source, self._size, self._part, self._pad = source_of(sequences), size, part, pad
         self._names: Names = names if names is not None else part
         at_least(1, "size", size, "A row holds at least one token.")
-        every = range(len(self._source))
-        known = np.array([len(self._sequence(i)) for i in every], np.int64) if lengths is None else np.asarray(lengths)
-        _check(known, len(every), size)
+        count = len(self._source)
+        known = numbers_of(sequences, "lengths", lengths, count)
+        if known is None:
+            known = np.array([len(self._sequence(number)) for number in range(count)], np.int64)
+        _require_that_they_fit(known, size)
         self.members = packed(known, size)
 
     def __len__(self) -> int:
@@ -128,13 +132,7 @@ def packed(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     return [np.array(row, np.int64) for row in rows]
 
 
-def _check(lengths: NDArray[Any], count: int, size: int) -> None:
-    if lengths.shape != (count,) or lengths.dtype.kind not in "iu":
-        raise PlanError(
-            f"The lengths are an array of {lengths.dtype} of shape {list(lengths.shape)}.",
-            f"Each of the {count:,} sequences has one whole number as its length.",
-            "give an array of int64, or none.",
-        )
+def _require_that_they_fit(lengths: NDArray[np.int64], size: int) -> None:
     wrong = np.flatnonzero((lengths < 1) | (lengths > size))
     if len(wrong):
         raise PlanError(

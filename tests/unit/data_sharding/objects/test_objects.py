@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 import torch
+from array_record.python.array_record_data_source import ArrayRecordDataSource
+from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import NDArray
 
 from data_sharding import (
@@ -91,6 +95,16 @@ TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4
         ([0.25 * n for n in range(6)], {"names": "x"}, {"x": [1.0, 0.0, 1.0]}),
         (TABLE, {}, {"x": [[8, 9], [0, 1], [8, 9]], "y": [4, 0.5, 4]}),
         (pa.table({"x": range(6)}), {}, {"x": [4, 0, 4]}),
+        (
+            pd.DataFrame({"x": range(6), "y": [[n, n] for n in range(6)]}),
+            {},
+            {"x": [4, 0, 4], "y": [[4, 4], [0, 0], [4, 4]]},
+        ),
+        (
+            pl.DataFrame({"x": range(6), "y": [[n, n] for n in range(6)]}),
+            {},
+            {"x": [4, 0, 4], "y": [[4, 4], [0, 0], [4, 4]]},
+        ),
         (["ab"] * 6, {"collate_fn": lambda items: {"n": torch.tensor([len(i) for i in items])}}, {"n": [2, 2, 2]}),
     ],
 )
@@ -124,6 +138,19 @@ def test_items_of_a_batch_are_asked_for_at_once() -> None:
     items = Asked(range(6))
     arrays_of(Catalog.of(items))
     assert [4, 0, 4] in items.asked
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_tables_have_labels_and_identities(table: Any) -> None:
+    catalog = Catalog.of(table({"x": [1.5, 2, 3], "y": [1, 0, 1]}), labels="y")
+    assert catalog.labels is not None
+    assert catalog.labels.tolist() == [1, 0, 1]
+    assert Catalog.of(table({"x": [1.5, 2, 4], "y": [1, 0, 1]}), labels="y").fingerprint != catalog.fingerprint
+
+
+def test_nulls_of_a_table_are_refused() -> None:
+    with pytest.raises(PlanError, match="The column 'x' of the table has nulls"):
+        Catalog.of(pl.DataFrame({"x": [1, None]}))
 
 
 def test_labels_are_an_array_or_what_the_object_has() -> None:
@@ -164,6 +191,58 @@ def test_an_object_that_cannot_be_copied_is_named() -> None:
         pytest.raises(PlanError, match=r"The Squares cannot be sent to another process: [^$]*HINT: open files"),
     ):
         DecodeProcesses(reader, decode, 1)
+
+
+class Weighed(Squares):
+    """A tensor in each of several dtypes, and whether their memory is that which processes share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = [torch.arange(6).to(dtype) for dtype in (torch.float32, torch.bfloat16, torch.bool)]
+        self.turned = torch.arange(12).reshape(2, 6).T
+
+    def __getitem__(self, number: int) -> Any:
+        tensors = [*self.rows, self.turned]
+        shared = all(_is_shared(tensor.data_ptr()) for tensor in tensors)
+        return [*(tensor[number] for tensor in tensors), shared]
+
+
+def _is_shared(address: int) -> bool:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(part, 16) for part in line.split()[0].split("-"))
+        if begin <= address < end:
+            return "data_sharding-catalog" in line
+    raise AssertionError(f"nothing is mapped at {address}")
+
+
+def test_processes_share_the_memory_of_tensors() -> None:
+    names = ("float", "brain", "bool", "turned", "shared")
+    with RecordReader(Catalog.of(Weighed(), names=names)) as reader, DecodeProcesses(reader, decode, 1) as processes:
+        there, here = processes(IDS, None).features, read_and_decode(reader, decode, IDS, None).features
+    assert (there.pop("shared").tolist(), here.pop("shared").tolist()) == ([True] * 3, [False] * 3)
+    assert {n: (a.dtype, a.tolist()) for n, a in there.items()} == {n: (a.dtype, a.tolist()) for n, a in here.items()}
+
+
+class Sound:
+    """What torchcodec's AudioDecoder shows of itself; that needs FFmpeg and torch's build for CUDA."""
+
+    def get_all_samples(self) -> Any:
+        return namedtuple("AudioSamples", ["data", "sample_rate"])(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 16_000)
+
+
+def test_sounds_become_samples_and_their_rate() -> None:
+    arrays = arrays_of(Catalog.of([{"audio": Sound(), "label": 1}] * 5))
+    assert arrays["audio.array"].tolist() == [[2.0, 3.0]] * 3
+    assert arrays["audio.sampling_rate"].tolist() == [16_000] * 3
+
+
+def test_array_records_are_items(tmp_path: Path) -> None:
+    writer = ArrayRecordWriter(str(tmp_path / "part"), "group_size:1")
+    for number in range(6):
+        writer.write(bytes([number] * 3))
+    writer.close()
+    arrays = arrays_of(Catalog.of(ArrayRecordDataSource(str(tmp_path / "part"))))
+    assert arrays["input"].tolist() == [bytes([number] * 3) for number in IDS]
 
 
 class Remembering(Squares):

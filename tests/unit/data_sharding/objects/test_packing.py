@@ -39,6 +39,11 @@ def test_numbers_of_unlike_types_are_kept() -> None:
     assert row["tokens"].tolist() == [0, 1, 2, 0, 0.5, 1, 0]
 
 
+def test_lengths_may_be_a_column() -> None:
+    table = {"tokens": np.array([[1, 2], [3, 4], [5, 6]]), "length": np.array([2, 2, 2])}
+    assert len(PackedSequences(table, 4, lengths="length")) == 2
+
+
 def test_rows_are_items_of_a_catalog() -> None:
     table = {"ids": np.array([[1, 2], [3, 4], [5, 6]]), "label": np.arange(3)}
     catalog = Catalog.of(PackedSequences(table, 4, part="ids"))
@@ -57,6 +62,7 @@ def test_rows_are_items_of_a_catalog() -> None:
         (lambda: PackedSequences([[1], []], 2), "Sequence 1 has 0 tokens"),
         (lambda: PackedSequences([{"a": [1]}], 2), "and no 'tokens'"),
         (lambda: PackedSequences([[1], [2]], 2, lengths=[1]), r"shape \[1\]"),
+        (lambda: PackedSequences({"tokens": np.ones((2, 2))}, 2, lengths="length"), "no column 'length'"),
         (lambda: PackedSequences([[1]], 0), "size is 0"),
         (lambda: PackedSequences(["abc"], 8), "'tokens' of item 0 is <U3"),
         (lambda: PackedSequences(np.arange(5), 8), "'tokens' of item 0 is int64 of shape"),
