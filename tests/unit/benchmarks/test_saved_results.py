@@ -171,6 +171,7 @@ def test_matplotlib_is_imported_to_draw_only() -> None:
         "loader",
         "memory",
         "overhead",
+        "parquet",
         "plan",
         "profile",
         "recovery",

@@ -1,0 +1,1 @@
+"""Shuffled reading of Parquet files beside reading them in order, and beside an earlier version: see the README."""
