@@ -41,3 +41,10 @@ def test_parts_are_the_same_each_time(seed: int) -> None:
 def test_something_is_left_to_train_on() -> None:
     with pytest.raises(UsageError, match=r"is 1\.0\. It must be more than 0 and less than 1"):
         parse_train_config(["--data.validation-split", "1"])
+
+
+def test_records_that_are_drawn_by_a_rule_are_not_divided() -> None:
+    mixed = catalog().repeat(2)
+    assert divided(mixed, DataConfig(subset=1.0))[0] is mixed
+    with pytest.raises(UsageError, match="--data.validation-split was given, and the task draws"):
+        divided(mixed, DataConfig(validation_split=0.1))
