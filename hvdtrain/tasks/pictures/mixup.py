@@ -6,10 +6,12 @@ the training data, drawn for (seed, epoch, record), and read for this purpose: t
 record still is the first of a pair once an epoch, which is what the audit counts.
 """
 
+import copy
+
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import Catalog, RecordBatch, RecordReader
+from data_sharding import Catalog, FileCache, RecordBatch, RecordReader
 from data_sharding.reading.record_table import OnCorrupt
 
 _WHOLE = 256
@@ -18,10 +20,10 @@ Targets = NDArray[np.float32]
 
 class Mixup:
     """Draws and reads the second pictures. `alpha`: of the Beta(alpha, alpha) distribution of the shares; `on_corrupt`:
-    what to do with a damaged partner: "raise", or else the record stays unmixed."""
+    what to do with a damaged partner: "raise", or else the record stays unmixed. `cache`: of files behind URLs."""
 
-    def __init__(self, alpha: float, catalog: Catalog, on_corrupt: OnCorrupt) -> None:
-        self._alpha, self._catalog, self._on_corrupt = alpha, catalog, on_corrupt
+    def __init__(self, alpha: float, catalog: Catalog, on_corrupt: OnCorrupt, cache: FileCache | None = None) -> None:
+        self._alpha, self._catalog, self._on_corrupt, self._cache = alpha, catalog, on_corrupt, cache
         self._reader: RecordReader | None = None  # made where it is used: this object travels to decode processes
 
     def partners(self, records: RecordBatch) -> tuple[RecordBatch, NDArray[np.uint16]]:
@@ -35,7 +37,8 @@ class Mixup:
             raise ValueError("pictures are mixed in training only")
         ids = random.integers("mixup partner", 0, len(self._catalog))
         if self._reader is None:
-            self._reader = RecordReader(self._catalog, on_corrupt=self._on_corrupt)
+            cache = copy.copy(self._cache)  # each reader closes its own
+            self._reader = RecordReader(self._catalog, on_corrupt=self._on_corrupt, cache=cache)
         others = self._reader.load(ids, random.of_records(ids))
         drawn = np.array([generator.beta(self._alpha, self._alpha) for generator in random.generators("mixup share")])
         share = np.round(_WHOLE * np.maximum(drawn, 1 - drawn)).astype(np.uint16)

@@ -83,7 +83,7 @@ class Pictures(Task):
     def open_data(self, data: DataAccess) -> Splits:
         self._train = self.open_train(data)
         self._validation = self.open_test(data)
-        self._mixup = Mixup(self._alpha, self._train, data.on_corrupt) if self._alpha else None
+        self._mixup = Mixup(self._alpha, self._train, data.on_corrupt, data.file_cache) if self._alpha else None
         return Splits(self._train, self._validation)
 
     def open_validation(self, data: DataAccess) -> Catalog | None:

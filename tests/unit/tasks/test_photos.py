@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import threading
 from collections.abc import Callable
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from picture_files import photo, write_photo_folders, write_photo_tars, write_photo_tfrecords
 from PIL import Image
 from support.commands import Forker
+from support.processes import wait_until
+from support.range_server import serving
 from support.runs import result_of
 
-from data_sharding import Catalog, RecordBatch, RecordReader
+from data_sharding import Catalog, FileCache, RecordBatch, RecordReader
 from data_sharding.sample_random import SampleRandom
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.models.torchvision_import import import_torchvision
@@ -188,6 +191,21 @@ def test_a_damaged_partner_leaves_its_picture_unmixed(tmp_path: Path, data: Path
         met += int((others.ids == 0).sum())
         np.testing.assert_array_equal(task.decode(batch)["target"][others.ids == 0].max(axis=1), 1.0)
     assert met > 0
+
+
+def test_partners_come_from_copies_of_remote_files(tmp_path: Path, data: Path) -> None:
+    write_photo_tfrecords(data)
+    with serving(data) as store:
+        train = Catalog.index([f"{store.url}/{path.name}" for path in sorted(data.glob("train-*"))])
+        cache = FileCache(tmp_path / "copies")
+        ids = np.arange(len(train))
+        with RecordReader(train, cache=cache) as reader:
+            batch = reader.load(ids, SampleRandom(1, 0, ids))
+            for entry in train.files:
+                wait_until(f"a copy of {entry.path}", functools.partial(cache.find, entry))
+        store.broken = True
+        others, _ = Mixup(1.0, train, "raise", cache).partners(batch)
+        assert len(others) == len(ids)
 
 
 def test_records_of_other_content_are_told(tmp_path: Path, data: Path) -> None:
