@@ -78,7 +78,8 @@ class PlanSource:
         decode: turns k records into arrays of k rows; grain's worker processes must be able to pickle it.
         rank, size: whose part of each step. Leave sharding to the plan: grain's options must not shard again.
         epochs: how many.
-        augment: give `decode` random draws, which belong to (seed, epoch, record).
+        augment: give `decode` random draws, which belong to (seed, epoch, record); None:
+            where making an item takes random numbers.
 
     Raises:
         PlanError: an argument is out of range, or the plan was made for other data than the reader's.
@@ -93,7 +94,7 @@ class PlanSource:
         rank: int,
         size: int,
         epochs: int = 1,
-        augment: bool = False,
+        augment: bool | None = None,
     ) -> None:
         plan.require_catalog(reader.catalog)
         plan.shard(rank, size, 0)

@@ -175,7 +175,7 @@ class ShardIterable(IterableDataset[TorchBatch]):
         size: int,
         start_step: int = 0,
         *,
-        augment: bool = False,
+        augment: bool | None = None,
         **options: Unpack[ReaderOptions],
     ) -> None:
         plan.require_catalog(catalog)

@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import Dataset, Sampler
 
 from data_sharding.errors import PlanError
+from data_sharding.objects.item_draws import made_alike
 from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner, StepSlots
@@ -25,10 +27,13 @@ class ShardBatchSampler(Sampler[Sequence[int]]):
     Args:
         plan, start_step: the first epoch, and its first step.
         rank, size: whose part of each step; PlanError if out of range.
-        augment: give the decode function random draws, which belong to (seed, epoch, record).
+        augment: give the decode function random draws, which belong to (seed, epoch, record); None:
+            where making an item takes random numbers.
     """
 
-    def __init__(self, plan: ShardPlan, rank: int, size: int, start_step: int = 0, *, augment: bool = False) -> None:
+    def __init__(
+        self, plan: ShardPlan, rank: int, size: int, start_step: int = 0, *, augment: bool | None = None
+    ) -> None:
         state_at(plan, start_step)
         plan.shard(rank, size, 0)
         self.plan, self.rank, self.size = plan, rank, size
@@ -115,7 +120,9 @@ class WithWeights(Dataset[tuple[Any, np.float32]]):
 
     A `ShardBatchSampler` fills the last step with masked slots, which repeat records: multiply the per-record losses by
     the weights, and divide their sum over all ranks by the sum of all weights. What other samplers choose has weight 1.
-    Item i of `data` belongs to record id i of the plan.
+    Item i of `data` belongs to record id i of the plan. Where the sampler gives random draws, Python's, numpy's and
+    torch's generators are seeded before each item, so that random transforms are those of (seed, epoch, record) with
+    any number of ranks and DataLoader workers.
     """
 
     def __init__(self, data: Dataset[Any]) -> None:
@@ -130,7 +137,10 @@ class WithWeights(Dataset[tuple[Any, np.float32]]):
     def __getitems__(self, slots: Sequence[int]) -> list[tuple[Any, np.float32]]:
         """The items of a batch, of `StepSlots` or any indices."""
         chosen = slots if isinstance(slots, StepSlots) else StepSlots.of_ids(slots)
-        indices: list[int] = chosen.ids.tolist()
-        at_once = getattr(self._data, "__getitems__", None)
-        items = at_once(indices) if at_once else [self._data[index] for index in indices]
+        items = self._items(chosen.ids) if chosen.random is None else made_alike(self._items, chosen.ids, chosen.random)
         return list(zip(items, chosen.weights, strict=True))
+
+    def _items(self, ids: NDArray[np.int64]) -> Sequence[Any]:
+        indices: list[int] = ids.tolist()
+        at_once = getattr(self._data, "__getitems__", None)
+        return at_once(indices) if at_once else [self._data[index] for index in indices]

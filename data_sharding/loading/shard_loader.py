@@ -78,13 +78,15 @@ class ShardLoader:
         decode: turns k records into arrays of k rows; runs in the background threads, so in several at a time
             if `threads` > 1; or `DecodeProcesses` that do it.
         rank, size: whose slice of each global batch to load.
-        augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record).
+        augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record); None: where making an item
+            takes random numbers.
         start_step: first step to load; `plan.steps` gives an empty loader.
         prefetch: batches that may be ready or in the making ahead of the consumer, and what a thread makes within a
             millisecond.
         threads: background threads.
-        processes: decode in as many processes of its own, 0 for none; see `DecodeProcesses` for what `decode` can be.
-            `prefetch` and `threads` then are at least the number of processes.
+        processes: decode in as many processes of its own, 0 for none, or for `threads` of them where making an item
+            takes random numbers, whose generators threads would share with the caller; see `DecodeProcesses` for what
+            `decode` can be. `prefetch` and `threads` then are at least the number of processes.
         timeout_s: longest wait for one batch, in seconds.
         read_ahead: bytes of coming steps that are read before they are decoded, where records come over a network and
             no processes decode; 0: each step is read when it is decoded.
@@ -102,7 +104,7 @@ class ShardLoader:
         *,
         rank: int,
         size: int,
-        augment: bool = False,
+        augment: bool | None = None,
         start_step: int = 0,
         prefetch: int = 2,
         threads: int = 1,
@@ -116,7 +118,10 @@ class ShardLoader:
         at_least(1, "threads", threads, "Loading needs at least one thread.")
         plan.step_at(whole("start_step", start_step) * plan.global_batch)
         plan.shard(rank, size, 0)
-        fetch, at_a_time = _fetcher(reader, decode, whole("processes", processes))
+        processes = whole("processes", processes)
+        if reader.catalog.format.draws and not isinstance(decode, DecodeProcesses):
+            processes = processes or threads
+        fetch, at_a_time = _fetcher(reader, decode, processes)
         here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
         self._ended = False
         self._memory = MemoryWatch(plan, reader, rank)

@@ -1,13 +1,28 @@
 """Random numbers in the making of an item: found by looking at the generators, and made a function of a key."""
 
+import os
 import random
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_sharding.objects.items import ItemSource
+from data_sharding.sample_random import SampleRandom
+
+_alone = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _alone
+    _alone = threading.Lock()  # a thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _States:
@@ -49,6 +64,21 @@ def seed(key: int) -> None:
     np.random.seed(key & 0xFFFF_FFFF)  # noqa: NPY002
     if (torch := sys.modules.get("torch")) is not None:
         torch.random.default_generator.manual_seed(key)
+
+
+def made_alike(
+    make: Callable[[NDArray[np.int64]], Sequence[Any]], numbers: NDArray[np.int64], random: SampleRandom
+) -> list[Any]:
+    """Items numbers int64[k], each made alone after all generators were seeded from its row of `random`.
+
+    One thread at a time, for the generators are those of the process. Draws elsewhere at that time would disturb both.
+    """
+    made: list[Any] = []
+    with _alone, generators_restored():
+        for number, key in zip(numbers, random.integers("hvdtrain.item", 0, 2**53).tolist(), strict=True):
+            seed(key)
+            made.extend(make(np.array([number])))
+    return made
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from data_sharding.errors import ChangedDataError, PlanError
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex
 from data_sharding.objects.collate import Names, Stack, collate, of_types, parts_of
 from data_sharding.objects.identity import identity_of
-from data_sharding.objects.item_draws import draws_numbers, generators_restored, seed
+from data_sharding.objects.item_draws import draws_numbers, made_alike
 from data_sharding.objects.items import ItemSource, source_of
 from data_sharding.objects.object_columns import require_lengths
 from data_sharding.objects.padding import Padding
@@ -88,13 +88,7 @@ class ObjectFormat(RecordFormat):
             )
         if not self.draws:
             return source.items(numbers)
-        keys = (random or SampleRandom(0, 0, numbers)).integers("hvdtrain.item", 0, 2**53).tolist()
-        made: list[Any] = []
-        with generators_restored():
-            for number, key in zip(numbers.tolist(), keys, strict=True):
-                seed(key)
-                made.extend(source.items(np.array([number])))
-        return made
+        return made_alike(source.items, numbers, random or SampleRandom(0, 0, numbers))
 
     @property
     def collation(self) -> Any:

@@ -65,7 +65,8 @@ class ShardPlan:
         by_length: int64[N], ids in the order of the records' lengths, needed for `shuffle="length"`;
         draws: which records an epoch draws, and how often; None: each once. The catalog's fingerprint knows it;
         group_begins: int64[m], the first record of each group that is decoded together: these are the blocks then;
-        pads: whether who makes a batch is told the length of the step's longest record over all ranks.
+        pads: whether who makes a batch is told the length of the step's longest record over all ranks;
+        draws_numbers: whether making an item takes random numbers, which then belong to (seed, epoch, record).
 
     Raises:
         PlanError: a number is not whole, no records, G < 1, epoch < 0, an unknown option, `tail="drop"` with G > N, or
@@ -87,6 +88,7 @@ class ShardPlan:
     streams: int = FEW_STREAMS
     group_begins: NDArray[np.int64] | None = field(default=None, compare=False, repr=False)
     pads: bool = field(default=False, compare=False, repr=False)
+    draws_numbers: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_records", "global_batch", "seed", "epoch", "block_records", "streams"):
@@ -123,7 +125,8 @@ class ShardPlan:
         order = (global_batch, seed, epoch, shuffle, tail, data, shape.block_records, balance)
         by_length = catalog.ids_by_length if shuffle == "length" else None
         blocks = (shape.streams, shape.group_begins)
-        return cls(records, *order, catalog.lengths, by_length, catalog.draws, *blocks, catalog.format.pads)
+        kind = catalog.format
+        return cls(records, *order, catalog.lengths, by_length, catalog.draws, *blocks, kind.pads, kind.draws)
 
     def require_catalog(self, catalog: RecordTable) -> None:
         """Raise `PlanError` unless the plan was made for the data of `catalog`."""

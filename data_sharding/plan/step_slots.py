@@ -54,12 +54,12 @@ class StepSlots(Sequence[int]):
 class SlotPlanner:
     """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
 
-    Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws, and
-    `by_block` the ranges that are read together.
+    Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws (None: where
+    making an item takes random numbers), and `by_block` the ranges that are read together.
     """
 
-    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool, by_block: bool = False) -> None:
-        self.plan, self._augment = plan, augment
+    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool | None, by_block: bool = False) -> None:
+        self.plan, self._augment = plan, plan.draws_numbers if augment is None else augment
         steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
 
         @functools.lru_cache(maxsize=2)  # for threads on either side of a boundary

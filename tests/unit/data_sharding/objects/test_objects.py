@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -96,11 +95,6 @@ TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4
         (TABLE, {}, {"x": [[8, 9], [0, 1], [8, 9]], "y": [4, 0.5, 4]}),
         (pa.table({"x": range(6)}), {}, {"x": [4, 0, 4]}),
         (
-            pd.DataFrame({"x": range(6), "y": [[n, n] for n in range(6)]}),
-            {},
-            {"x": [4, 0, 4], "y": [[4, 4], [0, 0], [4, 4]]},
-        ),
-        (
             pl.DataFrame({"x": range(6), "y": [[n, n] for n in range(6)]}),
             {},
             {"x": [4, 0, 4], "y": [[4, 4], [0, 0], [4, 4]]},
@@ -140,7 +134,7 @@ def test_items_of_a_batch_are_asked_for_at_once() -> None:
     assert [4, 0, 4] in items.asked
 
 
-@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("table", [pl.DataFrame, pa.table])
 def test_tables_have_labels_and_identities(table: Any) -> None:
     catalog = Catalog.of(table({"x": [1.5, 2, 3], "y": [1, 0, 1]}), labels="y")
     assert catalog.labels is not None
