@@ -17,6 +17,8 @@ BUILT_IN: Final = {
     "horovodrun": "hvdtrain.launch.horovodrun",
     "mpirun": "hvdtrain.launch.mpirun",
     "slurm": "hvdtrain.launch.slurm",
+    "pbs": "hvdtrain.launch.pbs",
+    "lsf": "hvdtrain.launch.lsf",
     "sagemaker": "hvdtrain.cli.launch.sagemaker",
     "kubernetes": "hvdtrain.launch.kubernetes",
 }
