@@ -33,6 +33,15 @@ if ! {python} -c 'import hvdtrain'; then
 fi
 """
 
+_ROOM = """\
+commas=${{hosts//[^,]/}}
+if [ $((${{#commas}} + 1)) -lt {hosts} ]; then
+    echo "hvdtrain: The job has {np} workers, {slots} on a host. Its hosts are $hosts." >&2
+    echo "HINT: ask for {hosts} hosts, or start fewer workers with -np." >&2
+    exit 2
+fi
+"""
+
 _COUNT = """\
 # Exit codes: 0 is done; 2 is wrong usage, which a restart does not correct; 75 has saved a checkpoint and always goes
 # on; others are failures, and counted.
@@ -93,23 +102,29 @@ def start_by_mpirun(job: JobSpec, flavor: str, mpirun: str) -> Start:
         "intel": ("-hosts", _HOSTS, "-ppn", str(job.slots)),  # whose -hosts takes names alone
     }.get(flavor, ("--host", _HOSTS))
     words = (mpirun, *arguments.options[:2], *named, *arguments.options[2:])
-    return Start(words, job.argv, arguments.env, flavor.startswith("openmpi"), flavor)
+    return Start(words, job.argv, arguments.env, hears_usr1=flavor.startswith("openmpi"), flavor=flavor)
 
 
-def hosts_of_lines(job: JobSpec, flavor: str | None, file: str) -> str:
-    """Bash that makes $hosts from a file with a line for each slot; `flavor` of mpirun, None: it is not used."""
-    return _LIST_HOSTS % (_ADD_HOST % ("$1", _slots(job, flavor), "$1"), file)
+def hosts_of_lines(job: JobSpec, start: Start, file: str) -> str:
+    """Bash that makes $hosts from a file with a line for each slot, and refuses too few hosts."""
+    return _LIST_HOSTS % (_add_host(job, start, "$1"), file) + _room(job, start)
 
 
-def hosts_of_pairs(job: JobSpec, flavor: str | None, variable: str) -> str:
+def hosts_of_pairs(job: JobSpec, start: Start, variable: str) -> str:
     """As `hosts_of_lines`, from a variable such as "a 4 b 4"."""
-    each = _ADD_HOST % ("$i", _slots(job, flavor), "$i")
-    return _LIST_HOSTS % (f"for (i = 1; i < NF; i += 2) {each}", f'<<< "${variable}"')
+    each = f"for (i = 1; i < NF; i += 2) {_add_host(job, start, '$i')}"
+    return _LIST_HOSTS % (each, f'<<< "${variable}"') + _room(job, start)
 
 
-def _slots(job: JobSpec, flavor: str | None) -> str:
-    """The workers of each host, behind its name; Intel's mpirun takes names alone."""
-    return "" if flavor == "intel" else f":{job.slots}"
+def _add_host(job: JobSpec, start: Start, name: str) -> str:
+    # Intel's mpirun takes names without slots.
+    return _ADD_HOST % (name, "" if start.flavor == "intel" else f":{job.slots}", name)
+
+
+def _room(job: JobSpec, start: Start) -> str:
+    if start.restarts_itself:
+        return ""  # our own launcher says it
+    return _ROOM.format(np=job.np, slots=job.slots, hosts=job.num_hosts)
 
 
 def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str, ...] = ()) -> str:

@@ -87,15 +87,15 @@ def render(job: JobSpec, options: LsfOptions | None = None, program: str = "bsub
 
 def _script(job: JobSpec, options: LsfOptions) -> str:
     start = _start_of(job, options)
-    submit = f"bsub < {job.name}.lsf"
+    submit, by_jsrun = f"bsub < {job.name}.lsf", options.inner == "jsrun"
     parts = [
         "\n".join(["#!/bin/bash", *_directives(job, options, start)]) + "\n",
         comment(f"LSF job {job.name}: {submit}", _notes(job, options, start)) + "\n",
         "set -eu\n",
-        batch_script.require_inside("LSB_JOBID", "LSF", submit),
+        batch_script.require_inside("LSB_JOBID" if by_jsrun else "LSB_MCPU_HOSTS", "LSF", submit),
         _exports(job, start),
         batch_script.require_import(job, options.inner),
-        _HOSTS + batch_script.hosts_of_pairs(job, start.flavor, "LSB_MCPU_HOSTS") if options.inner != "jsrun" else "",
+        _HOSTS + batch_script.hosts_of_pairs(job, start, "LSB_MCPU_HOSTS") if not by_jsrun else "",
     ]
     return "\n".join(part for part in parts if part) + "\n" + _commands(job, options, start)
 

@@ -107,7 +107,7 @@ def _script(job: JobSpec, options: PbsOptions) -> str:
         batch_script.require_inside("PBS_NODEFILE", "PBS", f"qsub {job.name}.pbs"),
         f"cd {folder}\n{_exports(job, start)}",
         batch_script.require_import(job, options.inner),
-        _HOSTS + batch_script.hosts_of_lines(job, start.flavor, '"$PBS_NODEFILE"'),
+        _HOSTS + batch_script.hosts_of_lines(job, start, '"$PBS_NODEFILE"'),
         _BEFORE.format(variable=_FIRST_JOB) if may_continue(job) else "",
     ]
     return "\n".join(part for part in parts if part) + "\n" + _commands(job, start)
