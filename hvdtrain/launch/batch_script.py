@@ -21,6 +21,8 @@ UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
 _HOSTS = "$hosts"  # the script's variable
+USR1 = 'kill -USR1 "$job" || true'
+_TERM = 'kill "$job" || true'
 
 _LIST_HOSTS = "hosts=$(awk '{ %s }' %s)\n"
 _ADD_HOST = 'if (!seen[%s]++) { printf "%%s%%s%s", comma, %s; comma = "," }'
@@ -40,6 +42,20 @@ if [ $((${{#commas}} + 1)) -lt {hosts} ]; then
     echo "HINT: ask for {hosts} hosts, or start fewer workers with -np." >&2
     exit 2
 fi
+"""
+
+_RUN = """\
+# A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
+# nothing, as a shell may read this script from its standard input.
+{command} < /dev/null &
+job=$!
+{why}
+ended=0
+trap 'ended=1; {end}' {ended_by}
+trap '{ask}' {asked_by}
+while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
+code=0
+wait "$job" || code=$?
 """
 
 _COUNT = """\
@@ -72,7 +88,8 @@ class Start:
     words: tuple[str, ...]  # of the command, up to what each worker runs
     command: tuple[str, ...]  # what each worker runs, as the starter takes it
     env: dict[str, str] = field(default_factory=dict)  # to export before
-    hears_usr1: bool = True  # whether SIGUSR1 to it reaches the workers, which then save and stop
+    # bash that asks the workers to save and stop; None: nothing does. Not by TERM, at which mpirun ends workers at once
+    ask: str | None = USR1
     flavor: str | None = None  # of mpirun, where it is that
     restarts_itself: bool = False  # after failures, while the allocation lasts
 
@@ -101,8 +118,9 @@ def start_by_mpirun(job: JobSpec, flavor: str, mpirun: str) -> Start:
         "mpich": ("-hosts", _HOSTS),
         "intel": ("-hosts", _HOSTS, "-ppn", str(job.slots)),  # whose -hosts takes names alone
     }.get(flavor, ("--host", _HOSTS))
+    ask = USR1 if flavor.startswith("openmpi") else None
     words = (mpirun, *arguments.options[:2], *named, *arguments.options[2:])
-    return Start(words, job.argv, arguments.env, hears_usr1=flavor.startswith("openmpi"), flavor=flavor)
+    return Start(words, job.argv, arguments.env, ask=ask, flavor=flavor)
 
 
 def hosts_of_lines(job: JobSpec, start: Start, file: str) -> str:
@@ -138,6 +156,14 @@ def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str,
         # Double quotes let the shell put the number in.
         text += f' \\\n    --output-dir "runs/{job.name}-{job_number}"'
     return text
+
+
+def run_text(start: Start, command: str, why: str, ended_by: str, asked_by: str) -> str:
+    """Bash that runs `command` and sets `code`. At signals in `ended_by`, which end the job for good and set `ended`, and
+    at those in `asked_by`, workers save and stop. `why` is a comment on them."""
+    return _RUN.format(
+        command=command, why=why, end=start.ask or _TERM, ended_by=ended_by, ask=start.ask or ":", asked_by=asked_by
+    )
 
 
 def again_or_not(job: JobSpec, start: Start, job_number: str) -> str:

@@ -34,18 +34,8 @@ _HOSTS = """\
 # Each host once, with its workers: LSF names hosts with their slots, which may be their cores.
 """
 
-_RUN = """\
-# A shell runs its traps between two commands, or while it waits: so the command runs in the background.
-{command} < /dev/null &
-job=$!
-# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit.
-ended=0
-trap 'ended=1; {tell}' INT TERM
-trap '{tell}' URG
-while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
-code=0
-wait "$job" || code=$?
-"""
+_WHY = """\
+# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit."""
 
 _AGAIN = """\
 # LSF queues a job again that ends with 75, also one that it was told to end.
@@ -97,7 +87,7 @@ def _script(job: JobSpec, options: LsfOptions) -> str:
         batch_script.require_import(job, options.inner),
         _HOSTS + batch_script.hosts_of_pairs(job, start, "LSB_MCPU_HOSTS") if not by_jsrun else "",
     ]
-    return "\n".join(part for part in parts if part) + "\n" + _commands(job, options, start)
+    return "\n".join(part for part in parts if part) + "\n" + _commands(job, start)
 
 
 def _directives(job: JobSpec, options: LsfOptions, start: Start) -> list[str]:
@@ -119,7 +109,7 @@ def _directives(job: JobSpec, options: LsfOptions, start: Start) -> list[str]:
     if job.time_limit is not None:
         minutes = -(-job.time_limit // 60)
         settings.append(("W", f"{minutes // 60}:{minutes % 60:02d}"))
-        if start.hears_usr1:
+        if start.ask is not None:
             settings += [("wa", "URG"), ("wt", math.ceil(notice_of(job) / 60))]
     lines = [f"#BSUB -{name} {value}" for name, value in settings if value is not None]
     return [*lines, "#BSUB -r" if may_continue(job) else "#BSUB -rn"]
@@ -146,7 +136,7 @@ def _start_by_jsrun(job: JobSpec) -> Start:
         f"--gpu_per_rs={job.gpus_per_host or 'ALL_GPUS'}",
         *("--launch_distribution=packed", f"--bind={binds}"),
     )
-    return Start(words, job.argv, worker_variables(job))
+    return Start(words, job.argv, worker_variables(job), ask=f"jskill -s {_SIGUSR1} all || true")
 
 
 def _exports(job: JobSpec, start: Start) -> str:
@@ -154,11 +144,9 @@ def _exports(job: JobSpec, start: Start) -> str:
     return "".join(folder + [f"export {name}={shlex.quote(value)}\n" for name, value in sorted(start.env.items())])
 
 
-def _commands(job: JobSpec, options: LsfOptions, start: Start) -> str:
-    # USR1 and not TERM: at that one, mpirun ends its workers before they can save.
-    tell = f"jskill -s {_SIGUSR1} all || true" if options.inner == "jsrun" else 'kill -USR1 "$job" || true'
+def _commands(job: JobSpec, start: Start) -> str:
     command = batch_script.command_text(job, start, "$LSB_JOBID")
-    text = _RUN.format(command=command, tell=tell if start.hears_usr1 else ":")
+    text = batch_script.run_text(start, command, _WHY, "INT TERM", "URG USR1")
     if job.max_restarts:
         text += "\n" + batch_script.again_or_not(job, start, "$LSB_JOBID") + _AGAIN
     return text + 'exit "$code"\n'
@@ -191,7 +179,7 @@ def _restart_note(job: JobSpec, start: Start) -> str:
 
 
 def _signal_note(job: JobSpec, start: Start) -> str:
-    if not start.hears_usr1:
+    if start.ask is None:
         return "none before the time limit: this mpirun passes none on; give the command a --max-time"
     if job.time_limit is None:
         return "none before the queue's time limit, which this script does not know: give --time-limit"

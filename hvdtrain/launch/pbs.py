@@ -38,16 +38,8 @@ _HOSTS = """\
 # Each node once, with its workers: PBS names a node once for each of its slots, which may be its cores.
 """
 
-_TRAPS = """\
-# PBS signals this script too. It must outlive the workers, which save meanwhile: at qdel and at the time limit
-# ("ended"), and when `qsig -s SIGUSR1` asks them to.
-ended=0
-trap ended=1 TERM
-trap : USR1
-code=0
-# A shell may read this script from its standard input, which is not for the workers.
-{command} < /dev/null || code=$?
-"""
+_WHY = """\
+# PBS sends TERM when it ends the job ("ended"), at qdel and at the time limit. `qsig -s SIGUSR1` asks for a checkpoint."""
 
 _AGAIN = """\
 # Users may not queue a job of PBS again, so this one submits the script for a new job.
@@ -163,10 +155,11 @@ def _exports(job: JobSpec, start: Start) -> str:
 
 def _commands(job: JobSpec, start: Start) -> str:
     before: tuple[str, ...] = ()
-    if job.time_limit is not None and start.hears_usr1:
+    if job.time_limit is not None and start.ask is not None:
         seconds = job.time_limit - notice_of(job)
         before = ("timeout", "--foreground", "--preserve-status", "--signal=USR1", str(seconds))
-    text = _TRAPS.format(command=batch_script.command_text(job, start, "$first", before))
+    command = batch_script.command_text(job, start, "$first", before)
+    text = batch_script.run_text(start, command, _WHY, "TERM", "USR1")
     if job.max_restarts:
         again = batch_script.again_or_not(job, start, "$first")
         text += "\n" + again + _AGAIN.format(variable=_FIRST_JOB, script=f"{job.name}.pbs")
@@ -200,7 +193,7 @@ def _restart_note(job: JobSpec, start: Start) -> str:
 
 
 def _signal_note(job: JobSpec, start: Start) -> str:
-    if not start.hears_usr1:
+    if start.ask is None:
         return "none before the time limit: this mpirun passes none on; give the command a --max-time"
     if job.time_limit is None:
         return "none before the queue's time limit, which this script does not know: give --time-limit"

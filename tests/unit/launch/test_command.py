@@ -67,6 +67,8 @@ MPIRUN = ("mpirun", "--mpi", "openmpi4", "--dry-run")
         (["slurm", "-np", "2", "--dry-run", "--partition", "a b"], "--partition is 'a b'"),
         (["pbs", "-np", "2", "--dry-run", "--queue", "a b"], "--queue is 'a b'"),
         (["lsf", "-np", "2", "--dry-run", "--start", "srun"], "invalid choice"),
+        (["lsf", "-np", "2", "--walltime", "1:00:00"], "did you mean --time-limit?"),
+        (["pbs", "-np", "2", "--partition", "gpu"], "did you mean --queue?"),
         (["kubernetes", "-np", "2", "--dry-run"], "name it with --image"),
     ],
 )

@@ -198,13 +198,16 @@ def test_hvdtrains_own_launcher_counts_failures_itself() -> None:
         assert "failures" not in script
 
 
-@pytest.mark.parametrize(("deleted", "after"), [(True, []), (False, ["qsub hvdtrain.pbs"])])
-def test_a_pbs_job_waits_for_its_workers_and_stays_deleted(deleted: bool, after: list[str], cluster: Cluster) -> None:
-    """qdel sends TERM. USR1, which `qsig` sends to all processes, asks to save, and the job goes on."""
-    with cluster.running(pbs_script(max_restarts=2), "mpirun") as process:
-        if deleted:
-            process.send_signal(signal.SIGTERM)
-        os.killpg(process.pid, signal.SIGUSR1)
+@pytest.mark.parametrize(
+    ("number", "after"), [(signal.SIGTERM, []), (signal.SIGUSR1, ["qsub hvdtrain.pbs"])], ids=["qdel", "qsig"]
+)
+@pytest.mark.parametrize("time_limit", [None, 3600])
+def test_pbs_signals_reach_the_workers_as_a_request_to_save(
+    number: signal.Signals, after: list[str], time_limit: int | None, cluster: Cluster
+) -> None:
+    """PBS may signal the script alone. A job that is deleted stays deleted; one that is asked to save goes on."""
+    with cluster.running(pbs_script(max_restarts=2, time_limit=time_limit), "mpirun") as process:
+        process.send_signal(number)
         assert process.wait(SECONDS) == 75
     assert cluster.calls()[1:] == ["mpirun heard SIGUSR1", *after]
 
