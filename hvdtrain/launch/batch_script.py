@@ -159,8 +159,8 @@ def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str,
 
 
 def run_text(start: Start, command: str, why: str, ended_by: str, asked_by: str) -> str:
-    """Bash that runs `command` and sets `code`. At signals in `ended_by`, which end the job for good and set `ended`, and
-    at those in `asked_by`, workers save and stop. `why` is a comment on them."""
+    """Bash that runs `command` and sets `code`. At signals in `ended_by`, which end the job for good and set `ended`,
+    and at those in `asked_by`, workers save and stop. `why` is a comment on them."""
     return _RUN.format(
         command=command, why=why, end=start.ask or _TERM, ended_by=ended_by, ask=start.ask or ":", asked_by=asked_by
     )

@@ -39,7 +39,8 @@ _HOSTS = """\
 """
 
 _WHY = """\
-# PBS sends TERM when it ends the job ("ended"), at qdel and at the time limit. `qsig -s SIGUSR1` asks for a checkpoint."""
+# PBS sends TERM when it ends the job ("ended"): at qdel and at the time limit. `qsig -s SIGUSR1` asks for a
+# checkpoint."""
 
 _AGAIN = """\
 # Users may not queue a job of PBS again, so this one submits the script for a new job.
