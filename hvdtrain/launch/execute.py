@@ -28,6 +28,9 @@ def execute(plan: LaunchPlan, overwrite: bool = False) -> NoReturn:
             f"The job was written to {', '.join(map(str, written))} and not started." if written else "Nothing ran.",
             "start it where there is one, or use another launcher.",
         )
+    if plan.stdin is not None:
+        reading = os.open(plan.stdin, os.O_RDONLY)
+        os.dup2(reading, 0)
     if plan.working_dir is not None:
         try:
             os.chdir(plan.working_dir)

@@ -13,7 +13,8 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.execute import execute
 from hvdtrain.launch.hosts.discovery import discovered
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
-from hvdtrain.launch.hosts.host_files import platform_hosts, read_hostfile, read_rank_table
+from hvdtrain.launch.hosts.host_files import read_hostfile, read_rank_table
+from hvdtrain.launch.hosts.platform_hosts import platform_hosts
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.option_groups import Option
 from hvdtrain.launch.rendering import LaunchPlan

@@ -31,6 +31,7 @@ class LaunchPlan:
     files: Mapping[str, str] = field(default_factory=dict)  # name → text, written before the command starts
     keep: tuple[str, ...] | None = None  # patterns of the names of variables that it inherits; None: all
     working_dir: str | None = None  # where it starts; None: where the caller is
+    stdin: str | None = None  # which of `files` it reads as its standard input; None: the caller's
     notes: tuple[Note, ...] = ()
 
     def describe(self) -> str:
@@ -43,7 +44,8 @@ class LaunchPlan:
         parts.extend(f"cat > {shlex.quote(name)} <<'{END}'\n{text}{END}" for name, text in self.files.items())
         if self.working_dir is not None:
             parts.append(f"cd {shlex.quote(self.working_dir)}")
-        return "\n".join([*parts, "", "exec " + wrap_command(self.argv)]) + "\n"
+        reads = f" < {shlex.quote(self.stdin)}" if self.stdin is not None else ""
+        return "\n".join([*parts, "", "exec " + wrap_command(self.argv) + reads]) + "\n"
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """The variables that the command gets, where the caller's are `inherited`."""
@@ -65,7 +67,8 @@ def wrap_command(argv: tuple[str, ...]) -> str:
     interpreter = next((i for i in range(1, len(argv)) if re.fullmatch(r"python[\d.]*", PurePath(argv[i]).name)), 0)
     text = shlex.quote(argv[0])
     for i, word in enumerate(argv[1:], start=1):
-        is_option = word.startswith("-") and " " not in word and not (interpreter and i == interpreter + 1)
+        is_module = i == interpreter + 1 if interpreter else (i, word) == (1, "-m")
+        is_option = word.startswith("-") and " " not in word and not is_module
         text += (" \\\n    " if is_option or i == interpreter else " ") + shlex.quote(word)
     return text
 

@@ -5,7 +5,6 @@ Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no lo
 
 import math
 import os
-import re
 import shlex
 from argparse import Namespace
 from dataclasses import dataclass, replace
@@ -14,11 +13,11 @@ from pathlib import Path
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
+from hvdtrain.launch.batch_script import MIN_NOTICE_SECONDS, UNSUPPORTED, clock, may_continue, require_word
 from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpirun import MpirunArguments, mpi_flavor, mpirun_arguments
 from hvdtrain.launch.rendering import (
-    ELASTIC,
     LaunchPlan,
     Note,
     comment,
@@ -27,14 +26,11 @@ from hvdtrain.launch.rendering import (
     worker_variables,
     wrap_command,
 )
-from hvdtrain.launch.supervisor.restarts import no_run_folder, option_value, trains
+from hvdtrain.launch.supervisor.restarts import option_value
 from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
-MIN_NOTICE_SECONDS = 60  # Slurm looks at time limits once a minute: sbatch(1), --signal
 LAST_SECONDS = 30  # between the end of the first worker and that of the last
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
-_UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 
 _TRAP = """\
 # When Slurm ends the job it signals this script too. It must outlive the workers, which save meanwhile.
@@ -58,19 +54,15 @@ class SlurmOptions:
     account: str | None = None  # who pays; None: the site's own choice
 
     def __post_init__(self) -> None:
-        for option_name, value in (("--partition", self.partition), ("--account", self.account)):
-            if value is not None and not _WORD.fullmatch(value):
-                raise UsageError(
-                    f"{option_name} is {value[:80]!r}.",
-                    "Names in Slurm have letters, digits and a few signs between them.",
-                    "`sinfo` lists partitions, `sacctmgr show associations` accounts.",
-                )
+        hint = "`sinfo` lists partitions, `sacctmgr show associations` accounts."
+        require_word("--partition", self.partition, "Slurm", hint)
+        require_word("--account", self.account, "Slurm", hint)
 
 
 def render(job: JobSpec, options: SlurmOptions | None = None, program: str = "sbatch") -> LaunchPlan:
     """The script of a job for which Slurm finds nodes, and its sbatch; UsageError: Slurm cannot do what it asks for."""
     options = options or SlurmOptions()
-    require_supported(job, "slurm", _UNSUPPORTED if options.inner == "mpirun" else (*_UNSUPPORTED, "allow_root"))
+    require_supported(job, "slurm", UNSUPPORTED if options.inner == "mpirun" else (*UNSUPPORTED, "allow_root"))
     script = f"{job.name}.sbatch"
     return LaunchPlan(
         launcher="sbatch",
@@ -102,18 +94,14 @@ def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
         ("cpus-per-task", job.cores_per_worker),
         ("threads-per-core", 1 if job.binds_to_cores else None),
         ("gpus-per-node", job.gpus_per_host or None),
-        ("time", _clock(job.time_limit) if job.time_limit is not None else None),
+        ("time", clock(job.time_limit) if job.time_limit is not None else None),
         ("chdir", _quoted(job.working_dir) if job.working_dir is not None else None),
         ("output", "%x-%j.log"),
         ("open-mode", "append"),
         ("signal", f"TERM@{notice}" if options.inner != "mpirun" else None),
     ]
     lines = [f"#SBATCH --{name}={value}" for name, value in settings if value is not None]
-    return [*lines, "#SBATCH --requeue" if _may_continue(job) else "#SBATCH --no-requeue"]
-
-
-def _clock(seconds: int) -> str:
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return [*lines, "#SBATCH --requeue" if may_continue(job) else "#SBATCH --no-requeue"]
 
 
 def _quoted(path: str) -> str:
@@ -127,20 +115,9 @@ def _quoted(path: str) -> str:
     return f'"{path}"' if " " in path or "#" in path else path
 
 
-def _may_continue(job: JobSpec) -> bool:
-    """Whether a second start finds what the first one saved."""
-    if option_value(job.argv, "output-dir") is not None or (
-        trains(job.argv) and option_value(job.argv, "config") is None
-    ):
-        return True
-    if job.max_restarts:
-        raise no_run_folder(f"--max-restarts is {job.max_restarts}, and the command has no --output-dir.")
-    return False
-
-
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
     command = wrap_command((*_starter(job, options), *job.argv))
-    if _may_continue(job) and option_value(job.argv, "output-dir") is None:
+    if may_continue(job) and option_value(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'
     if not job.max_restarts:
@@ -184,7 +161,7 @@ def _notes(job: JobSpec, options: SlurmOptions) -> tuple[Note, ...]:
 
 
 def _restart_note(job: JobSpec) -> str:
-    if not _may_continue(job):
+    if not may_continue(job):
         return "never, as the command has no --output-dir to continue in"
     if job.max_restarts:
         return f"at most {job.max_restarts} after failures; any number after the time limit, if the workers have saved"

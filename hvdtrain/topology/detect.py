@@ -32,6 +32,8 @@ READERS: tuple[Reader, ...] = (
 UNJOINED = (unjoined.PALS, unjoined.ALPS, torchrun.SETTINGS, unjoined.TF_CONFIG)
 
 HINTS = {
+    "PBS": ("PBS_JOBID", "PBS_NODEFILE"),
+    "LSF": ("LSB_JOBID", "LSB_MCPU_HOSTS"),
     "SageMaker": ("SM_HOSTS", "SM_CURRENT_HOST", "SM_NUM_GPUS"),
     "Kubernetes": ("KUBERNETES_SERVICE_HOST", "OMPI_MCA_orte_default_hostfile"),
 }

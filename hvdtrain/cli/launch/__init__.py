@@ -17,6 +17,8 @@ BUILT_IN: Final = {
     "horovodrun": "hvdtrain.launch.horovodrun",
     "mpirun": "hvdtrain.launch.mpirun",
     "slurm": "hvdtrain.launch.slurm",
+    "pbs": "hvdtrain.launch.pbs",
+    "lsf": "hvdtrain.launch.lsf",
     "sagemaker": "hvdtrain.cli.launch.sagemaker",
     "kubernetes": "hvdtrain.launch.kubernetes",
 }
@@ -27,8 +29,12 @@ _SYNONYMS: Final = {
     **dict.fromkeys(["--num-gpus", "--gpus", "--devices", "--world-size", "--workers"], "-np"),
     **dict.fromkeys(["--host", "--worker-hosts"], "-H"),
     **dict.fromkeys(["--machinefile", "--host-file"], "--hostfile"),
+    **dict.fromkeys(["--walltime", "--time", "-W"], "--time-limit"),
+    **dict.fromkeys(["--gpus-per-node", "--ngpus"], "--gpus-per-host"),
+    **dict.fromkeys(["--ntasks-per-node", "--tasks-per-node", "--ppn", "--mpiprocs"], "--slots-per-host"),
+    **{"--partition": "--queue", "--queue": "--partition"},
 }
-"""How torchrun, accelerate, deepspeed and others call it."""
+"""How torchrun, accelerate, deepspeed, schedulers and others call it."""
 
 
 def run(argv: Sequence[str]) -> int:

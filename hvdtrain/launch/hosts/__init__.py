@@ -3,5 +3,5 @@
 host.parse_host_list("a:4,b:4")             -H
 host_files.read_hostfile(path)              Open MPI's, MPICH's and plain files; /etc/mpi/hostfile
 host_files.read_rank_table(path)            JSON: servers, devices, rank ids
-host_files.platform_hosts(os.environ)       what Slurm, the MPI Operator or SageMaker say about this job
+platform_hosts.platform_hosts(os.environ)   what Slurm, PBS, LSF, the MPI Operator or SageMaker say about this job
 """

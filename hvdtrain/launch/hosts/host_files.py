@@ -1,4 +1,4 @@
-"""What names hosts: hostfiles, rank tables, and the platform around this process: Slurm, the MPI Operator, SageMaker.
+"""Files that name hosts: hostfiles and rank tables.
 
 Hostfiles are Open MPI's `a slots=4`, MPICH's and Intel's `a:4`, and plain names, one host a line, comments after #.
 Sources: Open MPI's mpirun(1), "Specifying Host Nodes"; MPICH's "Using the Hydra Process Manager", "Hosts file". The MPI
@@ -8,18 +8,15 @@ Rank tables are JSON files that give each rank its server and device, in the for
 read. Version 1.0: `server_list`, each with `server_id` and `device`, a list of `device_id`, `rank_id`. The older one:
 `group_list`, each with `instance_list`, each instance one rank: `rank_id`, `server_id` and `devices`. Numbers are
 written as strings there; both are taken. Source: the HCCL section of the CANN manual, "rank table file".
-
-Platforms describe hosts, not ranks, so they say where a job may run; what this process is, `hvdtrain.topology` says.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots, parse_slots, require_host_name
-from hvdtrain.topology.nodelist import expand_node_list, expand_tasks_per_node
 
 KEYS = ("slots", "max_slots")
 MAX_BYTES = 16 * 2**20
@@ -27,8 +24,6 @@ FORM = (
     'the form is {"status": "completed", "server_list": [{"server_id": "10.0.0.1", "device": '
     '[{"device_id": "0", "rank_id": "0"}]}]}.'
 )
-MPI_OPERATOR_HOSTFILE = Path("/etc/mpi/hostfile")
-"""github.com/kubeflow/mpi-operator, pkg/controller/mpi_job_controller.go: configMountPath and hostfileName."""
 
 
 def read_hostfile(path: Path) -> tuple[Host, ...]:
@@ -190,53 +185,3 @@ def _hosts(seats: list[_Seat], where: str) -> tuple[Host, ...]:
 
 def _wrong(where: str, reason: str) -> UsageError:
     return UsageError(f"{where} is not a rank table.", f"Reason: {reason}.", FORM)
-
-
-def platform_hosts(
-    env: Mapping[str, str], hostfile: Path = MPI_OPERATOR_HOSTFILE
-) -> tuple[tuple[Host, ...], str] | None:
-    """The hosts that were given to this job and what states them, or None outside any; the innermost platform decides.
-
-    Raises UsageError where what states hosts cannot be understood.
-    """
-    if env.get("SLURM_JOB_NODELIST"):
-        return hosts_from_slurm(env), f"SLURM_JOB_NODELIST={env['SLURM_JOB_NODELIST']}"
-    if hostfile.is_file():
-        return read_hostfile(hostfile), str(hostfile)
-    if env.get("SM_HOSTS"):
-        return hosts_from_sagemaker(env), f"SM_HOSTS={env['SM_HOSTS']}"
-    return None
-
-
-def hosts_from_slurm(env: Mapping[str, str]) -> tuple[Host, ...]:
-    """Nodes of the allocation with the tasks of each: SLURM_TASKS_PER_NODE, else SLURM_NTASKS_PER_NODE, else one.
-    Raises UsageError: a list that is not valid, or lists of different lengths."""
-    names = expand_node_list(env["SLURM_JOB_NODELIST"], "SLURM_JOB_NODELIST")
-    if "SLURM_TASKS_PER_NODE" not in env:
-        slots = parse_slots(env.get("SLURM_NTASKS_PER_NODE", "1"), "each node", "SLURM_NTASKS_PER_NODE: ")
-        return join_hosts([(name, slots) for name in names], "SLURM_JOB_NODELIST")
-    tasks = expand_tasks_per_node(env["SLURM_TASKS_PER_NODE"], "SLURM_TASKS_PER_NODE")
-    if len(tasks) != len(names):
-        raise UsageError(
-            f"SLURM_JOB_NODELIST names {len(names)} nodes and SLURM_TASKS_PER_NODE counts {len(tasks)}.",
-            "Both describe the same allocation.",
-            "run this directly in the batch script or in salloc's shell, or name the hosts with -H.",
-        )
-    return join_hosts(zip(names, tasks, strict=True), "SLURM_JOB_NODELIST")
-
-
-def hosts_from_sagemaker(env: Mapping[str, str]) -> tuple[Host, ...]:
-    """Those of the JSON list SM_HOSTS, each with SM_NUM_GPUS slots, else one; UsageError: no such list or number."""
-    try:
-        names = json.loads(env.get("SM_HOSTS", ""))
-    except (json.JSONDecodeError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            f"SM_HOSTS is {env.get('SM_HOSTS', '')[:80]!r}.",
-            'SageMaker writes a JSON list of names there, such as ["algo-1","algo-2"].',
-            "unset SM_HOSTS if SageMaker did not set it.",
-        )
-    gpus = env.get("SM_NUM_GPUS", "0")
-    each = 1 if gpus == "0" else parse_slots(gpus, "each host", "SM_NUM_GPUS: ")
-    return join_hosts([(name, each) for name in names], "SM_HOSTS")

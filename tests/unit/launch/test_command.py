@@ -65,6 +65,10 @@ MPIRUN = ("mpirun", "--mpi", "openmpi4", "--dry-run")
         ([*MPIRUN, "-np", "2", "--epochs", "3"], "come after --"),
         (["mpirun", "--mpi", "lam", "-np", "2"], "invalid choice"),
         (["slurm", "-np", "2", "--dry-run", "--partition", "a b"], "--partition is 'a b'"),
+        (["pbs", "-np", "2", "--dry-run", "--queue", "a b"], "--queue is 'a b'"),
+        (["lsf", "-np", "2", "--dry-run", "--start", "srun"], "invalid choice"),
+        (["lsf", "-np", "2", "--walltime", "1:00:00"], "did you mean --time-limit?"),
+        (["pbs", "-np", "2", "--partition", "gpu"], "did you mean --queue?"),
         (["kubernetes", "-np", "2", "--dry-run"], "name it with --image"),
     ],
 )
@@ -139,11 +143,30 @@ def test_a_job_is_launched_where_no_other_process_would_launch_it_too(
     assert ended.code == code, ended
 
 
-def test_without_sbatch_the_script_is_written_and_named(tmp_path: Path) -> None:
-    ended = launch(tmp_path, "slurm", "-np", "2", "--name", "digits", PATH=str(tmp_path))
+@pytest.mark.parametrize(
+    ("launcher", "program", "script", "first"),
+    [
+        ("slurm", "sbatch", "digits.sbatch", "#SBATCH --job-name=digits"),
+        ("pbs", "qsub", "digits.pbs", "#PBS -S /bin/bash"),
+        ("lsf", "bsub", "digits.lsf", "#BSUB -J digits"),
+    ],
+)
+def test_without_the_clusters_program_the_script_is_written_and_named(
+    launcher: str, program: str, script: str, first: str, tmp_path: Path
+) -> None:
+    ended = launch(tmp_path, launcher, "-np", "2", "--name", "digits", PATH=str(tmp_path))
     assert ended.code == 2, ended
-    assert f"written to {tmp_path / 'digits.sbatch'} and not started" in ended.stderr
-    assert (tmp_path / "digits.sbatch").read_text().startswith("#!/bin/bash\n#SBATCH --job-name=digits\n")
+    assert f"There is no {program} here." in ended.stderr
+    assert f"written to {tmp_path / script} and not started" in ended.stderr
+    assert (tmp_path / script).read_text().startswith(f"#!/bin/bash\n{first}\n")
+
+
+def test_bsub_reads_the_script_and_its_exit_code_is_ours(tmp_path: Path) -> None:
+    program = tmp_path / "bsub"
+    program.write_text("#!/bin/sh\ngrep -q '^#BSUB -J hvdtrain$' && exit 37\n")
+    program.chmod(0o755)
+    ended = launch(tmp_path, "lsf", "-np", "2", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert ended.code == 37, ended
 
 
 def test_the_launchers_exit_code_is_ours(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, parse_host_list
-from hvdtrain.launch.hosts.host_files import (
+from hvdtrain.launch.hosts.host_files import parse_hostfile, read_hostfile
+from hvdtrain.launch.hosts.platform_hosts import (
+    hosts_from_lsf,
+    hosts_from_pbs,
     hosts_from_sagemaker,
     hosts_from_slurm,
-    parse_hostfile,
     platform_hosts,
-    read_hostfile,
 )
 
 SAFE = re.compile(r"[A-Za-z0-9_.:%-]+")
@@ -136,6 +137,33 @@ def test_slurm_lists_of_different_lengths_are_refused() -> None:
         hosts_from_slurm({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x3)"})
 
 
+def test_pbs_names_a_node_once_for_each_slot(tmp_path: Path) -> None:
+    nodes = tmp_path / "nodes"
+    nodes.write_text("n1\nn1\nn2\nn1\n")
+    assert hosts_from_pbs({"PBS_NODEFILE": str(nodes)}) == (Host("n1", 3), Host("n2", 1))
+    with pytest.raises(UsageError, match="gone cannot be used"):
+        hosts_from_pbs({"PBS_NODEFILE": str(tmp_path / "gone")})
+
+
+def test_lsf_tells_hosts_and_slots() -> None:
+    assert hosts_from_lsf({"LSB_MCPU_HOSTS": "a 4 b 2 a 1"}) == (Host("a", 5), Host("b", 2))
+    on_summit = {"LSB_MCPU_HOSTS": "batch2 1 h41n10 42 h41n11 42", "CSM_ALLOCATION_ID": "7"}
+    assert hosts_from_lsf(on_summit) == (Host("h41n10", 42), Host("h41n11", 42))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 4 b", "LSB_MCPU_HOSTS is 'a 4 b'"),
+        ("a four", "LSB_MCPU_HOSTS: the slots of a are 'four'"),
+        ("-oX 1", "-oX' is not a host name"),
+    ],
+)
+def test_a_list_of_lsf_that_is_none_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        hosts_from_lsf({"LSB_MCPU_HOSTS": text})
+
+
 def test_sagemaker_tells_hosts_and_gpus() -> None:
     names = '["algo-1","algo-2"]'
     assert hosts_from_sagemaker({"SM_HOSTS": names}) == (Host("algo-1", 1), Host("algo-2", 1))
@@ -162,3 +190,8 @@ def test_the_innermost_platform_decides(tmp_path: Path) -> None:
     assert by_sagemaker[0] == (Host("algo-1", 1),)
     assert by_operator[0] == (Host("digits-worker-0.digits.default.svc", 4),)
     assert by_slurm == ((Host("n1", 1),), "SLURM_JOB_NODELIST=n1")
+    assert platform_hosts({"PBS_NODEFILE": str(hostfile)}, tmp_path / "none") == (
+        (Host("digits-worker-0.digits.default.svc", 4),),
+        f"PBS_NODEFILE={hostfile}",
+    )
+    assert platform_hosts({"LSB_MCPU_HOSTS": "a 4"}, hostfile) == ((Host("a", 4),), "LSB_MCPU_HOSTS=a 4")

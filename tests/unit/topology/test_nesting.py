@@ -110,8 +110,11 @@ def test_lists_that_do_not_fit_the_step_are_not_used() -> None:
 
 def test_hosts_only_platforms_decide_nothing() -> None:
     env = {"SM_HOSTS": '["algo-1", "algo-2"]', "SM_CURRENT_HOST": "algo-2", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    env |= {"PBS_JOBID": "7.head", "LSB_MCPU_HOSTS": "a 4 b 4"}
     assert detect_topology(env).launcher == "single"
     assert [(item.platform, item.used, item.why) for item in explain(env)] == [
+        ("PBS", False, "describes hosts, not ranks"),
+        ("LSF", False, "describes hosts, not ranks"),
         ("SageMaker", False, "describes hosts, not ranks"),
         ("Kubernetes", False, "describes hosts, not ranks"),
         ("single process", True, "no launcher's variables describe this process, so it is the only one"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
+from hvdtrain.launch import horovodrun, kubernetes, lsf, mpirun, pbs, slurm
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.option_groups import FLAVORS
@@ -78,6 +78,7 @@ def plans() -> dict[str, LaunchPlan]:
         "slurm_mpirun": slurm.render(MACHINES_FULL, slurm.SlurmOptions(inner="mpirun", flavor="openmpi5")),
         "slurm_intel": slurm.render(MACHINES, slurm.SlurmOptions(inner="mpirun", flavor="intel")),
     }
+    found |= batch_plans()
     for flavor in FLAVORS:
         found[f"mpirun_{flavor}_here"] = mpirun.render(HERE, flavor)
         found[f"mpirun_{flavor}_plain"] = mpirun.render(PLAIN, flavor)
@@ -87,6 +88,22 @@ def plans() -> dict[str, LaunchPlan]:
         found[f"kubernetes_{flavor}"] = kubernetes.render(in_pods(MACHINES_FULL), options)
     found["kubernetes_plain"] = kubernetes.render(in_pods(MACHINES))
     return found
+
+
+def batch_plans() -> dict[str, LaunchPlan]:
+    over_mpi = {"inner": "mpirun", "flavor": "openmpi5"}
+    even = JobSpec(**{**{name: getattr(MACHINES_FULL, name) for name in JobSpec.__dataclass_fields__}, "np": 8})
+    return {
+        "pbs_plain": pbs.render(MACHINES),
+        "pbs_full": pbs.render(MACHINES_FULL, pbs.PbsOptions(queue="gpu", account="digits", project="p")),
+        "pbs_torque": pbs.render(MACHINES_FULL, pbs.PbsOptions(kind="torque", account="digits")),
+        "pbs_mpirun": pbs.render(MACHINES_FULL, pbs.PbsOptions(**over_mpi)),
+        "pbs_intel": pbs.render(MACHINES, pbs.PbsOptions(inner="mpirun", flavor="intel")),
+        "lsf_plain": lsf.render(MACHINES),
+        "lsf_full": lsf.render(MACHINES_FULL, lsf.LsfOptions(queue="gpu", project="digits")),
+        "lsf_mpirun": lsf.render(MACHINES_FULL, lsf.LsfOptions(**over_mpi)),
+        "lsf_jsrun": lsf.render(even, lsf.LsfOptions(inner="jsrun", project="digits")),
+    }
 
 
 PLANS = plans()
@@ -122,7 +139,7 @@ def example_scripts() -> dict[str, str]:
     on_hosts = {**job, "hosts": (Host("node1", 4), Host("node2", 4)), "nics": ("eth0",)}
     by_scheduler = {"slots_per_host": 4, "max_restarts": 3, "time_limit": 12 * 3600}
     pods = {"command": ("train", "--output-dir", "/data/runs/digits"), "working_dir": None}
-    by_slurm = slurm.render(JobSpec(**job, **by_scheduler, grace=120.0))
+    scheduled = JobSpec(**job, **by_scheduler, grace=120.0)
     in_kubernetes = kubernetes.render(
         JobSpec(**{**job, **by_scheduler, **pods}, image="registry.example.com/hvdtrain:latest"),
         kubernetes.KubernetesOptions(memory="128Gi", claim="digits"),
@@ -130,7 +147,9 @@ def example_scripts() -> dict[str, str]:
     return {
         "horovodrun_hosts.sh": horovodrun.render(JobSpec(**on_hosts)).describe(),
         "mpirun_hosts.sh": mpirun.render(JobSpec(**on_hosts, env=("PATH",)), "openmpi5").describe(),
-        "slurm.sbatch": by_slurm.files["digits.sbatch"],
+        "slurm.sbatch": slurm.render(scheduled).files["digits.sbatch"],
+        "digits.pbs": pbs.render(scheduled).files["digits.pbs"],
+        "digits.lsf": lsf.render(scheduled).files["digits.lsf"],
         "mpijob.yaml": in_kubernetes.files["digits.yaml"],
     }
 

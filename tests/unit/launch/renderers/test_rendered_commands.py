@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch import horovodrun, kubernetes, mpirun, slurm
+from hvdtrain.launch import horovodrun, kubernetes, lsf, mpirun, pbs, slurm
 from hvdtrain.launch.execute import write_files
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
@@ -42,7 +42,7 @@ def witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file to which programs of a cluster, first on PATH, write how they were called."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("mpirun", "horovodrun", "sbatch", "srun", "scontrol", "kubectl"):
+    for name in ("mpirun", "horovodrun", "sbatch", "srun", "scontrol", "kubectl", "qsub", "bsub"):
         (folder / name).write_text(WITNESS.format(python=sys.executable))
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -76,6 +76,8 @@ def plans(folder: Path) -> list[LaunchPlan]:
             for flavor in ("openmpi4", "openmpi5", "mpich", "intel")
         ),
         slurm.render(job(hosts=())),
+        pbs.render(job(hosts=())),
+        lsf.render(job(hosts=())),
         kubernetes.render(job(hosts=(), image="a/b:1", env=("SOME_SECRET",))),
     ]
 

@@ -1,0 +1,228 @@
+"""What the scripts for schedulers share: whether a second start continues, and how workers start in an allocation.
+
+Schedulers without a launcher of their own give a job a list of hosts. There `hvdtrain launch ssh` starts the workers,
+which needs no MPI, or mpirun.
+"""
+
+import math
+import re
+import shlex
+from dataclasses import dataclass, field, replace
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.job_spec import JobSpec, is_script
+from hvdtrain.launch.mpirun import mpirun_arguments
+from hvdtrain.launch.rendering import ELASTIC, wrap_command
+from hvdtrain.launch.supervisor.restarts import no_run_folder, option_value, trains
+
+MIN_NOTICE_SECONDS = 60  # before the time limit: schedulers look at limits about once a minute: sbatch(1), --signal
+UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
+"""Fields of JobSpec for which no scheduler's script has anything."""
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
+_HOSTS = "$hosts"  # the script's variable
+USR1 = 'kill -USR1 "$job" || true'
+_TERM = 'kill "$job" || true'
+
+_LIST_HOSTS = "hosts=$(awk '{ %s }' %s)\n"
+_ADD_HOST = 'if (!seen[%s]++) { printf "%%s%%s%s", comma, %s; comma = "," }'
+
+_IMPORT = """\
+if ! {python} -c 'import hvdtrain'; then
+    echo "hvdtrain: {shown} cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
+    echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
+    exit 2
+fi
+"""
+
+_ROOM = """\
+commas=${{hosts//[^,]/}}
+if [ $((${{#commas}} + 1)) -lt {hosts} ]; then
+    echo "hvdtrain: The job has {np} workers, {slots} on a host. Its hosts are $hosts." >&2
+    echo "HINT: ask for {hosts} hosts, or start fewer workers with -np." >&2
+    exit 2
+fi
+"""
+
+_RUN = """\
+# A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
+# nothing, as a shell may read this script from its standard input.
+{command} < /dev/null &
+job=$!
+{why}
+ended=0
+trap 'ended=1; {end}' {ended_by}
+trap '{ask}' {asked_by}
+while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
+code=0
+wait "$job" || code=$?
+"""
+
+_COUNT = """\
+# Exit codes: 0 is done; 2 is wrong usage, which a restart does not correct; 75 has saved a checkpoint and always goes
+# on; others are failures, and counted.
+failures="{name}-{number}.failures"
+again=no
+case "$code" in
+    0) rm -f "$failures" ;;
+    2) ;;
+    75) again=yes ;;
+    *)
+        echo "$code" >> "$failures"
+        [ "$(wc -l < "$failures")" -gt {most} ] || again=yes
+        ;;
+esac
+"""
+
+_NO_COUNT = """\
+# 75 has saved a checkpoint and goes on. After a failure, hvdtrain launch ssh has started the workers again by itself.
+again=no
+[ "$code" -ne 75 ] || again=yes
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How workers are started inside an allocation."""
+
+    words: tuple[str, ...]  # of the command, up to what each worker runs
+    command: tuple[str, ...]  # what each worker runs, as the starter takes it
+    env: dict[str, str] = field(default_factory=dict)  # to export before
+    # bash that asks the workers to save and stop; None: nothing does. Not by TERM, at which mpirun ends workers at once
+    ask: str | None = USR1
+    flavor: str | None = None  # of mpirun, where it is that
+    restarts_itself: bool = False  # after failures, while the allocation lasts
+
+
+def start_by_ssh(job: JobSpec) -> Start:
+    """`hvdtrain launch ssh` on the hosts in $hosts."""
+    words = ["launch", "ssh", "-np", str(job.np), "-H", _HOSTS]
+    if job.max_restarts:
+        words += ["--max-restarts", str(job.max_restarts)]
+    if job.grace != JobSpec.__dataclass_fields__["grace"].default:
+        words += ["--grace", f"{job.grace:g}"]
+    if job.nics:
+        words += ["--nic", ",".join(job.nics)]
+    for option, number in (("--gpus-per-host", job.gpus_per_host), ("--cores-per-host", job.cores_per_host)):
+        if number:
+            words += [option, str(number)]
+    for name in job.env:
+        words += ["--pass-env", name]
+    return Start((job.python, "-m", "hvdtrain", *words, "--"), job.command, restarts_itself=True)
+
+
+def start_by_mpirun(job: JobSpec, flavor: str, mpirun: str) -> Start:
+    """Some MPI's mpirun on the hosts in $hosts, whether or not it knows the scheduler."""
+    arguments = mpirun_arguments(replace(job, time_limit=None, working_dir=None), flavor)
+    named = {
+        "mpich": ("-hosts", _HOSTS),
+        "intel": ("-hosts", _HOSTS, "-ppn", str(job.slots)),  # whose -hosts takes names alone
+    }.get(flavor, ("--host", _HOSTS))
+    ask = USR1 if flavor.startswith("openmpi") else None
+    words = (mpirun, *arguments.options[:2], *named, *arguments.options[2:])
+    return Start(words, job.argv, arguments.env, ask=ask, flavor=flavor)
+
+
+def hosts_of_lines(job: JobSpec, start: Start, file: str) -> str:
+    """Bash that makes $hosts from a file with a line for each slot, and refuses too few hosts."""
+    return _LIST_HOSTS % (_add_host(job, start, "$1"), file) + _room(job, start)
+
+
+def hosts_of_pairs(job: JobSpec, start: Start, variable: str) -> str:
+    """As `hosts_of_lines`, from a variable such as "a 4 b 4"."""
+    each = f"for (i = 1; i < NF; i += 2) {_add_host(job, start, '$i')}"
+    return _LIST_HOSTS % (each, f'<<< "${variable}"') + _room(job, start)
+
+
+def _add_host(job: JobSpec, start: Start, name: str) -> str:
+    # Intel's mpirun takes names without slots.
+    return _ADD_HOST % (name, "" if start.flavor == "intel" else f":{job.slots}", name)
+
+
+def _room(job: JobSpec, start: Start) -> str:
+    if start.restarts_itself:
+        return ""  # our own launcher says it
+    return _ROOM.format(np=job.np, slots=job.slots, hosts=job.num_hosts)
+
+
+def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str, ...] = ()) -> str:
+    """The command in bash. `job_number` is bash for what is the same in each start of the job; `before` are words that
+    come first."""
+    words = (*before, *start.words, *start.command)
+    text = wrap_command(words)
+    if _HOSTS in start.words:
+        text = text.replace(shlex.quote(_HOSTS), f'"{_HOSTS}"', 1)
+    if may_continue(job) and option_value(job.argv, "output-dir") is None:
+        # Double quotes let the shell put the number in.
+        text += f' \\\n    --output-dir "runs/{job.name}-{job_number}"'
+    return text
+
+
+def run_text(start: Start, command: str, why: str, ended_by: str, asked_by: str) -> str:
+    """Bash that runs `command` and sets `code`. At signals in `ended_by`, which end the job for good and set `ended`,
+    and at those in `asked_by`, workers save and stop. `why` is a comment on them."""
+    return _RUN.format(
+        command=command, why=why, end=start.ask or _TERM, ended_by=ended_by, ask=start.ask or ":", asked_by=asked_by
+    )
+
+
+def again_or_not(job: JobSpec, start: Start, job_number: str) -> str:
+    """Bash that sets `again` by `code`. `job_number` as of `command_text`."""
+    if start.restarts_itself:
+        return _NO_COUNT
+    return _COUNT.format(name=job.name, number=job_number, most=job.max_restarts)
+
+
+def require_import(job: JobSpec, inner: str) -> str:
+    """Bash that refuses an interpreter without hvdtrain, where one is needed: else each start counts as a failure."""
+    if inner != "ssh" and is_script(job.command):
+        return ""
+    shown = re.sub(r'["\\$`]', "?", job.python)
+    return _IMPORT.format(python=shlex.quote(job.python), shown=shown)
+
+
+def require_inside(variable: str, scheduler: str, submit: str) -> str:
+    """Bash that refuses to run where `scheduler` has not started it."""
+    return (
+        f'if [ -z "${{{variable}:-}}" ]; then\n'
+        f'    echo "hvdtrain: {variable} is not set. This script runs inside a job of {scheduler}." >&2\n'
+        f'    echo "HINT: submit it: {submit}" >&2\n'
+        "    exit 2\nfi\n"
+    )
+
+
+def may_continue(job: JobSpec) -> bool:
+    """Whether a second start finds what the first one saved; UsageError where it does not and --max-restarts is set."""
+    if option_value(job.argv, "output-dir") is not None or (
+        trains(job.argv) and option_value(job.argv, "config") is None
+    ):
+        return True
+    if job.max_restarts:
+        raise no_run_folder(f"--max-restarts is {job.max_restarts}, and the command has no --output-dir.")
+    return False
+
+
+def clock(seconds: int) -> str:
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def notice_of(job: JobSpec) -> int:
+    """Seconds before the time limit at which workers are asked to save. Raises UsageError: the limit is no longer."""
+    notice = max(MIN_NOTICE_SECONDS, math.ceil(job.grace))
+    if job.time_limit is not None and job.time_limit <= notice:
+        raise UsageError(
+            f"--time-limit is {job.time_limit} s.",
+            f"Workers are asked to save {notice} s before it, so they would stop as soon as they start.",
+            f"give more than {notice} s.",
+        )
+    return notice
+
+
+def require_word(option: str, value: str | None, scheduler: str, hint: str) -> None:
+    """Raise UsageError for a name that a scheduler cannot have; None is none."""
+    if value is not None and not _WORD.fullmatch(value):
+        raise UsageError(
+            f"{option} is {value[:80]!r}.",
+            f"Names in {scheduler} have letters, digits and a few signs between them.",
+            hint,
+        )

@@ -1,0 +1,81 @@
+"""`hvdtrain launch pbs` and `lsf`: their scripts train, and go on until the training is done.
+
+There is no PBS and no LSF here. The stand-ins for qsub and bsub do to a script what these do: they set the variables of
+a job, write its node file, and run it; LSF's also starts a job again that ends with 75.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.processes import run_command
+from support.runs import result_of, topology_of_run
+
+DEADLINE_S = 180
+ROOT = ["--allow-root"] if os.geteuid() == 0 else []
+
+QSUB = """#!/bin/bash
+echo job >> jobs
+printf 'localhost\\nlocalhost\\n' > nodes
+export PBS_NODEFILE=$PWD/nodes PBS_O_WORKDIR=$PWD PBS_JOBID=$(wc -l < jobs).head OMP_NUM_THREADS=2
+exec bash < "$1"
+"""
+BSUB = """#!/bin/bash
+cat > spooled
+code=75
+while [ "$code" -eq 75 ]; do
+    echo job >> jobs
+    code=0
+    LSB_JOBID=1 LSB_MCPU_HOSTS="localhost 2" bash spooled || code=$?
+done
+exit "$code"
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    (tmp_path / "bin").mkdir()
+    for name, text in (("qsub", QSUB), ("bsub", BSUB)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path
+
+
+def launch(cluster: Path, argv: list[str]) -> int:
+    """Submit a job, and wait until it and all that follow it have ended."""
+    path = f"{cluster / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = run_command(["python", "-m", "hvdtrain", "launch", *argv], DEADLINE_S, {"PATH": path}, cluster, "fresh")
+    assert done.returncode == 0, done.tail()
+    return len((cluster / "jobs").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "start", "launcher"),
+    [
+        ("pbs", ["ssh"], "hvdtrain launch"),
+        ("pbs", ["mpirun", *ROOT], "mpirun"),
+        ("lsf", ["ssh"], "hvdtrain launch"),
+        ("lsf", ["mpirun", *ROOT], "mpirun"),
+    ],
+)
+def test_a_job_trains_on_the_hosts_that_it_is_given(
+    cluster: Path, scheduler: str, start: list[str], launcher: str
+) -> None:
+    jobs = launch(cluster, [scheduler, "-np", "2", "--start", *start, "--", "train", "--max-steps", "2"])
+    assert jobs == 1
+    (run,) = (cluster / "runs").iterdir()
+    assert run.name == "hvdtrain-1"
+    topology = topology_of_run(run)
+    assert (topology["size"], topology["launcher"]) == (2, launcher)
+
+
+@pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
+def test_a_job_that_has_saved_goes_on_in_its_run_folder_until_it_is_done(cluster: Path, scheduler: str) -> None:
+    train = ["train", "--epochs", "12", "--max-time", "2"]
+    jobs = launch(cluster, [scheduler, "-np", "2", "--max-restarts", "1", "--time-limit", "1:00:00", "--", *train])
+    assert jobs >= 2
+    (run,) = (cluster / "runs").iterdir()
+    result = result_of(run)
+    assert (result["status"], result["epochs"], result["world_size"]) == ("finished", 12, 2)
