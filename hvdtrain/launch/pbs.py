@@ -215,7 +215,8 @@ def kind_of(program: str | None) -> str:
 
 def _start(options: Namespace, command: tuple[str, ...]) -> int:
     by_mpirun = options.start == "mpirun"
-    job = launcher_api.job_from(options, command, env=needed_names(os.environ) if by_mpirun else ())
+    names = tuple(name for name in needed_names(os.environ) if name != "OMP_NUM_THREADS")  # which PBS overwrites
+    job = launcher_api.job_from(options, command, env=names if by_mpirun else ())
     settings = PbsOptions(
         inner=options.start,
         kind=options.pbs or kind_of(find_program("qsub")),

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,8 @@ class Cluster:
             wait_until("the launcher runs", lambda: any(launcher in call for call in self.calls()), SECONDS)
             yield process
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait(SECONDS)
 
     def calls(self) -> list[str]:
@@ -195,7 +196,7 @@ def test_an_lsf_job_ends_with_75_to_be_queued_again(cluster: Cluster) -> None:
 def test_hvdtrains_own_launcher_counts_failures_itself() -> None:
     for script in (pbs_script("ssh", max_restarts=2), lsf_script("ssh", max_restarts=2)):
         assert "    --max-restarts 2 \\\n" in script
-        assert "failures" not in script
+        assert "failures=" not in script
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_jsruns_workers_are_told_by_jskill(cluster: Cluster) -> None:
 
 
 def test_the_job_asks_for_hosts_as_its_scheduler_counts_them() -> None:
-    seven = {"np": 7, "gpus_per_host": 4}
+    seven: dict[str, Any] = {"np": 7, "gpus_per_host": 4}
     assert "#PBS -l select=1:ncpus=4:mpiprocs=4:ngpus=4+1:ncpus=3:mpiprocs=3:ngpus=4\n" in pbs_script(**seven)
     assert "#PBS -l select=2:ncpus=32:mpiprocs=4\n#PBS -l place=scatter\n" in pbs_script(cores_per_host=32)
     assert "#PBS -l nodes=2:ppn=32:gpus=4\n" in pbs_script(kind="torque", cores_per_host=32, gpus_per_host=4)

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# qsub
+#
+# script: digits.pbs, which stays for you to edit and submit again
+set -eu
+cat > digits.pbs <<'END-OF-FILE'
+#!/bin/bash
+#PBS -S /bin/bash
+#PBS -N digits
+#PBS -l select=1:ncpus=32:mpiprocs=4:ngpus=4+1:ncpus=32:mpiprocs=3:ngpus=4
+#PBS -l place=scatter
+#PBS -l walltime=01:30:00
+#PBS -j oe
+#PBS -k doe
+#PBS -r y
+#PBS -V
+
+# PBS job digits: qsub digits.pbs
+#
+# workers: 7 on 2 hosts, up to 4 workers each
+# threads: 8 for each worker, so that no two compute on one core: 32 cores, 4 workers a host
+# GPUs: a worker uses the GPU of its local rank and sees all 4 of its host, so that NCCL finds the links
+#   between them
+# start: mpirun starts them on the nodes of PBS_NODEFILE
+# network interface: ib0, as --nic says
+# restart: at most 2 after failures, by a new job; a new job any number of times, if the workers have saved
+# signal: USR1 for the workers 91 s before the time limit, so that they save
+# variables: qsub takes your whole environment along (-V)
+
+set -eu
+
+if [ -z "${PBS_NODEFILE:-}" ]; then
+    echo "hvdtrain: PBS_NODEFILE is not set. This script runs inside a job of PBS." >&2
+    echo "HINT: submit it: qsub digits.pbs" >&2
+    exit 2
+fi
+
+cd "$PBS_O_WORKDIR"
+export HOROVOD_GLOO_IFACE=ib0
+export NCCL_SOCKET_IFNAME==ib0
+export OMP_NUM_THREADS=8
+
+if ! python -c 'import hvdtrain'; then
+    echo "hvdtrain: python cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
+    echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
+    exit 2
+fi
+
+# Each node once, with its workers: PBS names a node once for each of its slots, which may be its cores.
+hosts=$(awk '{ if (!seen[$1]++) { printf "%s%s:4", comma, $1; comma = "," } }' "$PBS_NODEFILE")
+commas=${hosts//[^,]/}
+if [ $((${#commas} + 1)) -lt 2 ]; then
+    echo "hvdtrain: The job has 7 workers, 4 on a host. Its hosts are $hosts." >&2
+    echo "HINT: ask for 2 hosts, or start fewer workers with -np." >&2
+    exit 2
+fi
+
+# The same in each job that this script submits: the number of the first one.
+first=${HVDTRAIN_FIRST_JOB:-${PBS_JOBID%%.*}}
+
+# A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
+# nothing, as a shell may read this script from its standard input.
+timeout \
+    --foreground \
+    --preserve-status \
+    --signal=USR1 5309 mpirun \
+    -np 7 \
+    --host "$hosts" \
+    --bind-to core \
+    --map-by slot:PE=8 \
+    -x API_KEY \
+    -x HOROVOD_GLOO_IFACE \
+    -x NCCL_SOCKET_IFNAME \
+    -x OMP_NUM_THREADS \
+    --mca btl_tcp_if_include ib0 \
+    --prtemca prte_if_include ib0 \
+    python -m hvdtrain train \
+    --data.path 'it'"'"'s a folder; $HOME' \
+    --max-steps 3 \
+    --output-dir /data/runs < /dev/null &
+job=$!
+# PBS sends TERM when it ends the job ("ended"): at qdel and at the time limit. `qsig -s SIGUSR1` asks for a
+# checkpoint.
+ended=0
+trap 'ended=1; kill -USR1 "$job" || true' TERM
+trap 'kill -USR1 "$job" || true' USR1
+while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
+code=0
+wait "$job" || code=$?
+
+# Exit codes: 0 is done; 2 is wrong usage, which a restart does not correct; 75 has saved a checkpoint and always goes
+# on; others are failures, and counted.
+failures="digits-$first.failures"
+again=no
+case "$code" in
+    0) rm -f "$failures" ;;
+    2) ;;
+    75) again=yes ;;
+    *)
+        echo "$code" >> "$failures"
+        [ "$(wc -l < "$failures")" -gt 2 ] || again=yes
+        ;;
+esac
+# Users may not queue a job of PBS again, so this one submits the script for a new job.
+if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
+    export HVDTRAIN_FIRST_JOB="$first"
+    cd "$PBS_O_WORKDIR"
+    qsub digits.pbs
+fi
+exit "$code"
+END-OF-FILE
+
+exec qsub digits.pbs

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# qsub
+#
+# script: hvdtrain.pbs, which stays for you to edit and submit again
+set -eu
+cat > hvdtrain.pbs <<'END-OF-FILE'
+#!/bin/bash
+#PBS -S /bin/bash
+#PBS -N hvdtrain
+#PBS -l select=2:ncpus=4:mpiprocs=4
+#PBS -l place=scatter
+#PBS -j oe
+#PBS -k doe
+#PBS -r y
+#PBS -V
+
+# PBS job hvdtrain: qsub hvdtrain.pbs
+#
+# workers: 8 on 2 hosts, up to 4 workers each
+# threads: each worker takes its share of the cores that it finds on its host when it starts
+# GPUs: a worker uses the GPU of its local rank, if its host has any
+# start: hvdtrain launch ssh, by ssh between the nodes and without MPI; --start mpirun is the other way
+# network interface: of each node, the one that leads to the first; --nic chooses
+# restart: by PBS when a node fails, or to make room for another job; otherwise only with --max-restarts
+# signal: none before the queue's time limit, which this script does not know: give --time-limit
+# variables: qsub takes your whole environment along (-V)
+
+set -eu
+
+if [ -z "${PBS_NODEFILE:-}" ]; then
+    echo "hvdtrain: PBS_NODEFILE is not set. This script runs inside a job of PBS." >&2
+    echo "HINT: submit it: qsub hvdtrain.pbs" >&2
+    exit 2
+fi
+
+cd "$PBS_O_WORKDIR"
+unset OMP_NUM_THREADS  # where PBS writes the cores of all workers of a node
+
+if ! python -c 'import hvdtrain'; then
+    echo "hvdtrain: python cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
+    echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
+    exit 2
+fi
+
+# Each node once, with its workers: PBS names a node once for each of its slots, which may be its cores.
+hosts=$(awk '{ if (!seen[$1]++) { printf "%s%s:4", comma, $1; comma = "," } }' "$PBS_NODEFILE")
+
+# The same in each job that this script submits: the number of the first one.
+first=${HVDTRAIN_FIRST_JOB:-${PBS_JOBID%%.*}}
+
+# A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
+# nothing, as a shell may read this script from its standard input.
+python -m hvdtrain launch ssh \
+    -np 8 \
+    -H "$hosts" \
+    -- train \
+    --data.path 'it'"'"'s a folder; $HOME' \
+    --max-steps 3 \
+    --output-dir "runs/hvdtrain-$first" < /dev/null &
+job=$!
+# PBS sends TERM when it ends the job ("ended"): at qdel and at the time limit. `qsig -s SIGUSR1` asks for a
+# checkpoint.
+ended=0
+trap 'ended=1; kill -USR1 "$job" || true' TERM
+trap 'kill -USR1 "$job" || true' USR1
+while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
+code=0
+wait "$job" || code=$?
+exit "$code"
+END-OF-FILE
+
+exec qsub hvdtrain.pbs
