@@ -45,7 +45,9 @@ def write_all(folder: Path) -> None:
         for number in range(FILES):
             table = _table(shape, random)
             if not (path := target / f"{number:03}.parquet").exists():
-                pq.write_table(table, path, row_group_size=shape.rows, compression="none" if shape.bytes else "snappy")
+                part = path.with_suffix(".part")  # whatever ends this process leaves no half of a file behind
+                pq.write_table(table, part, row_group_size=shape.rows, compression="none" if shape.bytes else "snappy")
+                part.rename(path)
 
 
 def _table(shape: Shape, random: np.random.Generator) -> pa.Table:
