@@ -58,7 +58,7 @@ def picture(result: Result) -> Figure:
         axes.axvline(1, color="black", linewidth=0.5)
         axes.axvline(_GOAL, color="black", linewidth=0.5, linestyle="--")
         style.plain(axes)
-        axes.set_xscale("log")
+        style.logarithmic(axes)
         axes.set_yticks(range(len(arms)), [LABELS[arm].replace("`", "") for arm in arms], fontsize=style.SMALL)
         axes.set_xlabel(f"{shape.label} (log scale; dashed: the goal)", fontsize=style.SMALL)
     axes.invert_yaxis()

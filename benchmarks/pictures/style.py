@@ -35,6 +35,16 @@ def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic axis from left to right, with plain numbers at 1, 2, 5, 10, and so on."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def save(figure: Figure, path: Path) -> None:
     """As SVG, without a date. Text stays text, which is smaller and can be searched; names inside are not random."""
     from matplotlib import rc_context

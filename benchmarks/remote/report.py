@@ -47,7 +47,7 @@ def picture(result: Result) -> Figure:
     for row, mbit in zip(panels, result["networks"], strict=True):
         _draw(row[0], result, mbit, "rate", f"{mbit} Mbit/s: records/s (log scale)")
         _draw(row[1], result, mbit, "first_batch_s", f"{mbit} Mbit/s: seconds to the first batch (log scale)")
-        row[0].invert_yaxis()
+    panels[0][0].invert_yaxis()  # all share it
     return figure
 
 
@@ -105,12 +105,12 @@ def _draw(axes: Axes, result: Result, mbit: str, what: str, label: str) -> None:
     arms = list(result["networks"][mbit][0])
     for row, arm in enumerate(arms):
         values = figures(result, mbit, arm, what)
-        colour = style.OURS if ARMS[arm].is_ours else style.THEIRS
+        colour = style.OURS if "data_sharding" in ARMS[arm].label else style.THEIRS
         axes.plot([min(values), max(values)], [row, row], color=colour, linewidth=1, alpha=0.6)
         axes.plot(statistics.median(values), row, color=colour, marker="o", markersize=6)
     style.plain(axes)
     axes.set_yticks(range(len(arms)), [ARMS[arm].label.replace("*", "").replace("`", "") for arm in arms])
     axes.tick_params(labelsize=style.SMALL)
-    axes.set_xscale("log")
+    style.logarithmic(axes)
     axes.set_xlabel(label, fontsize=style.SMALL)
     axes.grid(axis="y", which="major", alpha=0.25)
