@@ -87,11 +87,10 @@ def _verdict(result: Result) -> str:
 
 
 def _table(result: Result, name: str) -> str:
-    lines = ["| | rows a second | share | peak memory, MiB |", "|---|---|---|---|"]
+    lines = ["| | rows a second | share |", "|---|---|---|"]
     for arm in result["tables"][name][0]:
         share = share_of(result, name, arm)
-        peak = max(run["peak_bytes"] for block in result["tables"][name] for run in block[arm]) >> 20
         rate = f"{statistics.median(_rates(result, name, arm)):,.0f}"
         of_order = f"{share.median:.3f} ({share.low:.3f} to {share.high:.3f})"
-        lines.append(f"| {LABELS[arm]} | {rate} | {of_order} | {peak} |")
+        lines.append(f"| {LABELS[arm]} | {rate} | {of_order} |")
     return "\n".join(lines)

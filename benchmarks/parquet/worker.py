@@ -7,7 +7,6 @@ there from the beginning are used.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +30,6 @@ def main() -> None:
         "rows": rows,
         "seconds": time.perf_counter() - begin,
         "cpu_s": time.process_time() - began_cpu,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     print(json.dumps(result))
 
