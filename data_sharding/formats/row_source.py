@@ -89,17 +89,6 @@ class RowSource:
         return table, columns, np.cumsum(table.counts) - table.counts
 
     def _payloads(self, table: TableFile, columns: Columns, groups: list[int], rows: list[int]) -> list[bytes]:
-        kept = self._groups
-        try:  # the fast way, for all groups are kept most of the time, and rows are sound
-            found = [kept[number].payload(row) for number, row in zip(groups, rows, strict=True)]
-        except decoding_errors():  # among others, a group that is not kept
-            found = self._one_by_one(table, columns, groups, rows)
-        if None in found:
-            null = Damaged.because(f"The row has no value in the column {columns.data!r}.")
-            return [null if payload is None else payload for payload in found]
-        return cast(list[bytes], found)
-
-    def _one_by_one(self, table: TableFile, columns: Columns, groups: list[int], rows: list[int]) -> list[bytes | None]:
         payloads: list[bytes | None] = []
         group: RowGroup | Undecodable | None = None
         last = -1
@@ -110,7 +99,10 @@ class RowSource:
                 payloads.append(group.payload(row))
             except decoding_errors() as error:  # among others, a row that is not there
                 payloads.append(Damaged.because(unreadable("The row", error)))
-        return payloads
+        if None in payloads:
+            null = Damaged.because(f"The row has no value in the column {columns.data!r}.")
+            return [null if payload is None else payload for payload in payloads]
+        return cast(list[bytes], payloads)
 
     def _group(self, table: TableFile, columns: Columns, group: int) -> RowGroup | Undecodable:
         if (kept := self._groups.get(group)) is not None:

@@ -29,7 +29,7 @@ class LoaderOptions(TypedDict):
 
     rank: int
     size: int
-    augment: NotRequired[bool]
+    augment: NotRequired[bool | None]
     prefetch: NotRequired[int]
     threads: NotRequired[int]
     processes: NotRequired[int]

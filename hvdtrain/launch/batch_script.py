@@ -5,15 +5,21 @@ which needs no MPI, or mpirun.
 """
 
 import math
+import os
 import re
 import shlex
+from argparse import Namespace
 from dataclasses import dataclass, field, replace
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch import launcher_api
+from hvdtrain.launch import option_groups as groups
+from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_spec import JobSpec, is_script
-from hvdtrain.launch.mpirun import mpirun_arguments
+from hvdtrain.launch.mpirun import mpi_flavor, mpirun_arguments
 from hvdtrain.launch.rendering import ELASTIC, wrap_command
 from hvdtrain.launch.supervisor.restarts import no_run_folder, option_value, trains
+from hvdtrain.launch.worker_environment import needed_names
 
 MIN_NOTICE_SECONDS = 60  # before the time limit: schedulers look at limits about once a minute: sbatch(1), --signal
 UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
@@ -79,6 +85,26 @@ _NO_COUNT = """\
 again=no
 [ "$code" -ne 75 ] || again=yes
 """
+
+
+OPTIONS = (
+    *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS),
+    *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+)
+"""Of every scheduler's launcher, beside its own."""
+
+
+def job_of(options: Namespace, command: tuple[str, ...]) -> JobSpec:
+    """The job. mpirun passes on no variable by itself. Raises as `launcher_api.job_from`."""
+    return launcher_api.job_from(options, command, env=needed_names(os.environ) if options.start == "mpirun" else ())
+
+
+def start_of(options: Namespace) -> dict[str, str]:
+    """The fields of a scheduler's options that say what starts the workers: `inner`, and of an mpirun its name."""
+    if options.start != "mpirun":
+        return {"inner": options.start}
+    program = find_program("mpirun")
+    return {"inner": "mpirun", "mpirun": program or "mpirun", "flavor": options.mpi or mpi_flavor(program)}
 
 
 @dataclass(frozen=True, slots=True)

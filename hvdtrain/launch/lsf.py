@@ -12,20 +12,16 @@ jskill.
 """
 
 import math
-import os
 import shlex
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import batch_script, launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.batch_script import UNSUPPORTED, Start, may_continue, notice_of, require_word
-from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import mpi_flavor
 from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes, worker_variables
-from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("ssh", "mpirun", "jsrun")
 _SIGUSR1 = 10  # jskill takes numbers; Linux has this one on all processors that run LSF
@@ -187,20 +183,15 @@ def _signal_note(job: JobSpec, start: Start) -> str:
 
 
 def _start(options: Namespace, command: tuple[str, ...]) -> int:
-    by_mpirun = options.start == "mpirun"
-    job = launcher_api.job_from(options, command, env=needed_names(os.environ) if by_mpirun else ())
-    settings = LsfOptions(inner=options.start, queue=options.queue, project=options.project)
-    if by_mpirun:
-        program = find_program("mpirun")
-        settings = replace(settings, mpirun=program or "mpirun", flavor=options.mpi or mpi_flavor(program))
+    job = batch_script.job_of(options, command)
+    settings = LsfOptions(**batch_script.start_of(options), queue=options.queue, project=options.project)
     return launcher_api.print_or_execute(render(job, settings), options.dry_run, options.overwrite)
 
 
 LAUNCHER = launcher_api.Launcher(
     "a bsub script for LSF, with hvdtrain launch ssh, with MPI, or with jsrun",
     (
-        *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS),
-        *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+        *batch_script.OPTIONS,
         groups.option("--start", choices=INNER, default="ssh", help="what starts the workers (default: ssh)"),
         groups.option("--queue"),
         groups.option("--project"),

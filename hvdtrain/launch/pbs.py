@@ -7,12 +7,11 @@ job that has saved submits the script again.
 Sources: qsub(1B), qrerun(1B), pbs_resources(7B) of OpenPBS 23.06; qsub(1B) of Torque 6.1.
 """
 
-import os
 import re
 import shlex
 import subprocess
 from argparse import Namespace
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import batch_script, launcher_api
@@ -20,9 +19,7 @@ from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.batch_script import UNSUPPORTED, Start, may_continue, notice_of, require_word
 from hvdtrain.launch.execute import find_program, run_program
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import mpi_flavor
 from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
-from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("ssh", "mpirun")
 KINDS = ("openpbs", "torque")
@@ -214,27 +211,21 @@ def kind_of(program: str | None) -> str:
 
 
 def _start(options: Namespace, command: tuple[str, ...]) -> int:
-    by_mpirun = options.start == "mpirun"
-    names = tuple(name for name in needed_names(os.environ) if name != "OMP_NUM_THREADS")  # which PBS overwrites
-    job = launcher_api.job_from(options, command, env=names if by_mpirun else ())
+    job = batch_script.job_of(options, command)
     settings = PbsOptions(
-        inner=options.start,
+        **batch_script.start_of(options),
         kind=options.pbs or kind_of(find_program("qsub")),
         queue=options.queue,
         account=options.account,
         project=options.project,
     )
-    if by_mpirun:
-        program = find_program("mpirun")
-        settings = replace(settings, mpirun=program or "mpirun", flavor=options.mpi or mpi_flavor(program))
     return launcher_api.print_or_execute(render(job, settings), options.dry_run, options.overwrite)
 
 
 LAUNCHER = launcher_api.Launcher(
     "a qsub script for PBS Pro, OpenPBS or Torque, with hvdtrain launch ssh, or with MPI",
     (
-        *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS),
-        *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+        *batch_script.OPTIONS,
         groups.option("--start", choices=INNER, default="ssh", help="what starts the workers (default: ssh)"),
         groups.option("--pbs", choices=KINDS, help="which PBS qsub belongs to (default: what `qsub --version` says)"),
         groups.option("--queue"),

@@ -4,19 +4,17 @@ Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no lo
 """
 
 import math
-import os
 import shlex
 from argparse import Namespace
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch import launcher_api
+from hvdtrain.launch import batch_script, launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.batch_script import MIN_NOTICE_SECONDS, UNSUPPORTED, clock, may_continue, require_word
-from hvdtrain.launch.execute import find_program
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.mpirun import MpirunArguments, mpi_flavor, mpirun_arguments
+from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
 from hvdtrain.launch.rendering import (
     LaunchPlan,
     Note,
@@ -27,7 +25,6 @@ from hvdtrain.launch.rendering import (
     wrap_command,
 )
 from hvdtrain.launch.supervisor.restarts import option_value
-from hvdtrain.launch.worker_environment import needed_names
 
 INNER = ("srun", "pmix", "mpirun")
 LAST_SECONDS = 30  # between the end of the first worker and that of the last
@@ -170,20 +167,15 @@ def _restart_note(job: JobSpec) -> str:
 
 
 def _start(options: Namespace, command: tuple[str, ...]) -> int:
-    by_mpirun = options.start == "mpirun"
-    job = launcher_api.job_from(options, command, env=needed_names(os.environ) if by_mpirun else ())
-    settings = SlurmOptions(inner=options.start, partition=options.partition, account=options.account)
-    if by_mpirun:
-        program = find_program("mpirun")
-        settings = replace(settings, mpirun=program or "mpirun", flavor=options.mpi or mpi_flavor(program))
+    job = batch_script.job_of(options, command)
+    settings = SlurmOptions(**batch_script.start_of(options), partition=options.partition, account=options.account)
     return launcher_api.print_or_execute(render(job, settings), options.dry_run, options.overwrite)
 
 
 LAUNCHER = launcher_api.Launcher(
     "an sbatch script with srun, or with MPI",
     (
-        *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS),
-        *(groups.TIME_LIMIT, groups.MPI, groups.BINDING, groups.ALLOW_ROOT),
+        *batch_script.OPTIONS,
         groups.option("--start", choices=INNER, default="srun", help="what starts the workers (default: srun)"),
         groups.option("--partition"),
         groups.option("--account"),
