@@ -50,6 +50,23 @@ def named_patterns(texts: Iterable[str], option: str, may_be_unnamed: bool = Fal
     return patterns
 
 
+def chosen_sets(texts: Iterable[str], option: str) -> dict[str, str | None]:
+    """Name → pattern of each NAME=PATTERN that `option` was given; NAME alone is one of the training's sets: None.
+
+    Raises UsageError: it is written otherwise, or a name is given twice.
+    """
+    texts = list(texts)
+    alone = [text for text in texts if "=" not in text]
+    for name in alone:
+        require_set_name(name, f"{option} {name}")
+    given: dict[str, str | None] = {**named_patterns([text for text in texts if "=" in text], option)}
+    if twice := [name for number, name in enumerate(alone) if name in given or name in alone[:number]]:
+        raise UsageError(
+            f"{option} names {twice[0]} twice.", "Each result has one name.", "give it once, or another name."
+        )
+    return given | dict.fromkeys(alone)
+
+
 def in_set(name: str, measure: str) -> str:
     """What a measure of the set `name` is called."""
     return f"{name}/{measure}" if name else measure

@@ -13,7 +13,7 @@ from hvdtrain.run.evaluation import SetResult, evaluate_sets
 from hvdtrain.run.evaluation_files import default_place, require_free, written
 from hvdtrain.run.sinks.progress import format_values
 from hvdtrain.run.trained_model import open_trained
-from hvdtrain.set_names import named_patterns
+from hvdtrain.set_names import chosen_sets
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 
@@ -32,7 +32,7 @@ The result is written as JSON and as an HTML page, into RUN/evaluations/ if --ou
 def run(argv: Sequence[str]) -> int:
     """Evaluate as `argv` says; returns the exit code."""
     options = _parse(argv)
-    patterns = named_patterns(options.set, "--set") or None
+    sets = chosen_sets(options.set, "--set") or None
     topology = detect_topology(os.environ)
     with (
         StopSignals(who(), topology.is_root) as signals,
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> int:
             lambda: require_free(place, options.force) if root else None,
             "hvdtrain.evaluate.place",
         )
-        results = evaluate_sets(trained, patterns, signals.asked)
+        results = evaluate_sets(trained, sets, signals.asked)
         if results is None:
             return RESUMABLE
         agree(trained.comm, lambda: written(place, trained, results) if root else None, "hvdtrain.evaluate.write")
@@ -69,8 +69,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--set",
         action="append",
         default=[],
-        metavar="NAME=PATTERN",
-        help="records to measure, by a name of yours and their files in the data folder; may be repeated",
+        metavar="NAME[=PATTERN]",
+        help="records to measure, by a name of yours and their files in the data folder, or one of the training's sets "
+        "by its name; may be repeated",
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE.json", help="file to write; FILE.html is written beside it"

@@ -11,7 +11,7 @@ from hvdtrain.errors import RESUMABLE
 from hvdtrain.run.prediction import predict_set
 from hvdtrain.run.prediction_files import format_of
 from hvdtrain.run.trained_model import open_trained
-from hvdtrain.set_names import named_patterns
+from hvdtrain.set_names import chosen_sets
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.topology import detect_topology
 
@@ -30,14 +30,14 @@ A command that was stopped goes on where it was, with any number of workers, whe
 def run(argv: Sequence[str]) -> int:
     """Predict as `argv` says; returns the exit code."""
     options = _parse(argv)
-    patterns = named_patterns(options.set, "--set") or None
+    sets = chosen_sets(options.set, "--set") or None
     format_of(options.output)
     topology = detect_topology(os.environ)
     with (
         StopSignals(who(), topology.is_root) as signals,
         open_trained(options.run, options.data_dir, topology) as trained,
     ):
-        done = predict_set(trained, patterns, options.output, options.force, signals.asked)
+        done = predict_set(trained, sets, options.output, options.force, signals.asked)
         root, step = trained.comm.topology.is_root, trained.step
     if root and done is not None:
         left_out = f", {done.left_out} damaged ones left out" if done.left_out else ""
@@ -52,7 +52,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or the folder of a checkpoint")
     parser.add_argument("--data.dir", dest="data_dir", metavar="DIR", help="folder or URL of the data")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=PATTERN", help="the records, by their files"
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME[=PATTERN]",
+        help="the records: a name of yours and their files in the data folder, or one of the training's sets",
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="file to write: .npz, .jsonl or .parquet"

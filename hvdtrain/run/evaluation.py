@@ -26,6 +26,7 @@ class SetResult:
     records: int  # that were measured
     left_out: int  # that are damaged
     fingerprint: str  # of the set's catalog
+    as_in_training: bool | None  # whether the training has validated on just these; None: on no set of this name
     values: Mapping[str, float]  # mean of each of the task's measures over the records
     confusion: NDArray[np.int64] | None  # [classes, classes], row: true class; None: the task is no classification
 
@@ -34,6 +35,7 @@ class SetResult:
             "records": self.records,
             "left_out": self.left_out,
             "fingerprint": self.fingerprint,
+            "as_in_training": self.as_in_training,
             "measures": dict(self.values),
         }
         if self.confusion is None:
@@ -43,18 +45,18 @@ class SetResult:
 
 
 def evaluate_sets(
-    trained: TrainedModel, patterns: Mapping[str, str] | None, asked: StopRequest
+    trained: TrainedModel, sets: Mapping[str, str | None] | None, asked: StopRequest
 ) -> dict[str, SetResult] | None:
     """Measure each set, one after the other; None where a request stopped it. Collective.
 
     Args:
-        patterns: of the sets, as `TrainedModel.open_sets` takes them.
+        sets: as `TrainedModel.open_sets` takes them.
         asked: whether this rank was asked to stop.
 
     Raises UsageError: on all ranks, before anything is measured; a set has no records. HvdtrainError: on all ranks; the
     loss is not finite, or too many records are damaged.
     """
-    sources = trained.open_sets(patterns)
+    sources = trained.open_sets(sets)
     catalogs = [source.catalog for source in sources.values()]
     limits = RunLimits(epochs=1, max_masked=trained.config.data.max_corrupt)
     require_little_lost(catalogs, limits.max_masked)
@@ -72,8 +74,9 @@ def evaluate_sets(
         if reading is None:
             return None
         matrix = None if confusions is None else _summed(confusions, trained.comm, name)
-        fingerprint = source.catalog.fingerprint
-        results[name] = SetResult(name, reading.samples, reading.masked, fingerprint, reading.values, matrix)
+        fingerprint, then = source.catalog.fingerprint, trained.validated_on.get(name)
+        same = None if then is None else then == fingerprint
+        results[name] = SetResult(name, reading.samples, reading.masked, fingerprint, same, reading.values, matrix)
     vote.close()
     return results
 

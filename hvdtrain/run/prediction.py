@@ -30,18 +30,18 @@ class Predicted(NamedTuple):
 
 
 def predict_set(
-    trained: TrainedModel, patterns: Mapping[str, str] | None, output: Path, force: bool, asked: StopRequest
+    trained: TrainedModel, sets: Mapping[str, str | None] | None, output: Path, force: bool, asked: StopRequest
 ) -> Predicted | None:
     """Write the predictions for a set into `output`; None where a request stopped it, whose parts stay. Collective.
 
     Rank 0 writes alone, so only its host must see `output`. Columns: "id", "file", "offset" (byte or row in it), and
-    what `Task.predict` names. Arguments: `patterns` of one set, as `TrainedModel.open_sets` takes them; `force`:
+    what `Task.predict` names. Arguments: `sets`: one, as `TrainedModel.open_sets` takes them; `force`:
     replace what is there. Raises UsageError: on all ranks; there are several sets, or `output` is there, cannot be
     written, or has an unknown suffix.
     """
     comm, root = trained.comm, trained.comm.topology.is_root
     write = agree(comm, lambda: format_of(output), "hvdtrain.predict.format")
-    source = _only(trained.open_sets(patterns))
+    source = _only(trained.open_sets(sets))
     limits = RunLimits(epochs=1, max_masked=trained.config.data.max_corrupt)
     require_little_lost([source.catalog], limits.max_masked)
     parts = PredictionParts(output)
@@ -64,7 +64,7 @@ def _only(sources: Mapping[str, CatalogSource]) -> CatalogSource:
         raise UsageError(
             f"There are {len(sources)} sets of records: {', '.join(sources)}.",
             "One file holds the predictions of one set.",
-            "give one --set NAME=PATTERN.",
+            f"give one, for example --set {next(iter(sources))}.",
         ).on_all_ranks()
     return next(iter(sources.values()))
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,9 +26,12 @@ from hvdtrain.run.data_opening import data_access, given_validation, named_sets,
 from hvdtrain.run.job import joined_ranks, load_task_class
 from hvdtrain.run.prepare import require_same_data
 from hvdtrain.run.start import open_adapter
+from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 from hvdtrain.weights.rebuild import rebuilt_task
+
+_log = logging.getLogger(__name__)
 
 VALIDATION: Final = "validation"
 """What the records that training has validated on are called, where they have no name."""
@@ -43,19 +47,40 @@ class TrainedModel:
     task: Task
     adapter: TunableAdapter
     comm: Communicator
+    validated_on: Mapping[str, str]  # name → fingerprint of the records that its training has validated on
 
-    def open_sets(self, patterns: Mapping[str, str] | None) -> dict[str, CatalogSource]:
-        """Name → records of the pattern in the data folder; None: those that training has validated on. Collective.
-        Raises UsageError: on all ranks; there are no records, or not the same ones on all ranks."""
+    def open_sets(self, sets: Mapping[str, str | None] | None) -> dict[str, CatalogSource]:
+        """The records of each set, by its name. Collective.
+
+        Args: `sets`: name → pattern in the data folder; in the place of a pattern, None: the training's set of that
+        name; in the place of all: all sets of the training.
+
+        Raises UsageError: on all ranks; there are no records, or not the same ones on all ranks.
+        """
         config = self.config.data
-        catalogs = agree(self.comm, lambda: _catalogs(self.task, config, patterns), "hvdtrain.trained.sets")
+        catalogs = agree(self.comm, lambda: _catalogs(self.task, config, sets), "hvdtrain.trained.sets")
         require_same_data(self.comm, catalogs)
+        if self.comm.topology.is_root:
+            self._warn_of_others({name: part for name, part in catalogs.items() if sets is None or sets[name] is None})
         topology = self.comm.topology
         batch = max(int(self.config.global_batch_size or 1), topology.size)
         return {
             name: CatalogSource(catalog, self.task, topology, config, batch, self.config.seed, training=False)
             for name, catalog in catalogs.items()
         }
+
+    def _warn_of_others(self, catalogs: Mapping[str, Catalog]) -> None:
+        """Tell where the training's sets have other records today."""
+        for name, catalog in catalogs.items():
+            then = self.validated_on.get(name)
+            if then is not None and then != catalog.fingerprint:
+                _log.warning(
+                    "the %s records of %s are not those that the training has validated on (fingerprint %s, then %s)",
+                    f"{len(catalog):,}",
+                    name,
+                    catalog.fingerprint[:8],
+                    then[:8],
+                )
 
 
 @contextmanager
@@ -75,6 +100,7 @@ def open_trained(
     config = _config_of(checkpoint, data_dir)
     kind = load_task_class(config, task_class)
     about = checkpoint.about
+    validated = about.get("validation") or {}  # the fingerprint of the only set, where it has no name
     with joined_ranks(config, kind.framework, topology, config.parallel) as comm:
         _require_same_checkpoint(comm, checkpoint)
         task = agree(comm, lambda: rebuilt_task(about, kind.framework, kind), "hvdtrain.trained.task")
@@ -89,7 +115,8 @@ def open_trained(
         agree(comm, partial(adapter.load_state, state), "hvdtrain.trained.load")
         del state
         weights_in_common(comm, adapter, "After the checkpoint was loaded")
-        yield TrainedModel(source, step, config, task, adapter, comm)
+        prints = {VALIDATION: validated} if isinstance(validated, str) else validated
+        yield TrainedModel(source, step, config, task, adapter, comm, prints)
 
 
 def _config_of(checkpoint: Checkpoint, data_dir: str | None) -> TrainConfig:
@@ -134,10 +161,24 @@ def _require_same_checkpoint(comm: Communicator, checkpoint: Checkpoint) -> None
         ).on_all_ranks()
 
 
-def _catalogs(task: Task, config: DataConfig, patterns: Mapping[str, str] | None) -> dict[str, Catalog]:
+def _catalogs(task: Task, config: DataConfig, sets: Mapping[str, str | None] | None) -> dict[str, Catalog]:
     access = data_access(config)
-    if patterns is not None:
-        return named_sets(task, access, patterns)
+    if sets is None:
+        return _of_training(task, access, config)
+    named = named_sets(task, access, {name: pattern for name, pattern in sets.items() if pattern is not None})
+    if len(named) == len(sets):
+        return named
+    known = _of_training(task, access, config)
+    if unknown := [name for name, pattern in sets.items() if pattern is None and name not in known]:
+        raise UsageError(
+            f"The training has no validation set {unknown[0]}.",
+            f"It has {', '.join(known)}.",
+            f"choose one of these, or name other records: {unknown[0]}=PATTERN.",
+        )
+    return {name: named[name] if name in named else known[name] for name in sets}
+
+
+def _of_training(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog]:
     given = given_validation(task, access, config)
     if given is None and task.needs_data_dir and access.dir is None:
         raise UsageError(

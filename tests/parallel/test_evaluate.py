@@ -48,6 +48,7 @@ def test_two_workers_measure_what_training_has_validated(run: Path) -> None:
         {name: found["records"] for name, found in sets.items()} == validated["sets"] == {"few": 90, "whole": RECORDS}
     )
     for name, found in sets.items():
+        assert found["as_in_training"] is True
         assert found["measures"] == pytest.approx(
             {measure: validated[f"{name}/{measure}"] for measure in ("loss", "accuracy")}, rel=1e-6
         )
@@ -61,7 +62,7 @@ def test_predictions_go_on_after_a_stop_and_a_death_with_another_number_of_worke
     """The first part is made by one process, which is stopped; then one of two workers is killed; then two go on."""
     one = run_command(["python", str(WORKERS / "predictions_of_one.py"), "out", WHOLE], DEADLINE_S, ENV, run)
     assert one.returncode == 0, one.tail()
-    require_killed(run)
+    require_killed(run, PREDICT)
     assert sorted(path.name for path in (run / "on.npz.parts").iterdir()) == ["part-000000.npz", "predictions.json"]
     assert not (run / "on.npz").exists()
     begun = run_ranks(PREDICT, 2, "horovodrun-gloo", DEADLINE_S, ENV, run)
@@ -76,10 +77,16 @@ def test_predictions_go_on_after_a_stop_and_a_death_with_another_number_of_worke
     require_same_in_all_formats(run, expected)
 
 
-def require_killed(run: Path) -> None:
+def test_an_evaluation_of_which_a_worker_dies_ends(run: Path) -> None:
+    require_killed(run, [*HVDTRAIN, "evaluate", "out", "--set", "few", "--output", "killed.json"])
+    assert not (run / "killed.json").exists()
+
+
+def require_killed(run: Path, command: list[str]) -> None:
     """The other worker says why it ends."""
+    (run / "stamp").unlink(missing_ok=True)
     fault = {"place": "decode", "kind": "kill", "rank": 1, "call": 1, "stamp": str(run / "stamp")}
-    killed = run_ranks(PREDICT, 2, "horovodrun-gloo", DEADLINE_S, {**ENV, "TRAIN_FAULT": json.dumps(fault)}, run)
+    killed = run_ranks(command, 2, "horovodrun-gloo", DEADLINE_S, {**ENV, "TRAIN_FAULT": json.dumps(fault)}, run)
     assert killed.returncode != 0, killed.tail()
     assert time.monotonic() - float((run / "stamp").read_text()) < LOST_S
     assert "Another rank has ended or stalled" in killed.stderr, killed.tail()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.config_samples import parse
 
 from hvdtrain.errors import UsageError
-from hvdtrain.set_names import UNNAMED, in_set, named_patterns, readable, set_of
+from hvdtrain.set_names import UNNAMED, chosen_sets, in_set, named_patterns, readable, set_of
 
 names = st.from_regex(r"[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,8}", fullmatch=True)
 patterns = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
@@ -18,6 +18,16 @@ OPTION = "--data.validation"
 @given(wanted=st.dictionaries(names, patterns, min_size=1, max_size=4))
 def test_names_and_patterns_come_back(wanted: dict[str, str]) -> None:
     assert named_patterns([f"{name}={pattern}" for name, pattern in wanted.items()], "--set") == wanted
+
+
+@given(wanted=st.dictionaries(names, st.none() | patterns, min_size=1, max_size=4))
+def test_a_name_alone_is_a_set_of_the_training(wanted: dict[str, str | None]) -> None:
+    texts = [name if pattern is None else f"{name}={pattern}" for name, pattern in wanted.items()]
+    assert chosen_sets(texts, "--set") == wanted
+    with pytest.raises(UsageError, match="twice"):
+        chosen_sets([*texts, texts[0]], "--set")
+    with pytest.raises(UsageError):
+        chosen_sets([*texts, "*.rec"], "--set")
 
 
 @given(wanted=st.dictionaries(names, patterns, min_size=1, max_size=4))

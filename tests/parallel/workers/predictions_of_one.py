@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from hvdtrain.cli.evaluate_call import predict
 from hvdtrain.errors import UsageError
+from hvdtrain.run.evaluation import evaluate_sets
 from hvdtrain.run.evaluation_files import require_free
 from hvdtrain.run.prediction import predict_set
 from hvdtrain.run.trained_model import TrainedModel, open_trained
@@ -41,9 +44,27 @@ def stop_after_a_part(trained: TrainedModel, patterns: Mapping[str, str]) -> Non
 def no_sets_that_make_no_table(trained: TrainedModel) -> None:
     with pytest.raises(UsageError, match="There are 2 sets of records: few, whole"):
         predict_set(trained, None, Path("never.npz"), False, lambda: None)
+    with pytest.raises(UsageError, match=r"no validation set test\. It has few, whole\."):
+        predict_set(trained, {"test": None}, Path("never.npz"), False, lambda: None)
     Path("empty-0.tfrecord").touch()
     with pytest.raises(UsageError, match=r"empty-0\.tfrecord is empty"):
         predict_set(trained, {"empty": str(Path("empty-*").absolute())}, Path("never.npz"), False, lambda: None)
+
+
+def records_that_have_changed(trained: TrainedModel, patterns: Mapping[str, str]) -> None:
+    """A set of the training is chosen by its name; other records under its name are no secret."""
+    assert predict_set(trained, {"few": None}, Path("few.npz"), False, lambda: None) == (90, 0)
+    seen = {"few": patterns["whole"], "whole": None, "new": patterns["whole"]}
+    results = evaluate_sets(trained, seen, lambda: None)
+    assert results is not None
+    assert {name: found.as_in_training for name, found in results.items()} == {"few": False, "whole": True, "new": None}
+    warned: list[logging.LogRecord] = []
+    logger = logging.getLogger("hvdtrain.run.trained_model")
+    logger.addFilter(lambda record: not warned.append(record))
+    moved = replace(trained, validated_on={**trained.validated_on, "whole": "0" * 64})
+    moved.open_sets({"few": None, "whole": None})
+    (warning,) = warned
+    assert warning.getMessage().startswith("the 359 records of whole are not those that the training has validated on")
 
 
 def no_values_that_are_no_rows(kind: type[Any], run: Path, patterns: Mapping[str, str]) -> None:
@@ -64,6 +85,7 @@ if __name__ == "__main__":
     with open_trained(run, None, Topology.single()) as trained:
         write_formats(trained, patterns)
         stop_after_a_part(trained, patterns)
+        records_that_have_changed(trained, patterns)
         no_sets_that_make_no_table(trained)
         kind = type(trained.task)
     no_values_that_are_no_rows(kind, run, patterns)
