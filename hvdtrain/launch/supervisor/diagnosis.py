@@ -114,11 +114,23 @@ def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState]
         why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {them}"
     else:
         of_watchdogs = (w.failure.cause for w in failed if w.failure and w.failure.kind == "stall")
-        otherwise = "the ranks lost each other, and none of them says more"
-        why = next((cause.rstrip(".") for cause in of_watchdogs if cause.startswith(STALL)), otherwise)
+        why = next((cause.rstrip(".") for cause in of_watchdogs if cause.startswith(STALL)), "")
+        silent = [worker for worker in workers if worker.end and worker.end.by_us]
+        if silent and not why:
+            blamed = silent[0].rank
+        why = why or _silent(silent, size) or "the ranks lost each other, and none of them says more"
     others = _ranks([worker.rank for worker in failed])
     text = f"hvdtrain launch: {why}; {others} stopped only because of that. Of rank {first.rank}: "
     return JobOutcome(max(first.code, 1), blamed, text + quoted(first, first.rank in held), may_restart=True)
+
+
+def _silent(workers: Sequence[WorkerState], size: int) -> str:
+    """Of workers that had to be killed when the others had lost each other."""
+    named = [f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in workers]
+    if not named:
+        return ""
+    known = f"{', '.join(named)} of {size} answered the others no more and did not end when asked to"
+    return f"{known}: a process that hangs, or was frozen"
 
 
 def stalled_ranks(lines: Sequence[str]) -> set[int]:

@@ -262,6 +262,16 @@ def test_ranks_that_lost_another_are_not_accused() -> None:
     assert "ranks 0, 1 stopped only because of that" in outcome.message
 
 
+def test_a_rank_that_answers_nobody_is_named() -> None:
+    """A script's process that SIGSTOP has frozen: there is no watchdog that says so."""
+    outcome = diagnose(workers((1, LOST), -9, (1, LOST), order=[0, 2, 1], killed=(1,)), None, all_connected=True)
+    assert (outcome.root_cause_rank, outcome.may_restart) == (1, True)
+    assert "rank 1 (process 0) of 3 answered the others no more" in outcome.message
+    assert "ranks 0, 2 stopped only because of that" in outcome.message
+    of_watchdog = diagnose(workers((1, EXPLAINED), -9, killed=(1,)), None).message
+    assert "Rank 1 is in data loading" in of_watchdog
+
+
 def test_exit_code_2_is_a_failure_once_all_have_met() -> None:
     outcome = diagnose(workers(-9, (2, b"oh no\n"), killed=(0,)), None, all_connected=True)
     assert (outcome.code, outcome.may_restart) == (2, False)
