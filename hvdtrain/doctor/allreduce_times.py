@@ -27,6 +27,10 @@ FORMAT = 1  # Version of the JSON that is printed; see docs/doctor.md
 SIZES = (4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26)
 """Bytes: from one number to what Horovod's fusion buffer holds at least."""
 
+DIRECT_BYTES = 128 * 1024
+"""Sums of which a worker receives no more are no ring over Gloo: horovod_wheel/patches/25-gloo-direct-sums.patch."""
+
+_TELLING = 3  # sizes that are fitted, at least
 _LEAST, _MOST = 5, 100
 _GROWS = 2**18
 
@@ -58,7 +62,8 @@ def measure(comm: Communicator, operation: Prepared, framework: str, sizes: Sequ
         # Larger sizes cost more, so none may take more than a tenth while others wait.
         share = min(seconds / 10, max(0.0, deadline - time.monotonic()) / (len(lengths) - number))
         points.append(_point(comm, operation.prepare(length // 4), length, share))
-    model = fit_ring(size, {point["bytes"]: point["seconds"] for point in points}) if len(points) > 1 else None
+    times = ring_times(size, operation.kind, points)
+    model = fit_ring(size, times) if len(times) > 1 else None
     return {
         "format": FORMAT,
         "framework": framework,
@@ -119,6 +124,14 @@ class RingModel:
     def seconds(self, size: float) -> float:
         """Time of one allreduce of `size` bytes."""
         return 2 * (self.workers - 1) * (self.latency + size / (self.workers * self.bandwidth))
+
+
+def ring_times(workers: int, transport: str, points: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Bytes → seconds of what went around the ring; of all measured `points` where these are too few for a fit."""
+    times = {int(point["bytes"]): float(point["seconds"]) for point in points}
+    least = DIRECT_BYTES / (workers - 1) if transport == "gloo" else 0
+    by_ring = {size: seconds for size, seconds in times.items() if size > least}
+    return by_ring if len(by_ring) >= _TELLING else times
 
 
 def fit_ring(workers: int, times: Mapping[int, float]) -> RingModel:

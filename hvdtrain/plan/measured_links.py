@@ -8,7 +8,7 @@ import numpy as np
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.doctor.allreduce_times import fit_ring
+from hvdtrain.doctor.allreduce_times import fit_ring, ring_times
 from hvdtrain.doctor.allreduce_times import measure as measure_allreduces
 from hvdtrain.plan.cost_model import LinkModel
 from hvdtrain.run.prepare import RunSetup
@@ -43,7 +43,7 @@ def measured_links(setup: RunSetup, comm: Communicator, operation: Any, seconds:
 def _ring(setup: RunSetup, comm: Communicator, operation: Any, workers: int, seconds: float) -> LinkModel:
     """The slowest rank's times count, on whatever host it is."""
     report = measure_allreduces(comm, operation, setup.task.framework, _RING_SIZES, seconds)
-    ring = fit_ring(workers, {point["bytes"]: point["seconds"] for point in report["sizes"]})
+    ring = fit_ring(workers, ring_times(workers, report["transport"], report["sizes"]))
     return LinkModel(ring.latency, ring.bandwidth)
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.doctor.allreduce_times import RingModel, bus_bandwidth, fit_ring
+from hvdtrain.doctor.allreduce_times import DIRECT_BYTES, RingModel, bus_bandwidth, fit_ring, ring_times
+from hvdtrain.horovod_wheel.source import series
 
 SIZES = [4, 1024, 2**14, 2**18, 2**20, 2**22, 2**24, 2**26]
 
@@ -36,6 +37,19 @@ def test_any_times_give_a_model_that_is_possible(workers: int, seconds: list[flo
 def test_too_little_is_refused(workers: int, times: dict[int, float]) -> None:
     with pytest.raises(ValueError, match="two"):
         fit_ring(workers, times)
+
+
+@given(st.integers(2, 64), st.sampled_from(["gloo", "mpi"]))
+def test_what_goes_around_no_ring_is_not_fitted(workers: int, transport: str) -> None:
+    points = [{"bytes": size, "seconds": 1e-3} for size in SIZES]
+    fitted = set(ring_times(workers, transport, points))
+    assert fitted == {size for size in SIZES if transport == "mpi" or size * (workers - 1) > DIRECT_BYTES}
+    assert set(ring_times(workers, transport, points[:4])) == set(SIZES[:4])  # on a slow link
+
+
+def test_gloo_sends_directly_what_is_said_here() -> None:
+    (patch,) = (patch for patch in series() if "gloo-direct-sums" in patch.name)
+    assert f"kMaxDirectBytes = {DIRECT_BYTES // 1024} * 1024;" in patch.read_text()
 
 
 def test_rates_as_in_nccl_tests() -> None:
