@@ -80,6 +80,9 @@ _TORCH: Mapping[str, Arm] = {
     "hvdtrain_loop": Arm(
         "mpirun", "hvdtrain.torch by hand", _MPIRUN, "-np", (*_by_hand("horovod_torch"), "--look-alike")
     ),
+    "hvdtrain_loop_gloo": Arm(
+        "horovodrun --gloo", "hvdtrain.torch by hand", _GLOO, "-np", (*_by_hand("horovod_torch"), "--look-alike")
+    ),
     "hvdtrain_ddp": Arm("torchrun", "hvdtrain's DDP by hand", _TORCHRUN, "--nproc-per-node", (*_DDP, "--look-alike")),
     "horovod": Arm("mpirun", "Horovod by hand", _MPIRUN, "-np", _by_hand("horovod_torch")),
     "horovod_yield": Arm(
