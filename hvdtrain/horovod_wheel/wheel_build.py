@@ -32,6 +32,7 @@ BUILD_SECONDS = 7200.0
 # Seconds of one core at about 3 GHz, measured with g++ 12, and what does not run in parallel.
 _CORE_SECONDS = {"torch": 170, "tensorflow": 170}
 _SERIAL_SECONDS = 30
+_CUDA_SECONDS = 25  # nvcc 13.0 for six architectures, for two libraries
 
 # TensorFlow's headers take this much memory in one compiler process.
 _BYTES_PER_JOB = 1.5e9
@@ -153,7 +154,7 @@ def parallel_jobs() -> int:
 
 def usual_minutes(recipe: Recipe, jobs: int) -> int:
     """How long the build usually takes, rounded up to minutes."""
-    work = sum(_CORE_SECONDS[name] for name in recipe.framework_names())
+    work = sum(_CORE_SECONDS[name] for name in recipe.framework_names()) + (_CUDA_SECONDS if recipe.gpu else 0)
     return -int(-(_SERIAL_SECONDS + work / jobs) // 60)
 
 
