@@ -80,7 +80,8 @@ def verify(recipe: Recipe, wheel: Path) -> None:
                 f"The wheel {wheel} does not fit this environment.",
                 f"remove the folder {wheel.parent} and run `make setup` again to build it again.",
             )
-    print(f"  ready: Horovod with {', '.join(children)}, MPI and Gloo{' and NCCL' if recipe.gpu else ''}", flush=True)
+    carriers = "MPI, Gloo and NCCL" if recipe.gpu else "MPI and Gloo"
+    print(f"  ready: Horovod with {', '.join(children)}, {carriers}", flush=True)
 
 
 def _cached_or_built(recipe: Recipe, constraints: Path | None) -> Path:
