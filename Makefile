@@ -21,7 +21,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
+.PHONY: help setup with-dev docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ test-many: with-dev ## 64 workers on this machine, which are stopped, become 48,
 
 test-browser: with-dev ## tests of reports in Chromium, checked by axe-core (installs what is missing with apt, as root, and npm)
 	$(BIN)/python tests/browser/run.py
+
+test-gpu: with-dev ## tests on this machine's GPU, each for a claim of docs/gpu.md (needs EXTRAS=torch,mpi,cuda and a driver)
+	$(BIN)/python tests/gpu/run.py $(ARGS)
 
 docs: with-dev ## build the site into build/site; a link, an anchor or a command that is wrong is an error
 	$(BIN)/python docs/builder $(ARGS)

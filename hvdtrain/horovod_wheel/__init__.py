@@ -9,7 +9,7 @@ today's PyTorch and TensorFlow as it is; `patches/` holds all that is changed. T
 standard library only, because it runs before anything is installed.
 
     setup ─ environment ─ packages: pip install, then
-    install ─ recipe (toolchain) ────── cache: hit ─ pip install the wheel ─ verify
+    install ─ recipe (toolchain, cuda)  cache: hit ─ pip install the wheel ─ verify
                                                miss ─ source, patches, build ─ store
 
 Python 3.8 can import this file and what it imports, so that it is refused by a sentence.

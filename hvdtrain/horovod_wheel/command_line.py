@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     installing = commands.add_parser("install", help="install Horovod into this Python's environment")
     installing.add_argument("--constraints", type=Path, help="pip's constraints file")
     installing.add_argument("--copy-to", type=Path, metavar="DIR", help="leave a copy of the wheel there")
+    installing.add_argument("--with-nccl", action="store_true", help="fail where only a build for CPUs is possible")
     commands.add_parser(
         "start-up", help="let this environment's Python help scripts that import torchvision or Horovod"
     )
@@ -68,7 +69,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.command == "setup":
         set_up(options.root.absolute(), options.venv.absolute(), options.extras, options.add)
     elif options.command == "install":
-        install(options.constraints, options.copy_to)
+        install(options.constraints, options.copy_to, options.with_nccl)
     elif options.command == "start-up":
         write_start_up()
     elif options.command == "pin":

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import platform
 import py_compile
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,10 @@ DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi"
 # Files in the environment: what it holds by a hash, and which extras it was set up with.
 _STAMP = "hvdtrain-setup"
 EXTRAS = "hvdtrain-extras"
+
+# The extra that brings CUDA's compiler.
+CUDA = "cuda"
+
 _FILES = ("pyproject.toml", "constraints.txt", "setup.py", "hvdtrain/version.py")
 _VARIABLES = ("HVDTRAIN_WITHOUT_NCCL", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 _LOCK_SECONDS = 7200.0
@@ -39,6 +44,7 @@ def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
     """
     require_ensurepip()
     extras = chosen_extras(root, venv, asked, added)
+    require_cuda_possible(extras)
     wanted, stamp = digest(root, venv, extras), venv / _STAMP
     ready = f"{os.path.relpath(venv)} is ready: Python {platform.python_version()} with {extras}"
     if read_line(stamp) == wanted:
@@ -104,11 +110,39 @@ def _is_usable(venv: Path) -> bool:
 
 def _install_all(root: Path, python: str, extras: str) -> None:
     print("setup: installing the packages that constraints.txt pins (seconds; a first time, 1 to 4 min)", flush=True)
-    constraints = root / "constraints.txt"
+    constraints, cuda = root / "constraints.txt", CUDA in extras.split(",")
     pip_install([UV, "setuptools", "wheel"], constraints, python)
-    pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]"], constraints, python)
-    _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints)])
+    no_cpu_build = no_cpu_torch(constraints.read_text(encoding="utf-8")) if cuda else []
+    pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]", *no_cpu_build], constraints, python)
+    nccl = ["--with-nccl"] if cuda else []
+    _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "install", "--constraints", str(constraints), *nccl])
     _run_to_its_end([python, "-m", "hvdtrain.horovod_wheel", "start-up"])
+
+
+def require_cuda_possible(extras: str) -> None:
+    """Raises UsageError where the comma-separated `extras` contain cuda, and a build with NCCL is excluded."""
+    names = extras.split(",")
+    if CUDA not in names:
+        return
+    if "torch" not in names:
+        raise UsageError(
+            f"The extras are {extras}: cuda without torch.",
+            "CUDA's compiler and NCCL come in the versions that PyTorch's CUDA build requires.",
+            f"add torch: `make setup EXTRAS=torch,{extras}`.",
+        )
+    if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1":
+        raise UsageError(
+            "HVDTRAIN_WITHOUT_NCCL=1 is set, and the extra cuda is asked for.",
+            "The one asks for a build for CPUs, the other for one with NCCL.",
+            "unset HVDTRAIN_WITHOUT_NCCL, or leave the extra cuda out.",
+        )
+
+
+def no_cpu_torch(constraints: str) -> list[str]:
+    """The requirement that keeps pip from the CPU build of the torch that the text `constraints` pins: an index or a
+    folder may offer both, and of 2.13.0 and 2.13.0+cpu pip takes the latter."""
+    pin = re.search(r"^torch==(\S+)$", constraints, flags=re.MULTILINE)
+    return [f"torch!={pin[1]}+cpu"] if pin else []
 
 
 def _run_to_its_end(command: list[str]) -> None:

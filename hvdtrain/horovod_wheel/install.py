@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hvdtrain.errors import HvdtrainError
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel.cuda import find_gpu
 from hvdtrain.horovod_wheel.pip_packages import BUILD_TOOLS, MPI_PACKAGE, installed_version, pip_install
 from hvdtrain.horovod_wheel.recipe import Recipe, find_recipe
-from hvdtrain.horovod_wheel.toolchain import Mpi, find_gpu, find_mpi
+from hvdtrain.horovod_wheel.toolchain import Mpi, find_mpi
 from hvdtrain.horovod_wheel.wheel_build import BUILD_SECONDS, build_wheel
 from hvdtrain.horovod_wheel.wheel_cache import WheelCache, cache_folder
 
@@ -17,12 +18,21 @@ from hvdtrain.horovod_wheel.wheel_cache import WheelCache, cache_folder
 _QUESTION = "import horovod.{name} as hvd; raise SystemExit(0 if hvd.mpi_built() and hvd.gloo_built(){nccl} else 3)"
 
 
-def install(constraints: Path | None, copy_to: Path | None = None) -> None:
+def install(constraints: Path | None, copy_to: Path | None = None, with_nccl: bool = False) -> None:
     """Installs Horovod for the frameworks, MPI and CUDA that are here: from the cache, or built first. The file
-    `constraints` pins versions; the folder `copy_to` gets a copy of the wheel, for an image without a compiler. Raises
-    HvdtrainError, or UsageError where something has to be installed by the user first."""
+    `constraints` pins versions; the folder `copy_to` gets a copy of the wheel, for an image without a compiler;
+    `with_nccl` refuses a build for CPUs. Raises HvdtrainError, or UsageError where something has to be installed by the
+    user first."""
     recipe = find_recipe(ensure_mpi(constraints))
-    print(recipe.describe(str(find_gpu())), flush=True)
+    reason = str(find_gpu())
+    if with_nccl and recipe.gpu is None:
+        raise UsageError(
+            f"Horovod cannot be built with NCCL here: {reason}.",
+            "The extra cuda asks for a build with NCCL, and this would be one for CPUs.",
+            "let `make setup EXTRAS=torch,cuda` install PyPI's packages for Linux, with nothing that replaces them, "
+            "or leave the extra cuda out.",
+        )
+    print(recipe.describe(reason), flush=True)
     if copy_to is None and installed_version("horovod") == recipe.version():
         print(f"  installed already: {recipe.version()}")
         return
@@ -70,7 +80,8 @@ def verify(recipe: Recipe, wheel: Path) -> None:
                 f"The wheel {wheel} does not fit this environment.",
                 f"remove the folder {wheel.parent} and run `make setup` again to build it again.",
             )
-    print(f"  ready: Horovod with {', '.join(children)}, MPI and Gloo{' and NCCL' if recipe.gpu else ''}", flush=True)
+    carriers = "MPI, Gloo and NCCL" if recipe.gpu else "MPI and Gloo"
+    print(f"  ready: Horovod with {', '.join(children)}, {carriers}", flush=True)
 
 
 def _cached_or_built(recipe: Recipe, constraints: Path | None) -> Path:

@@ -11,16 +11,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hvdtrain.errors import UsageError
+from hvdtrain.horovod_wheel.cuda import Gpu, find_gpu
 from hvdtrain.horovod_wheel.pip_packages import installed_version
 from hvdtrain.horovod_wheel.source import HOROVOD_VERSION, SDIST_SHA256, patches_digest
 from hvdtrain.horovod_wheel.toolchain import (
     FLAG_VARIABLES,
-    Gpu,
     Mpi,
     architecture_flags,
     compiler_version,
     find_compiler,
-    find_gpu,
 )
 
 # Raised by hand when the way of building changes without any other field changing.
@@ -60,7 +59,7 @@ class Recipe:
         """16 hexadecimal digits of a hash over every field."""
         fields = asdict(self)
         if self.gpu is not None:
-            del fields["gpu"]["nccl_folder"]
+            del fields["gpu"]["nccl_folder"], fields["gpu"]["toolkit_folder"]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
     def version(self) -> str:
@@ -73,8 +72,7 @@ class Recipe:
     def describe(self, without_gpu: str) -> str:
         """One line for the user; `without_gpu` says why there is no NCCL, if there is none."""
         frameworks = ", ".join(f"{framework.name} {framework.version}" for framework in self.frameworks)
-        nccl = f"NCCL: {self.gpu.nccl} for CUDA {self.gpu.torch_cuda}" if self.gpu else f"NCCL: off, {without_gpu}"
-        return f"Horovod {self.horovod} for {frameworks}; MPI: {self.mpi}; {nccl}"
+        return f"Horovod {self.horovod} for {frameworks}; MPI: {self.mpi}; NCCL: {self.gpu or f'off, {without_gpu}'}"
 
 
 def find_recipe(mpi: Mpi) -> Recipe:

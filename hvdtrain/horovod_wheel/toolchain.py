@@ -1,14 +1,10 @@
-"""What Horovod is compiled with: the C++ compiler, its flags, the Python headers, MPI, and CUDA with NCCL.
+"""What Horovod is compiled with: the C++ compiler, its flags, the Python headers and MPI; CUDA is in `cuda`.
 
-MPI, which Horovod also loads, is the environment's own wheel, or the system's. NCCL is used only where CUDA's compiler
-and a CUDA build of PyTorch both are.
+MPI, which Horovod also loads, is the environment's own wheel, or the system's.
 """
 
-import importlib.metadata
 import importlib.util
 import os
-import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -140,85 +136,3 @@ def usable_mpicxx(path: str) -> str | None:
 
 def _output_of(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.strip()
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """What a build for CUDA depends on: the CUDA version of PyTorch, what `nvcc --version` says last, name and version
-    of the package that brings NCCL, and its folder. That decides nothing in the binary, which finds NCCL relative to
-    itself."""
-
-    torch_cuda: str
-    nvcc: str
-    nccl: str
-    nccl_folder: str
-
-
-def find_gpu() -> Gpu | str:
-    """The CUDA set-up of this environment; or the first reason not to build with NCCL, in a few words for the user."""
-    torch_cuda, nccl = installed_torch_cuda(), _find_nccl()
-    if torch_cuda is None:
-        return "no CUDA build of torch"
-    if shutil.which("nvcc") is None:
-        return "no nvcc on the path"
-    if os.environ.get("HVDTRAIN_WITHOUT_NCCL") == "1":
-        return "HVDTRAIN_WITHOUT_NCCL=1"
-    if nccl is None:
-        return "no nvidia-nccl package"
-    if lack := lacking_toolkit():
-        return lack
-    version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
-    return Gpu(torch_cuda, version.strip().splitlines()[-1], *nccl)
-
-
-def lacking_toolkit() -> str:
-    """What nvcc's toolkit lacks for a build, in a few words; "" where it is complete, or nvcc does not say where it is.
-    PyTorch and CMake look for the CUDA runtime in these folders only."""
-    home = cuda_home().get("HOROVOD_CUDA_HOME")
-    folders = ("lib64", f"targets/{platform.machine()}-linux/lib")
-    if home is None or any((Path(home) / folder / "libcudart.so").exists() for folder in folders):
-        return ""
-    return f"the CUDA toolkit {home} has no lib64/libcudart.so"
-
-
-def installed_torch_cuda() -> str | None:
-    """The CUDA version of the installed PyTorch, read from its version file because importing it takes seconds."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    return cuda_in_version_file((Path(spec.origin).parent / "version.py").read_text(encoding="utf-8"))
-
-
-def cuda_in_version_file(text: str) -> str | None:
-    """What `cuda` is set to in the text of torch/version.py; None for a CPU build."""
-    match = re.search(r"^cuda\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", text, flags=re.MULTILINE)
-    return match[1] if match else None
-
-
-def _find_nccl() -> tuple[str, str] | None:
-    """(name and version, folder with include/ and lib/) of the nvidia-nccl wheel that PyTorch depends on."""
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"] or ""
-        folder = Path(str(distribution.locate_file("nvidia/nccl")))
-        if name.startswith("nvidia-nccl") and (folder / "include" / "nccl.h").is_file():
-            return f"{name} {distribution.version}", str(folder)
-    return None
-
-
-def cuda_home() -> dict[str, str]:
-    """The toolkit of the `nvcc` on the path, as it says itself, for Horovod and for PyTorch; {} where it does not say.
-
-    The `nvcc` on the path may be a script that calls another one, and both look for the toolkit around that script.
-    """
-    command = ["nvcc", "--dryrun", "none.cu"]
-    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    top = re.search(r"^#\$ TOP=(.+)$", said.stderr + said.stdout, flags=re.MULTILINE)
-    return dict.fromkeys(("HOROVOD_CUDA_HOME", "CUDA_HOME"), os.path.realpath(top[1])) if top else {}
-
-
-def linkable_nccl(folder: Path, into: Path) -> Path:
-    """A folder with NCCL for CMake, inside `into`: the wheel has libnccl.so.2, the linker looks for libnccl.so."""
-    (into / "lib").mkdir(parents=True)
-    (into / "include").symlink_to(folder / "include")
-    (into / "lib" / "libnccl.so").symlink_to(folder / "lib" / "libnccl.so.2")
-    return into

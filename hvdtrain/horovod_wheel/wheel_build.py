@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TextIO
 
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.horovod_wheel.cuda import cuda_environment
 from hvdtrain.horovod_wheel.recipe import Recipe
 from hvdtrain.horovod_wheel.source import fetch_sdist, unpack
 from hvdtrain.horovod_wheel.toolchain import (
-    cuda_home,
     debian_package,
     find_compiler,
-    linkable_nccl,
     python_headers,
     require_make,
 )
@@ -33,6 +32,7 @@ BUILD_SECONDS = 7200.0
 # Seconds of one core at about 3 GHz, measured with g++ 12, and what does not run in parallel.
 _CORE_SECONDS = {"torch": 170, "tensorflow": 170}
 _SERIAL_SECONDS = 30
+_CUDA_SECONDS = 25  # nvcc 13.0 for six architectures, for two libraries
 
 # TensorFlow's headers take this much memory in one compiler process.
 _BYTES_PER_JOB = 1.5e9
@@ -118,9 +118,9 @@ def build_environment(recipe: Recipe, jobs: int, scratch: Path) -> dict[str, str
             filter(None, [str(python_headers()), environment.get("CPLUS_INCLUDE_PATH")])
         )
     if recipe.gpu is not None:
-        nccl = linkable_nccl(Path(recipe.gpu.nccl_folder), scratch / "nccl")
-        environment |= {"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_NCCL_HOME": str(nccl), "HOROVOD_NCCL_LINK": "SHARED"}
-        environment |= cuda_home()
+        environment |= cuda_environment(recipe.gpu, scratch)
+        if home := environment.get("CUDA_HOME"):  # Horovod's own files ask the first nvcc on the path
+            environment["PATH"] = os.path.join(home, "bin") + os.pathsep + environment["PATH"]
     return environment
 
 
@@ -133,7 +133,8 @@ def cmake_arguments(recipe: Recipe) -> list[str]:
     """
     search = ["$ORIGIN/../../../..", "$ORIGIN/../../torch/lib"]
     if recipe.gpu is not None:
-        search.append("$ORIGIN/../../nvidia/nccl/lib")
+        cuda = f"cu{recipe.gpu.torch_cuda.split('.')[0]}"
+        search += ["$ORIGIN/../../nvidia/nccl/lib", f"$ORIGIN/../../nvidia/{cuda}/lib"]
     arguments = ["-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON", f"-DCMAKE_INSTALL_RPATH={';'.join(search)}"]
     if recipe.mpi.kind == "system":
         arguments.append("-DCMAKE_INSTALL_RPATH_USE_LINK_PATH=ON")
@@ -153,7 +154,7 @@ def parallel_jobs() -> int:
 
 def usual_minutes(recipe: Recipe, jobs: int) -> int:
     """How long the build usually takes, rounded up to minutes."""
-    work = sum(_CORE_SECONDS[name] for name in recipe.framework_names())
+    work = sum(_CORE_SECONDS[name] for name in recipe.framework_names()) + (_CUDA_SECONDS if recipe.gpu else 0)
     return -int(-(_SERIAL_SECONDS + work / jobs) // 60)
 
 

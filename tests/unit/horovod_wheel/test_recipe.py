@@ -12,21 +12,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvdtrain.horovod_wheel.cuda import Gpu
 from hvdtrain.horovod_wheel.recipe import Framework, Recipe, find_frameworks, find_recipe
-from hvdtrain.horovod_wheel.toolchain import (
-    Gpu,
-    Mpi,
-    choose_mpi,
-    cuda_in_version_file,
-    find_mpi,
-    installed_torch_cuda,
-    linkable_nccl,
-    usable_mpicxx,
-)
+from hvdtrain.horovod_wheel.toolchain import Mpi, choose_mpi, find_mpi, usable_mpicxx
 
 WORDS = st.text(min_size=1, max_size=12)
 MPIS = st.builds(Mpi, kind=st.sampled_from(["wheel", "system"]), version=WORDS, location=WORDS)
-GPUS = st.builds(Gpu, torch_cuda=WORDS, nvcc=WORDS, nccl=WORDS, nccl_folder=st.just("/anywhere"))
+GPUS = st.builds(
+    Gpu,
+    toolkit_folder=st.just("/anywhere"),
+    nccl_folder=st.just("/anywhere"),
+    **{name: WORDS for name in ("torch_cuda", "nvcc", "toolkit", "architectures", "nccl")},
+)
 FRAMEWORKS = st.lists(st.builds(Framework, name=WORDS, version=WORDS, library=WORDS), min_size=1, max_size=2)
 RECIPES = st.builds(
     Recipe,
@@ -50,9 +47,9 @@ def test_the_key_changes_with_any_field_and_with_nothing_else(recipe: Recipe, ot
 
 
 @given(recipe=RECIPES, gpu=GPUS)
-def test_where_nccl_is_installed_decides_nothing(recipe: Recipe, gpu: Gpu) -> None:
+def test_where_cuda_and_nccl_are_installed_decides_nothing(recipe: Recipe, gpu: Gpu) -> None:
     here = dataclasses.replace(recipe, gpu=gpu)
-    there = dataclasses.replace(recipe, gpu=dataclasses.replace(gpu, nccl_folder="/elsewhere"))
+    there = dataclasses.replace(recipe, gpu=dataclasses.replace(gpu, nccl_folder="/there", toolkit_folder="/there"))
     assert here.key() == there.key()
 
 
@@ -101,24 +98,3 @@ def test_an_mpicxx_without_headers_is_no_mpi(tmp_path: Path, headers: bool, usab
         (tmp_path / "include").mkdir()
         (tmp_path / "include" / "mpi.h").write_text("int MPI_Init(int *, char ***);")
     assert usable_mpicxx(str(tmp_path)) == (str(wrapper) if usable else None)
-
-
-def test_cuda_is_read_from_the_version_file() -> None:
-    assert cuda_in_version_file("cuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n") == "13.0"
-    assert cuda_in_version_file("cuda = '12.8'\n") == "12.8"
-    assert cuda_in_version_file("cuda: Optional[str] = None\nhip: Optional[str] = '6.4'\n") is None
-
-
-def test_cuda_is_what_torch_itself_says() -> None:
-    assert installed_torch_cuda() == torch.version.cuda
-
-
-def test_nccl_can_be_linked_although_the_wheel_has_no_plain_library_name(tmp_path: Path) -> None:
-    wheel = tmp_path / "nvidia" / "nccl"
-    (wheel / "include").mkdir(parents=True)
-    (wheel / "lib").mkdir()
-    (wheel / "include" / "nccl.h").write_text("header", encoding="utf-8")
-    (wheel / "lib" / "libnccl.so.2").write_text("library", encoding="utf-8")
-    folder = linkable_nccl(wheel, tmp_path / "scratch")
-    assert (folder / "include" / "nccl.h").read_text(encoding="utf-8") == "header"
-    assert (folder / "lib" / "libnccl.so").read_text(encoding="utf-8") == "library"
