@@ -62,9 +62,7 @@ LAUNCHER = launcher_api.Launcher(
     (
         *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT),
         *(*groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
-        groups.seconds(
-            "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
-        ),
+        groups.LINK_TIMEOUT,
         groups.option("--no-host-key-check", action="store_true", help="don't check host keys; unsafe"),
     ),
     start,
@@ -88,9 +86,12 @@ def run(job: JobSpec, options: SshOptions) -> int:
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
-def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
-    """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on."""
-    require_supported(job, "hvdtrain launch ssh", _UNSUPPORTED)
+def require_runnable(
+    job: JobSpec, environ: Mapping[str, str], launcher: str = "hvdtrain launch ssh", finds: tuple[str, ...] = ()
+) -> None:
+    """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on,
+    `finds` is ("hosts",) of one that finds machines itself."""
+    require_supported(job, launcher, (*_UNSUPPORTED, *finds))
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
