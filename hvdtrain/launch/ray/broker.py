@@ -18,6 +18,7 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from hvdtrain.errors import UsageError
@@ -31,16 +32,16 @@ def main() -> int:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     is_connected = threading.Event()
     threading.Thread(target=_read, args=(lines, is_connected), daemon=True).start()
-    request = Request(**json.loads(lines.get()))
+    request, say = Request(**json.loads(lines.get())), _teller()
     import ray
 
     try:
         _connect(ray, request.address)
         is_connected.set()
-        with Places(ray, request, _say) as places:
-            _serve(places, lines)
+        with Places(ray, request, say) as places:
+            _serve(places, lines, say)
     except UsageError as error:
-        _say({"refused": [error.fact, error.conflict, error.hint]})
+        say({"refused": [error.fact, error.conflict, error.hint]})
     finally:
         ray.shutdown()
     return 0
@@ -55,12 +56,19 @@ def _read(lines: "queue.SimpleQueue[str]", is_connected: threading.Event) -> Non
         os._exit(0)
 
 
-def _say(message: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+def _teller() -> Callable[[dict[str, Any]], None]:
+    """What sends messages to the launcher. From now on only it writes there: Ray prints what becomes of its nodes."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(message: dict[str, Any]) -> None:
+        output.write(json.dumps(message) + "\n")
+        output.flush()
+
+    return say
 
 
-def _serve(places: Places, lines: "queue.SimpleQueue[str]") -> None:
+def _serve(places: Places, lines: "queue.SimpleQueue[str]", say: Callable[[dict[str, Any]], None]) -> None:
     places.take_first()
     while True:
         places.look()
@@ -71,7 +79,7 @@ def _serve(places: Places, lines: "queue.SimpleQueue[str]") -> None:
         if not line:
             return
         order = json.loads(line)
-        _say({"number": order["number"], **places.call(order["call"], order["token"])})
+        say({"number": order["number"], **places.call(order["call"], order["token"])})
 
 
 def _connect(ray: Any, address: str | None) -> None:
