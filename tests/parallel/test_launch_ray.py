@@ -207,12 +207,39 @@ def test_too_little_room_is_refused(start: Start) -> None:
     assert not Path("out").exists()
 
 
+RANKS = """
+import os
+print(f"rank {os.environ['HOROVOD_RANK']} of {os.environ['HOROVOD_SIZE']}", os.environ["OMP_NUM_THREADS"])
+"""
+
+
+def test_a_job_begins_with_as_many_workers_as_there_is_room_for(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    flags = ["-np", "3", "--cpus-per-worker", "2", "--min-workers", "1", "--max-restarts", "1"]
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ray", "--address", cluster.address, *flags, "--", "ranks.py"]
+    variables = {name: text for name, text in environment(python_path(ROOT)).items() if name != "OMP_NUM_THREADS"}
+    with Spawned(argv, variables, tmp_path) as job:
+        done = job.wait(DEADLINE_S)
+        assert done.returncode == 0, done.tail()
+        assert "hvdtrain launch: begin with 2 workers, of 3 asked for." in done.stderr, done.tail()
+        assert done.stdout.splitlines() == ["rank 0 of 2 2", "[1] rank 1 of 2 2"], done.tail()
+        job.require_gone(GONE_S)
+
+
+def test_a_job_that_waits_for_room_can_be_stopped(cluster: RayCluster, tmp_path: Path) -> None:
+    with Job(cluster, tmp_path, ["-np", "9", "--wait", "600"], []) as job:
+        job.await_that(lambda: cluster.do("used")[0] == 1, "a placement group", DEADLINE_S)
+        job.process.send_signal(signal.SIGTERM)
+        done = job.ended(143, GONE_S)
+        assert done.stderr == "hvdtrain launch: stopped by SIGTERM.\n"
+
+
 def test_a_node_whose_python_has_no_hvdtrain_is_refused(head: RayCluster, tmp_path: Path) -> None:
     """A module of that name, that cannot be imported, comes first in the runtime environment of the job."""
     broken = tmp_path / "broken" / "hvdtrain"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('deliberately')\n")
-    runtime = {"env_vars": {"PYTHONPATH": str(broken.parent)}}
+    runtime = {"env_vars": python_path(broken.parent)}
     variables = {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": runtime}), **python_path(ROOT)}
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ray", "-np", "1", "--address", head.address]
     done = run_command(argv, DEADLINE_S, variables, tmp_path)

@@ -30,15 +30,16 @@ _LOOK_SECONDS = 0.25  # between two looks at the cluster
 
 def main() -> int:
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    is_connected = threading.Event()
-    threading.Thread(target=_read, args=(lines, is_connected), daemon=True).start()
+    has_places = threading.Event()
+    threading.Thread(target=_read, args=(lines, has_places), daemon=True).start()
     request, say = Request(**json.loads(lines.get())), _teller()
     import ray
 
     try:
         _connect(ray, request.address)
-        is_connected.set()
         with Places(ray, request, say) as places:
+            places.take_first()
+            has_places.set()
             _serve(places, lines, say)
     except UsageError as error:
         say({"refused": [error.fact, error.conflict, error.hint]})
@@ -47,12 +48,13 @@ def main() -> int:
     return 0
 
 
-def _read(lines: "queue.SimpleQueue[str]", is_connected: threading.Event) -> None:
-    """An empty line is the end. Before there is a connection to give back, nothing else is to be done."""
+def _read(lines: "queue.SimpleQueue[str]", has_places: threading.Event) -> None:
+    """An empty line is the end. While places are awaited, nobody would read it; and what a process has asked of Ray
+    ends with it in any case."""
     for line in sys.stdin:
         lines.put(line)
     lines.put("")
-    if not is_connected.is_set():
+    if not has_places.is_set():
         os._exit(0)
 
 
@@ -69,7 +71,6 @@ def _teller() -> Callable[[dict[str, Any]], None]:
 
 
 def _serve(places: Places, lines: "queue.SimpleQueue[str]", say: Callable[[dict[str, Any]], None]) -> None:
-    places.take_first()
     while True:
         places.look()
         try:

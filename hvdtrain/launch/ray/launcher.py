@@ -35,6 +35,7 @@ def start(options: Namespace, command: tuple[str, ...]) -> int:
     """Run the job that options describe, or print what would run; returns the exit code."""
     job = launcher_api.job_from(options, command, python=PYTHON)
     request = _request(options, job)
+    _require_address(request.address)
     require_runnable(job, os.environ, "hvdtrain launch ray", ("hosts",))
     if options.dry_run:
         sys.stdout.write(_preview(job, request))
@@ -123,6 +124,10 @@ def _request(options: Namespace, job: JobSpec) -> Request:
             "Ray reserves something for each worker, and nothing negative.",
             "give --cpus-per-worker 1, for example.",
         )
+    if not 0 <= options.wait < 1e9:
+        raise UsageError(
+            f"--wait is {options.wait:g}.", "It must be a number with an end, 0 or more.", "give seconds, such as 600."
+        )
     require_choice(f"The placement is {options.placement!r}.", options.placement, _PLACEMENTS)
     least, most = job.world_sizes
     needs = {name: amount for name, amount in resources.items() if amount}
@@ -138,18 +143,21 @@ def _require_ray() -> None:
         )
 
 
-def _require_cluster(address: str | None) -> None:
-    """Raise UsageError where nothing listens: Ray itself would try for minutes."""
-    address = address or os.environ.get("RAY_ADDRESS") or "auto"
-    if address in ("auto", "local"):
-        return
-    match = _ADDRESS.fullmatch(address)
-    if match is None:
+def _require_address(address: str | None) -> None:
+    if address not in (None, "auto") and not _ADDRESS.fullmatch(str(address)):
         raise UsageError(
             f"The address of the Ray cluster is {address!r}.",
             "It is auto, HOST:PORT or ray://HOST:PORT.",
             "see what `ray start --head` printed, for example node1:6379.",
         )
+
+
+def _require_cluster(address: str | None) -> None:
+    """Raise UsageError where nothing listens: Ray itself would try for minutes."""
+    address = address or os.environ.get("RAY_ADDRESS") or "auto"
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        return
     try:
         socket.create_connection((match[1], int(match[2])), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
