@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from support.process_table import command_of, environ_of
 from support.processes import Finished, Spawned, environment, python_path, run_command, wait_until
 from support.runs import result_of, topology_of_run, trained_lines
 
-pytest.importorskip("ray", reason="Ray is an extra")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is an extra")
 
 ROOT = Path(__file__).parents[2]
 START_S = 120.0

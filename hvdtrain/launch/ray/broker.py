@@ -25,7 +25,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.ray.places import Places
 from hvdtrain.launch.ray.request import Request
 
-_LOOK_SECONDS = 0.25  # between two looks at the cluster
+_LOOK_SECONDS = 0.5  # between two looks at the cluster
 
 
 def main() -> int:

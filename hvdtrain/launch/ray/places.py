@@ -16,7 +16,7 @@ from hvdtrain.version import __version__
 _SETTLE_SECONDS = 3.0  # for Ray to place what there is room for
 _SPARE_SECONDS = 20.0  # the same where it seems to have room: a node may have ended a moment ago
 _SEAT_SECONDS = 120.0  # for actors to start: Ray may have to install a runtime environment first
-_PAUSE_SECONDS = 0.1
+_PAUSE_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0  # for an actor that runs to answer
 
 
@@ -143,8 +143,9 @@ class Places(AbstractContextManager["Places"]):
         from ray.util.placement_group import placement_group_table
 
         alive = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
+        tables = placement_group_table()  # one question, however many groups there are
         for number, group in enumerate(self._groups):
-            table = placement_group_table(group)
+            table = tables.get(group.id.hex(), {"state": "REMOVED"})
             for bundle, node in sorted(table.get("bundles_to_node_id", {}).items()):
                 if node in alive and table["state"] in ("CREATED", "RESCHEDULING"):
                     self._name(alive[node])
