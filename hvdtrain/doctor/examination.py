@@ -19,7 +19,7 @@ from hvdtrain.doctor.software import FRAMEWORKS, frameworks_on_host, mpi_finding
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import ask_at_once
 from hvdtrain.launch.ssh.check import check_hosts
-from hvdtrain.launch.ssh.command import SshOptions
+from hvdtrain.launch.ssh.command import SshOptions, SshReach
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.ssh.link import AgentError, HostLink
@@ -62,7 +62,9 @@ def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> d
     for host, refusal in refused.items():
         result.findings.append(Finding("ssh", "fail", refusal.message, f"{refusal.hint}.", host))
     usable = [host for host in request.hosts if host.name not in refused]
-    started = stack.enter_context(HostAgents(usable, _options(request), local_names.__contains__, None, _START_SECONDS))
+    started = stack.enter_context(
+        HostAgents(usable, SshReach(_options(request), local_names.__contains__), None, _START_SECONDS)
+    )
     try:
         started.connect_all()
     except UsageError as error:

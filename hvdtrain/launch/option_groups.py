@@ -56,11 +56,16 @@ JOB: Final = (
 )
 """How many workers, and where they start."""
 
+NETWORK: Final = (
+    repeated("--pass-env", "NAME", "environment variable to pass to the workers"),
+    option("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use"),
+)
+"""What workers on other machines need of this one."""
+
 CLUSTER: Final = (
     option("--name", default="hvdtrain", help="name of the job and its files (default: hvdtrain)"),
     option("--python", metavar="PATH", help="interpreter on the hosts (default: the path of this one)"),
-    repeated("--pass-env", "NAME", "environment variable to pass to the workers"),
-    option("--nic", default="", metavar="NAME[,NAME]", help="network interfaces to use"),
+    *NETWORK,
     number("--gpus-per-host", default=0),
     number("--cores-per-host", help="physical cores per host: sets the number of threads and binds workers to cores"),
 )
@@ -91,9 +96,14 @@ NO_RESTARTS: Final = option("--max-restarts", type=int, default=0, help=argparse
 """Of launchers that cannot: it is understood, so that the refusal can name one that can."""
 
 BACKOFF: Final = seconds("--backoff", 1.0, "seconds before the first restart (default: {})")
-ELASTIC: Final = (
+BOUNDS: Final = (
     number("--min-workers", help="smallest number of workers to continue with after a loss (default: --np)"),
     number("--max-workers", help="largest number of workers to continue with (default: --np)"),
+)
+"""How many workers a job may go on with."""
+
+ELASTIC: Final = (
+    *BOUNDS,
     option(
         "--host-discovery-script",
         metavar="PROGRAM",
@@ -101,7 +111,11 @@ ELASTIC: Final = (
         "(ssh: instead of -H)",
     ),
 )
-"""How many workers a job may go on with."""
+"""The same, and what tells where."""
+
+LINK_TIMEOUT: Final = seconds(
+    "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
+)
 
 TIME_LIMIT: Final = option(
     "--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds"

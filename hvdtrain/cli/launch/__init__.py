@@ -16,6 +16,7 @@ BUILT_IN: Final = {
     "ssh": "hvdtrain.launch.ssh.launcher",
     "horovodrun": "hvdtrain.launch.horovodrun",
     "mpirun": "hvdtrain.launch.mpirun",
+    "ray": "hvdtrain.launch.ray.launcher",
     "slurm": "hvdtrain.launch.slurm",
     "pbs": "hvdtrain.launch.pbs",
     "lsf": "hvdtrain.launch.lsf",

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, join_hosts, parse_name_and_slots
@@ -23,6 +24,17 @@ _LEAVE_SECONDS = 2.0  # for it to end once it was killed
 _SHOWN = 300
 
 _FLAG = "--host-discovery-script"
+
+
+class Discovery(Protocol):
+    """Knows which hosts a job may use now."""
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """They, as was found last."""
+
+    def take_complaints(self) -> list[str]:
+        """What there is to say about finding them since the last call, for people."""
 
 
 class HostDiscovery:

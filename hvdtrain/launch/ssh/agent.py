@@ -42,6 +42,8 @@ class Agent:
     """One connection to a launcher, which is taken for dead after `seconds` without an answer.
 
     `questions`: name → what answers it, in a thread of its own. `start` starts workers by the fields of an order.
+    `files`: descriptors of its input and its output. `called_from`: the launcher's address as it is seen here, "" on
+    the launcher's own machine; None: as sshd says.
     """
 
     def __init__(
@@ -49,10 +51,15 @@ class Agent:
         seconds: float,
         questions: Mapping[str, Callable[..., Any]],
         start: Callable[["Agent", dict[str, Any]], None] | None = None,
+        files: tuple[int, int] = (0, 1),
+        called_from: str | None = None,
     ) -> None:
         self._seconds = seconds
         self._questions = {"exists": os.path.exists, **questions}
-        self._start_workers = start or _start
+        self._start_workers = start or start_workers
+        self._input, self._output = files
+        seen = os.environ.get("SSH_CONNECTION", "").split()
+        self._called_from = called_from if called_from is not None else "".join(seen[:1])
         self._reader = FrameReader()
         self._outbox = bytearray(PREAMBLE)
         self._writing = False
@@ -70,13 +77,12 @@ class Agent:
 
     def run(self) -> None:
         """Serve until the launcher is gone, and leave nothing running."""
-        os.set_blocking(0, False)
-        os.set_blocking(1, False)
-        self._selector.register(0, selectors.EVENT_READ, self._on_input)
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
+        self._selector.register(self._input, selectors.EVENT_READ, self._on_input)
         self._selector.register(self._answered, selectors.EVENT_READ, self._send_answers)
         cores = len(os.sched_getaffinity(0))
-        seen = os.environ.get("SSH_CONNECTION", "").split()
-        self._send("hello", name=socket.gethostname(), cores=cores, launcher=seen[0] if seen else "")
+        self._send("hello", name=socket.gethostname(), cores=cores, launcher=self._called_from)
         with self._stack, self._selector:
             while not self._over:
                 for key, _ in self._selector.select(max(0.0, self._next_heartbeat - time.monotonic())):
@@ -128,7 +134,7 @@ class Agent:
 
     def _on_input(self) -> None:
         try:
-            data = os.read(0, _READ_BYTES)
+            data = os.read(self._input, _READ_BYTES)
             for frame in self._reader.feed(data):
                 self._obey(frame.kind, frame.fields)
         except BlockingIOError:
@@ -206,7 +212,7 @@ class Agent:
     def _flush(self) -> None:
         try:
             while self._outbox:
-                del self._outbox[: os.write(1, self._outbox)]
+                del self._outbox[: os.write(self._output, self._outbox)]
         except BlockingIOError:
             pass  # the rest is sent when there is room
         except _GONE:
@@ -215,12 +221,14 @@ class Agent:
         if bool(self._outbox) != self._writing:
             self._writing = not self._writing
             if self._writing:
-                self._selector.register(1, selectors.EVENT_WRITE, self._flush)
+                self._selector.register(self._output, selectors.EVENT_WRITE, self._flush)
             else:
-                self._selector.unregister(1)
+                self._selector.unregister(self._output)
 
 
-def _start(agent: Agent, job: dict[str, Any]) -> None:
+def start_workers(agent: Agent, job: dict[str, Any]) -> None:
+    """Start the workers of an order of `hvdtrain.launch.ssh.launcher`."""
+
     def specs(tokens: str) -> list[WorkerSpec]:
         interface = interface_towards(job["launcher"], job["nics"])
         inherited = {**os.environ, **job["variables"]}

@@ -3,6 +3,7 @@
 The command shows no variables and no secret: those follow by stdin.
 """
 
+import functools
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.rendering import Note, comment, resource_notes, wrap_command
+from hvdtrain.launch.ssh.line import Line, ProgramLine
 from hvdtrain.launch.worker_environment import THREADS, host_variables, stated_variables, worker_environment
 from hvdtrain.topology.topology import RankAssignment
 
@@ -62,6 +64,22 @@ def ssh_argv(options: SshOptions, host: str) -> tuple[str, ...]:
     port = ["-p", str(options.port)] if options.port is not None else []
     # ssh joins what follows the host by spaces and hands it to the user's shell there, so it is quoted as one word.
     return ("ssh", "-T", *words, *port, "--", host, f"exec {_on_host(options)}")
+
+
+class SshReach:
+    """Hosts are reached by ssh; those that are this machine (`is_here`, asked once for each) without it."""
+
+    def __init__(self, options: SshOptions, is_here: Callable[[str], bool]) -> None:
+        self._options = options
+        self._is_here = functools.cache(is_here)
+
+    @property
+    def link_seconds(self) -> float:
+        return self._options.link_seconds
+
+    def line_to(self, host: str) -> Line:
+        options = self._options
+        return ProgramLine(agent_argv(options) if self._is_here(host) else ssh_argv(options, host))
 
 
 def _on_host(options: SshOptions) -> str:

@@ -8,7 +8,7 @@ from dataclasses import InitVar, asdict, dataclass
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.launch.hosts.discovery import HostDiscovery
+from hvdtrain.launch.hosts.discovery import Discovery
 from hvdtrain.launch.hosts.host import Host, total_slots
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.host_agents import HostAgents
@@ -21,14 +21,14 @@ from hvdtrain.topology.topology import assign_places
 
 @dataclass(eq=False)
 class HostWorlds(AbstractContextManager["HostWorlds"]):
-    """The `ElasticLauncher` of `hvdtrain launch ssh`, on the hosts of `agents`, as `discovery` names them now.
+    """The `ElasticLauncher` of launchers with agents, on the hosts of `agents`, as `discovery` names them now.
 
     `order` makes the order that starts workers of a host, but for their places and numbers; `groups` has one group for
     each host with workers.
     """
 
     agents: HostAgents
-    discovery: HostDiscovery | None
+    discovery: Discovery | None
     server: RendezvousServer
     order: Callable[[Host], Mapping[str, Any]]
     supervisor: Supervisor
@@ -104,8 +104,8 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
         if group is not None:
             group.kill(number)
 
-    def _follow(self, discovery: HostDiscovery) -> None:
-        """Use the hosts that the script names now; agents of others are sent away, once no worker runs there."""
+    def _follow(self, discovery: Discovery) -> None:
+        """Use the hosts that `discovery` names now; agents of others are sent away, once no worker runs there."""
         for complaint in discovery.take_complaints():
             self.supervisor.console.say(complaint)
         hosts = discovery.hosts
@@ -136,7 +136,7 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
 
     def _ended_at(self, group: RemoteWorkerGroup) -> float:
         """When the workers of an agent that is lost have certainly ended."""
-        return 0.0 if group.link in self.agents.dismissed else group.link.heard + self.agents.options.link_seconds
+        return 0.0 if group.link in self.agents.dismissed else group.link.heard + self.agents.reach.link_seconds
 
     def _there(self) -> list[Host]:
         lost = {name for name, group in self._groups.items() if group.has_lost}

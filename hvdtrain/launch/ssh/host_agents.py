@@ -2,15 +2,16 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
 from hvdtrain.launch.ssh.agent_client import ask_at_once
-from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
+from hvdtrain.launch.ssh.line import Line
 from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
@@ -19,22 +20,31 @@ _AGAIN_SECONDS = 10.0  # between two attempts to reach a host that is missing
 _LOOK_SECONDS = 0.5  # between two looks whether it has answered
 
 
+class Reach(Protocol):
+    """How a launcher reaches hosts, by ssh for one."""
+
+    @property
+    def link_seconds(self) -> float:
+        """Of silence, after which a host counts as lost, and its agent has killed its workers."""
+
+    def line_to(self, host: str) -> Line:
+        """Start an agent on that host. Raises UsageError: nothing can be started here."""
+
+
 @dataclass(eq=False)
 class HostAgents(AbstractContextManager["HostAgents"]):
-    """One agent for each host that the job may use; those that are this machine (`is_here`) are started without ssh.
+    """One agent for each host that the job may use.
 
     A signal in `inbox` ends every wait. `links` maps hosts to the agents that are there, `failures` others to the
     reason.
     """
 
     hosts: Sequence[Host]
-    options: SshOptions
-    is_here: Callable[[str], bool]
+    reach: Reach
     inbox: SignalInbox | None
     seconds: float
 
     def __post_init__(self) -> None:
-        self._here: dict[str, bool] = {}
         self.links: dict[str, HostLink] = {}
         self.failures: dict[str, str] = {}
         self._coming: dict[str, HostLink] = {}
@@ -55,7 +65,6 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     def use(self, hosts: Sequence[Host]) -> None:
         """From now on the job may use these hosts. New ones are called at once; others keep agents until dismissed."""
         before, named = {host.name for host in self.hosts}, [host.name for host in hosts]
-        self._here |= {name: self.is_here(name) for name in named if name not in self._here}  # resolved once
         self.hosts = hosts
         self.failures = {name: why for name, why in self.failures.items() if name in named}
         for name in [name for name in self._coming if name not in named]:
@@ -139,13 +148,12 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     def exists(self, host: str, path: str) -> bool:
         """Whether there is a file on that host; False where the host does not say."""
         try:
-            return bool(self.links[host].ask("exists", self.options.link_seconds, path=path))
+            return bool(self.links[host].ask("exists", self.reach.link_seconds, path=path))
         except AgentError:
             return False
 
     def _start(self, host: Host) -> HostLink:
-        argv = agent_argv(self.options) if self._here[host.name] else ssh_argv(self.options, host.name)
-        return HostLink(host.name, argv, self.seconds, self.options.link_seconds)
+        return HostLink(host.name, self.reach.line_to(host.name), self.seconds, self.reach.link_seconds)
 
     def _drop_lost(self, besides: Iterable[HostLink] = ()) -> None:
         kept = list(besides)
@@ -155,7 +163,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
                 self.dismissed.discard(link)
             else:
                 self.failures[name] = link.lost
-                self.safe_at = max(self.safe_at, link.heard + self.options.link_seconds)
+                self.safe_at = max(self.safe_at, link.heard + self.reach.link_seconds)
             link.close()
 
     def _await_hellos(self, links: Iterable[HostLink]) -> signal.Signals | None:

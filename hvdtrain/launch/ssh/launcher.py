@@ -1,10 +1,12 @@
 """`hvdtrain launch ssh`: workers on several hosts, started, watched and restarted by this process."""
 
+import functools
 import os
 import secrets
+import signal
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,14 +15,14 @@ from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
-from hvdtrain.launch.hosts.discovery import HostDiscovery
+from hvdtrain.launch.hosts.discovery import Discovery, HostDiscovery
 from hvdtrain.launch.hosts.host import Host, assign_ranks, total_slots
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
-from hvdtrain.launch.ssh.command import SshOptions, preview
+from hvdtrain.launch.ssh.command import SshOptions, SshReach, preview
 from hvdtrain.launch.ssh.elastic_hosts import HostWorlds
 from hvdtrain.launch.ssh.host_addresses import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
@@ -60,9 +62,7 @@ LAUNCHER = launcher_api.Launcher(
     (
         *(*groups.JOB, *groups.CLUSTER, groups.SSH_PORT),
         *(*groups.RESTARTS, groups.BACKOFF, *groups.ELASTIC, groups.start_timeout(300.0)),
-        groups.seconds(
-            "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
-        ),
+        groups.LINK_TIMEOUT,
         groups.option("--no-host-key-check", action="store_true", help="don't check host keys; unsafe"),
     ),
     start,
@@ -79,16 +79,19 @@ def run(job: JobSpec, options: SshOptions) -> int:
         Console().say("hvdtrain launch: WARNING: host keys are not checked; whoever answers gets the job's variables.")
     hosts = job.hosts if job.max_restarts else job.used_hosts  # others may step in where one is lost
     with SignalInbox() as inbox, ExitStack() as outer:
-        agents = outer.enter_context(HostAgents(hosts, options, is_this_machine, inbox, job.start_timeout))
+        agents = outer.enter_context(HostAgents(hosts, SshReach(options, is_this_machine), inbox, job.start_timeout))
         console, script = Console(inbox), job.host_discovery_script
         discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
-        attempt = Attempt(job, agents, console, inbox, discovery)
+        attempt = Attempt(job, agents, console, inbox, functools.partial(_unreachable, job), discovery)
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
-def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
-    """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on."""
-    require_supported(job, "hvdtrain launch ssh", _UNSUPPORTED)
+def require_runnable(
+    job: JobSpec, environ: Mapping[str, str], launcher: str = "hvdtrain launch ssh", finds: tuple[str, ...] = ()
+) -> None:
+    """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on,
+    `finds` is ("hosts",) of one that finds machines itself."""
+    require_supported(job, launcher, (*_UNSUPPORTED, *finds))
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
@@ -97,13 +100,16 @@ def require_runnable(job: JobSpec, environ: Mapping[str, str]) -> None:
 
 @dataclass(eq=False)
 class Attempt:
-    """Starts all workers of a job on the hosts of `agents`, once for each call of `run`."""
+    """Starts all workers of a job on the hosts of `agents`, once for each call of `run`. `refusal` explains hosts that
+    cannot be used at the first start, given the reasons; `variables` makes those that workers of a host get."""
 
     job: JobSpec
     agents: HostAgents
     console: Console
     inbox: SignalInbox
-    discovery: HostDiscovery | None = None
+    refusal: Callable[[Mapping[str, str]], UsageError]
+    discovery: Discovery | None = None
+    variables: Callable[[JobSpec, Host, Mapping[str, str]], dict[str, str]] = host_variables
 
     def __post_init__(self) -> None:
         self._token = secrets.token_hex(16)
@@ -113,9 +119,7 @@ class Attempt:
 
     def run(self, restarts: int, cause: str) -> JobOutcome:
         """Reach the hosts, start, return when all workers have ended. Errors as `hvdtrain.launch.ssh.launcher.run`."""
-        if self.discovery is not None:
-            self.agents.use(self.discovery.hosts)
-        number = self.agents.connect_all()
+        number = self._connect()
         if number is not None:
             return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
         hosts = [host for host in self.agents.hosts if host.name in self.agents.links]
@@ -127,6 +131,15 @@ class Attempt:
         outcome = self._supervise(assign_ranks(hosts, np), restarts, cause)
         require_none_left(self.agents.sweep())
         return outcome
+
+    def _connect(self) -> signal.Signals | None:
+        """Reach the hosts that there are at the end; returns a signal that came meanwhile."""
+        while True:
+            if self.discovery is not None:
+                self.agents.use(self.discovery.hosts)
+            number = self.agents.connect_all()
+            if number is not None or self.discovery is None or self.discovery.hosts == self.agents.hosts:
+                return number
 
     def _supervise(self, places: list[RankAssignment], restarts: int, cause: str) -> JobOutcome:
         links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
@@ -177,7 +190,7 @@ class Attempt:
         """What differs between hosts in the orders to start workers. Two host names may mean the same machine, and a
         sweep of one must not reach the other's processes: hence a token for each."""
         number = self._host_numbers.setdefault(host.name, len(self._host_numbers))
-        return {"token": f"{self._token}-{number}", "variables": host_variables(self.job, host, os.environ)}
+        return {"token": f"{self._token}-{number}", "variables": self.variables(self.job, host, os.environ)}
 
     @property
     def _folder(self) -> str:
@@ -185,23 +198,11 @@ class Attempt:
 
     def _too_few(self, hosts: list[Host], restarts: int) -> JobOutcome:
         if not restarts:
-            raise self._unreachable()
+            raise self.refusal(self.agents.failures)
         reasons = "; ".join(f"{name}: {reason}" for name, reason in self.agents.failures.items())
         slots, least = total_slots(hosts), self.job.min_workers or self.job.np
         text = f"hvdtrain launch: {slots} slots are left, {least} workers are needed. {reasons}."
         return self._said(JobOutcome(1, message=text, may_restart=True))
-
-    def _unreachable(self) -> UsageError:
-        reasons = dict(self.agents.failures)
-        hints = []
-        for finding in check_hosts(list(reasons), self.job.ssh_port, python=self.job.python):
-            reasons[finding.host] = finding.message
-            hints.append(finding.hint)
-        return UsageError(
-            f"Hosts cannot be used: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}.",
-            "Each of them is to run workers, and nothing was started.",
-            f"{'; '.join(dict.fromkeys(hints)) or 'install hvdtrain on every host for the interpreter of --python'}.",
-        )
 
     def _tell_of_change(self, np: int, restarts: int) -> None:
         if np != self.job.np or self.agents.failures:
@@ -213,6 +214,19 @@ class Attempt:
     def _said(self, outcome: JobOutcome) -> JobOutcome:
         self.console.say(outcome.message)
         return outcome
+
+
+def _unreachable(job: JobSpec, failures: Mapping[str, str]) -> UsageError:
+    reasons = dict(failures)
+    hints = []
+    for finding in check_hosts(list(reasons), job.ssh_port, python=job.python):
+        reasons[finding.host] = finding.message
+        hints.append(finding.hint)
+    return UsageError(
+        f"Hosts cannot be used: {'; '.join(f'{name}: {reason}' for name, reason in reasons.items())}.",
+        "Each of them is to run workers, and nothing was started.",
+        f"{'; '.join(dict.fromkeys(hints)) or 'install hvdtrain on every host for the interpreter of --python'}.",
+    )
 
 
 def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:

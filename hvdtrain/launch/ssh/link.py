@@ -5,22 +5,19 @@ import math
 import os
 import queue
 import select
-import subprocess
-import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import IO, Any, cast
+from typing import Any
 
-from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.frames import BrokenFrameError, Frame, FrameReader
+from hvdtrain.launch.ssh.line import Line, LineError
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 _READ_BYTES = 2**18
-_ERRORS_BYTES = 4000
 _STEPS = 5  # in the time after which silence means loss
-_LAST_SECONDS = 2.0  # for ssh to end after its output has ended
+_LAST_SECONDS = 2.0  # for a line to end after its output has ended
 _numbers = itertools.count(1)  # of questions: an answer that comes too late is not taken for another one
 
 
@@ -29,13 +26,14 @@ class AgentError(Exception):
 
 
 class HostLink:
-    """A running agent, or one that is starting: within `hello_seconds`, and lost after `link_seconds` of silence.
+    """An agent that runs at the end of a line, or is starting: within `hello_seconds`, and lost after `link_seconds` of
+    silence.
 
     A thread reads what it says and answers its heartbeats, whatever else the launcher waits for: a paused terminal must
-    not look like a dead launcher. Raises UsageError: the program cannot be started.
+    not look like a dead launcher.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], hello_seconds: float, link_seconds: float) -> None:
+    def __init__(self, name: str, line: Line, hello_seconds: float, link_seconds: float) -> None:
         self.name = name
         self.hello: dict[str, Any] | None = None  # what the agent said of its host, once it did
         self.lost = ""  # why there is no agent any more, once there is none
@@ -44,12 +42,12 @@ class HostLink:
         self._link_seconds = link_seconds
         self._reader = FrameReader(skips_greeting=True)
         self._frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `close` closes it
         self._suspended, self._looked = 0.0, math.inf
         self._asked = 0
         self._writing = threading.Lock()
-        self._process = _started(argv, self._errors)
-        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+        self._line = line
+        self._to: int | None = None  # the agent's input, while there is one
+        self._hung_up = False
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._listen, name=f"link to {name}", daemon=True)
         self._thread.start()
@@ -81,9 +79,9 @@ class HostLink:
     def send(self, kind: str, **fields: Any) -> None:
         """Send an order. An agent that is gone does not get it, which `take` tells."""
         data = Frame(kind, fields).encode()
-        with self._writing, suppress(OSError, ValueError):
-            while data:
-                data = data[os.write(self._in.fileno(), data) :]
+        with self._writing, suppress(OSError):
+            while data and self._to is not None:
+                data = data[os.write(self._to, data) :]
 
     def ask(self, do: str, seconds: float, /, **arguments: Any) -> Any:
         """The answer to a question, whose arguments the agent's module has; AgentError: none in time, or a refusal."""
@@ -109,43 +107,44 @@ class HostLink:
 
     def hang_up(self) -> None:
         """End the agent's input: it kills its workers and ends."""
-        with self._writing, suppress(OSError):
-            self._in.close()
+        with self._writing:
+            self._to, self._hung_up = None, True
+            self._line.hang_up()
 
     def close(self, seconds: float = 0.0) -> None:
-        """Wait until the agent has ended, but no longer than `seconds`: then end ssh."""
+        """Wait until the agent has ended, but no longer than `seconds`: then end the line."""
         self.hang_up()
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self._process.kill()
+            self._line.kill()
             self._thread.join()
-        self._errors.close()
+        self._line.close()
         os.close(self._event)
 
     def _listen(self) -> None:
         why = "the thread that listens to it failed"
         try:
-            why = self._follow()
+            file, to = self._line.open(self._hello_seconds)
+            with self._writing:
+                self._to = None if self._hung_up else to
+            why = self._follow(file)
+        except LineError as error:
+            why = str(error)
         finally:
-            self._process.kill()
-            self._process.wait()
-            self.lost = self._explained(why)
+            how = self._line.ended(_LAST_SECONDS if why == _ENDED else 0.0)
+            self.lost = self._explained(why + how if why == _ENDED else why)
             self._put(Frame("lost"))
 
-    def _follow(self) -> str:
+    def _follow(self, file: int) -> str:
         """Read all until nothing more can come; returns why not."""
-        with self._out as out:
-            why = ""
-            while not why:
-                if self._wait_for(out.fileno()):
-                    why = self._read_frames(out.fileno())
-                elif self._time_left() == 0 and self.hello is None:
-                    why = f"its agent did not start within {self._hello_seconds:g} s"
-                elif self._time_left() == 0:
-                    why = f"nothing was heard from it for {self._link_seconds:g} s"
-        if why == _ENDED:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_LAST_SECONDS)
+        why = ""
+        while not why:
+            if self._wait_for(file):
+                why = self._read_frames(file)
+            elif self._time_left() == 0 and self.hello is None:
+                why = f"its agent did not start within {self._hello_seconds:g} s"
+            elif self._time_left() == 0:
+                why = f"nothing was heard from it for {self._link_seconds:g} s"
         return why
 
     def _wait_for(self, file: int) -> bool:
@@ -162,7 +161,10 @@ class HostLink:
 
     def _read_frames(self, file: int) -> str:
         """Why nothing more can come; empty while it can."""
-        data = os.read(file, _READ_BYTES)
+        try:
+            data = os.read(file, _READ_BYTES)
+        except ConnectionError:
+            data = b""
         if not data:
             return _ENDED
         self.heard = time.monotonic()
@@ -183,9 +185,9 @@ class HostLink:
         if self._writing.acquire(blocking=False):
             try:
                 # A pipe that is writable has room for 4096 bytes: pipe(7), PIPE_BUF.
-                with suppress(OSError, ValueError):
-                    if _is_ready([self._in.fileno()], select.POLLOUT, 0):
-                        os.write(self._in.fileno(), data)
+                with suppress(OSError):
+                    if self._to is not None and _is_ready([self._to], select.POLLOUT, 0):
+                        os.write(self._to, data)
             finally:
                 self._writing.release()
 
@@ -195,32 +197,10 @@ class HostLink:
             os.eventfd_write(self._event, 1)
 
     def _explained(self, why: str) -> str:
-        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _ERRORS_BYTES))
-        said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        if why == _ENDED:
-            why = f"{why} (exit code {self._process.returncode})"
         if self._suspended > self._link_seconds / 2:
             why += f"; this launcher itself stood still for {self._suspended:.0f} s (stopped by Ctrl-Z or a debugger?)"
-        return f"{why}; its last words: {said[-1].strip()[:300]}" if said else why
-
-
-def _started(argv: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            list(argv),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            bufsize=0,
-            start_new_session=True,  # out of reach of the terminal's signals: the launcher forwards them in its order
-        )
-    except OSError as error:
-        errors.close()
-        fact = f"{argv[0]} cannot be started: {error.strerror or error}."
-        if "-m" in argv[:3]:
-            raise UsageError(fact, "Workers of this machine are started by it.", "check --python.") from error
-        hint = "install it (Debian: apt-get install openssh-client)."
-        raise UsageError(fact, "Agents on other hosts are started by it.", hint) from error
+        said = self._line.last_words()
+        return f"{why}; its last words: {said}" if said else why
 
 
 def _is_ready(files: Iterable[int | HostLink | SignalInbox], event: int, seconds: float) -> bool:

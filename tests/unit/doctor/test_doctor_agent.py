@@ -19,6 +19,7 @@ from hvdtrain.doctor.measured_allreduce import _output
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup, ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
+from hvdtrain.launch.ssh.line import ProgramLine
 from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
@@ -35,7 +36,7 @@ def agent() -> Iterator[HostLink]:
 
 @contextmanager
 def running(command: Sequence[str] = COMMAND) -> Iterator[HostLink]:
-    link = HostLink("here", command, START_S, 15.0)
+    link = HostLink("here", ProgramLine(command), START_S, 15.0)
     try:
         end = time.monotonic() + START_S
         while link.hello is None:

@@ -21,7 +21,7 @@ from hvdtrain.launch.launcher_api import job_from
 from hvdtrain.launch.mpirun import require_same_mpi
 from hvdtrain.launch.option_groups import _time
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
-from hvdtrain.launch.ssh.link import HostLink
+from hvdtrain.launch.ssh.line import ProgramLine
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,17 @@ def test_another_mpi_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_python_that_is_not_there_is_no_matter_of_ssh() -> None:
     with pytest.raises(UsageError) as caught:
-        HostLink("here", agent_argv(SshOptions("/nosuch/python")), 1.0, 1.0)
+        ProgramLine(agent_argv(SshOptions("/nosuch/python")))
     assert caught.value.hint == "check --python."
 
 
 STOPPED = """
 import sys, time
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
+from hvdtrain.launch.ssh.line import ProgramLine
 from hvdtrain.launch.ssh.link import HostLink
-link = HostLink("b", agent_argv(SshOptions(sys.executable, link_seconds=1.0)), 30.0, 1.0)
+line = ProgramLine(agent_argv(SshOptions(sys.executable, link_seconds=1.0)))
+link = HostLink("b", line, 30.0, 1.0)
 while link.hello is None:
     time.sleep(0.01)
 print("ready", flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from hvdtrain.launch import horovodrun, kubernetes, lsf, mpirun, pbs, slurm
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.option_groups import FLAVORS
+from hvdtrain.launch.pods import KubernetesOptions
 from hvdtrain.launch.rendering import LaunchPlan
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -84,9 +86,13 @@ def plans() -> dict[str, LaunchPlan]:
         found[f"mpirun_{flavor}_plain"] = mpirun.render(PLAIN, flavor)
         found[f"mpirun_{flavor}_full"] = mpirun.render(FULL, flavor)
         found[f"mpirun_{flavor}_rank_table"] = mpirun.render(TABLE, flavor)
-        options = kubernetes.KubernetesOptions(flavor=flavor, namespace="train", memory="64Gi", claim="digits")
+        options = KubernetesOptions(flavor=flavor, namespace="train", memory="64Gi", claim="digits")
         found[f"kubernetes_{flavor}"] = kubernetes.render(in_pods(MACHINES_FULL), options)
     found["kubernetes_plain"] = kubernetes.render(in_pods(MACHINES))
+    found["kubernetes_train_job"] = kubernetes.render(
+        replace(in_pods(MACHINES_FULL), np=8, max_restarts=0, grace=30.0),
+        KubernetesOptions(kind="TrainJob", namespace="train", memory="64Gi", claim="digits"),
+    )
     return found
 
 
@@ -142,7 +148,7 @@ def example_scripts() -> dict[str, str]:
     scheduled = JobSpec(**job, **by_scheduler, grace=120.0)
     in_kubernetes = kubernetes.render(
         JobSpec(**{**job, **by_scheduler, **pods}, image="registry.example.com/hvdtrain:latest"),
-        kubernetes.KubernetesOptions(memory="128Gi", claim="digits"),
+        KubernetesOptions(memory="128Gi", claim="digits"),
     )
     return {
         "horovodrun_hosts.sh": horovodrun.render(JobSpec(**on_hosts)).describe(),

@@ -22,7 +22,9 @@ from hvdtrain.launch.execute import write_files
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpirun import flavor_of
+from hvdtrain.launch.pods import KubernetesOptions
 from hvdtrain.launch.rendering import LaunchPlan, wrap_command
+from hvdtrain.launch.train_job import train_job
 
 SECONDS = 60
 HOSTS = (Host("node1", 2), Host("node2", 2))
@@ -179,7 +181,7 @@ def test_a_cancelled_slurm_job_waits_for_its_workers_and_stays_cancelled(tmp_pat
 
 
 def mpi_job(**changes: Any) -> dict[str, Any]:
-    plan = kubernetes.render(job(**{"hosts": (), "image": "a/b:1", **changes}), kubernetes.KubernetesOptions(claim="c"))
+    plan = kubernetes.render(job(**{"hosts": (), "image": "a/b:1", **changes}), KubernetesOptions(claim="c"))
     loaded: dict[str, Any] = yaml.safe_load(plan.files["hvdtrain.yaml"])
     return loaded
 
@@ -215,7 +217,35 @@ def test_what_kubernetes_cannot_take_is_refused(changes: dict[str, Any]) -> None
 )
 def test_what_pods_cannot_have_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        kubernetes.KubernetesOptions(**options)
+        KubernetesOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"np": 7, "slots_per_host": 4}, "HINT: use -np 8, or another --slots-per-host."),
+        ({"max_restarts": 1}, "a TrainJob has nothing for that"),
+        ({"grace": 90.0}, "a TrainJob has nothing for that"),
+    ],
+)
+def test_what_a_train_job_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    options = KubernetesOptions(kind="TrainJob", claim="c")
+    command = ("train", "--output-dir", "/data/run")
+    with pytest.raises(UsageError, match=message):
+        kubernetes.render(job(**{"hosts": (), "image": "a/b:1", "command": command, **changes}), options)
+
+
+def test_a_train_job_mounts_what_it_has_and_starts_scripts_too() -> None:
+    options = KubernetesOptions(kind="TrainJob", claim="c")
+    wanted = job(hosts=(), image="a/b:1", np=4, slots_per_host=2, command=("python", "mine.py", "--fast"))
+    fields = train_job(wanted, options)
+    trainer = fields["spec"]["trainer"]
+    assert (trainer["command"], trainer["args"]) == (["torchrun"], ["mine.py", "--fast"])
+    assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 2)
+    (patched,) = fields["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    pod = patched["template"]["spec"]["template"]["spec"]
+    mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]} == {"shm", "data"}
 
 
 @pytest.mark.parametrize("render", [horovodrun.render, lambda j: mpirun.render(j, "openmpi5")])

@@ -21,6 +21,7 @@ from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.processes.orphan_reaper import processes_of
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv
 from hvdtrain.launch.ssh.frames import Frame, FrameReader
+from hvdtrain.launch.ssh.line import ProgramLine
 from hvdtrain.launch.ssh.link import HostLink
 
 DEADLINE_S = 60.0
@@ -131,7 +132,7 @@ def test_a_launcher_that_does_not_read_makes_workers_wait(peer: Callable[[float]
 
 @contextmanager
 def linked(argv: list[str], hello_seconds: float = DEADLINE_S, link_seconds: float = DEADLINE_S) -> Iterator[HostLink]:
-    link = HostLink("b", argv, hello_seconds, link_seconds)
+    link = HostLink("b", ProgramLine(argv), hello_seconds, link_seconds)
     try:
         yield link
     finally:
@@ -166,7 +167,7 @@ def test_why_there_is_no_agent(lines: str, why: str) -> None:
 
 def test_a_machine_without_ssh() -> None:
     with pytest.raises(UsageError, match="no-such-ssh cannot be started: No such file"):
-        HostLink("b", ["no-such-ssh"], 1.0, 1.0)
+        HostLink("b", ProgramLine(["no-such-ssh"]), 1.0, 1.0)
 
 
 def test_an_agent_that_falls_silent_is_lost_in_time() -> None:

@@ -1,0 +1,202 @@
+"""The launcher's end of the process that talks to Ray, and its lines to the agents in Ray's actors."""
+
+import itertools
+import json
+import os
+import queue
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict
+from typing import IO, Any, cast
+
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.hosts.host import Host
+from hvdtrain.launch.ray.request import Request
+from hvdtrain.launch.ray.seat_agent import TOKEN_BYTES
+from hvdtrain.launch.ssh.line import Line, LineError
+from hvdtrain.launch.supervisor.signals import SignalInbox
+
+_LEAVE_SECONDS = 20.0  # for actors and placement groups to be given back
+_CONNECT_SECONDS = 5.0
+_GONE_SECONDS = 30.0  # for Ray to notice that a node has ended
+_LOOK_SECONDS = 0.1
+_SHOWN = 2000  # characters of what Ray has complained of
+
+
+class RayCluster(AbstractContextManager["RayCluster"]):
+    """Places in a Ray cluster, from entering to leaving. It is the `Discovery` of its hosts and the `Reach` to them."""
+
+    def __init__(self, request: Request, notify: Callable[[], None]) -> None:
+        self.link_seconds = request.link_seconds
+        self.hosts: tuple[Host, ...] = ()
+        self.gpus: Mapping[str, list[str]] = {}  # host → GPUs of its workers, as Ray calls them
+        self.gone = ""  # why there is no connection to Ray any more, once there is none
+        self._request, self._notify = request, notify
+        self._refusal: UsageError | None = None
+        self._complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._changed = threading.Condition()
+
+    def __enter__(self) -> "RayCluster":
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "hvdtrain.launch.ray.broker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # out of reach of the terminal's signals
+        )
+        self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
+        self._thread = threading.Thread(target=self._listen, name="ray", daemon=True)
+        self._thread.start()
+        self._send(asdict(self._request))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):
+            self._in.close()
+        try:
+            self._process.wait(_LEAVE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join()
+        self._errors.close()
+
+    def await_hosts(self, seconds: float, inbox: SignalInbox) -> signal.Signals | None:
+        """Wait until the job has its places; returns a signal that came meanwhile. Raises UsageError: it gets none."""
+        deadline = time.monotonic() + seconds
+        while not self.hosts and not self.gone and self._refusal is None and time.monotonic() < deadline:
+            select.select([inbox], [], [], max(0.0, deadline - time.monotonic()))
+            if numbers := inbox.take():
+                return numbers[0]
+        if self._refusal is not None:
+            raise self._refusal
+        if not self.hosts:
+            raise UsageError(
+                f"Ray did not give the job its places{self.gone and ': '}{self.gone or f' within {seconds:g} s'}.",
+                "Nothing was started.",
+                "see `ray status` on a machine of the cluster; --address names another one.",
+            )
+        return None
+
+    def take_complaints(self) -> list[str]:
+        return [self._complaints.get() for _ in range(self._complaints.qsize())]
+
+    def line_to(self, host: str) -> Line:
+        return RayLine(self, host)
+
+    def call(self, host: str, token: str, seconds: float, is_wanted: Callable[[], bool]) -> tuple[str, int]:
+        """Let the host's actor run an agent for `token`; returns where it listens. Raises LineError."""
+        number = next(self._numbers)
+        self._send({"call": host, "number": number, "token": token})
+        answer = self._wait_for(lambda: self._answers.pop(number, None), seconds, is_wanted)
+        if "error" in answer:
+            raise LineError(str(answer["error"]))
+        address, port = answer["address"]
+        return str(address), int(port)
+
+    def await_loss(self, host: str, is_wanted: Callable[[], bool]) -> None:
+        """Wait until Ray, too, has noticed that the host is lost; it may put other hosts in its place."""
+        with suppress(LineError):
+            self._wait_for(lambda: all(each.name != host for each in self.hosts) or None, _GONE_SECONDS, is_wanted)
+
+    def _wait_for(self, found: Callable[[], Any], seconds: float, is_wanted: Callable[[], bool]) -> Any:
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while (result := found()) is None:
+                if self.gone or not is_wanted() or time.monotonic() > deadline:
+                    raise LineError(self.gone or "Ray did not answer in time")
+                self._changed.wait(_LOOK_SECONDS)
+        return result
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        with suppress(OSError, ValueError):  # it is gone, or not wanted any more: who waits for an answer is told
+            self._in.write(json.dumps(message).encode() + b"\n")
+            self._in.flush()
+
+    def _listen(self) -> None:
+        with self._out as out:
+            for line in out:
+                with self._changed:
+                    self._take(json.loads(line))
+                    self._changed.notify_all()
+                self._notify()
+        code = self._process.wait()
+        with self._changed:
+            self.gone = f"the process that talks to Ray ended with exit code {code}{self._last_words()}"
+            self._changed.notify_all()
+        self._notify()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "hosts" in message:
+            self.gpus = {name: gpus for name, _, gpus in message["hosts"]}
+            self.hosts = tuple(Host(name, slots) for name, slots, _ in message["hosts"])
+        elif "refused" in message:
+            self._refusal = UsageError(*message["refused"])
+        elif "complaint" in message:
+            self._complaints.put(message["complaint"])
+        else:
+            self._answers[message["number"]] = message
+
+    def _last_words(self) -> str:
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _SHOWN))
+        said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
+        return f"; its last words: {said[-1].strip()[:300]}" if said else ""
+
+
+class RayLine:
+    """A connection to the agent in an actor of Ray."""
+
+    def __init__(self, cluster: RayCluster, host: str) -> None:
+        self._cluster, self._host = cluster, host
+        self._connection: socket.socket | None = None
+        self._is_wanted = True
+
+    def open(self, seconds: float) -> tuple[int, int]:
+        token = secrets.token_hex(TOKEN_BYTES // 2)
+        try:
+            address = self._cluster.call(self._host, token, seconds, lambda: self._is_wanted)
+            self._connection = socket.create_connection(address, _CONNECT_SECONDS)
+            self._connection.sendall(token.encode())
+        except LineError:
+            self._cluster.await_loss(self._host, lambda: self._is_wanted)
+            raise
+        except OSError as error:
+            self._cluster.await_loss(self._host, lambda: self._is_wanted)
+            reason = error.strerror or error
+            raise LineError(f"its agent cannot be called from this machine at {address[0]}: {reason}") from error
+        self._connection.settimeout(None)
+        return self._connection.fileno(), self._connection.fileno()
+
+    def hang_up(self) -> None:
+        self._shut(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        self._is_wanted = False
+        self._shut(socket.SHUT_RDWR)
+
+    def ended(self, _seconds: float) -> str:
+        return ""
+
+    def last_words(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _shut(self, how: int) -> None:
+        with suppress(OSError):
+            if self._connection is not None:
+                self._connection.shutdown(how)

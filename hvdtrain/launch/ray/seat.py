@@ -1,0 +1,56 @@
+"""The actor that holds a worker's place in a Ray cluster, and runs the agent of its node for the launcher.
+
+Ray pickles the class by value, as a function makes it: so it runs on a node without hvdtrain, and can say so.
+"""
+
+import socket
+import time
+from typing import Any
+
+ACCEPT_SECONDS = 60.0  # for the launcher to call the agent
+
+
+def seat_class() -> Any:
+    """The class of the actors, for `ray.remote`; imports hvdtrain's modules only in the node."""
+
+    class Seat:
+        def __init__(self, address: str) -> None:
+            self._listener = socket.create_server((address, 0))
+
+        def look(self) -> dict[str, Any]:
+            """What is to be known of this place, for `hvdtrain.launch.ray.places`."""
+            import os
+            import platform
+            import sys
+
+            import ray
+
+            facts: dict[str, Any] = {
+                "node": ray.get_runtime_context().get_node_id(),
+                "gpus": [str(gpu) for gpu in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])],
+                "address": list(self._listener.getsockname()[:2]),
+                "python": platform.python_version(),
+                "executable": sys.executable,
+                "missing": "",
+                "version": "",
+            }
+            # Ray's own settings for its workers: not for processes that compute.
+            for name in ("OMP_NUM_THREADS", "PYTHONBREAKPOINT"):
+                os.environ.pop(name, None)
+            try:
+                from hvdtrain.launch.ray import seat_agent
+                from hvdtrain.version import __version__
+
+                facts["version"] = __version__ if seat_agent else ""
+            except Exception as error:  # told to whoever started the job, whatever it is
+                facts["missing"] = f"{type(error).__name__}: {error}"
+            return facts
+
+        def serve(self, token: str, seconds: float) -> None:
+            """Run an agent for the launcher that knows the token, until it hangs up."""
+            from hvdtrain.launch.ray import seat_agent
+
+            deadline = time.monotonic() + ACCEPT_SECONDS
+            seat_agent.serve(self._listener, token, seconds, deadline)
+
+    return Seat
