@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
+from hvdtrain.algorithms.rank_columns import summarize, summarized_seconds
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.errors import DivergenceError
-from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
+from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds, SummarizedSeconds
 from hvdtrain.slowness.causes import COLUMNS, NOTHING, Pressure
 from hvdtrain.slowness.gauge import Gauge
 from hvdtrain.slowness.stragglers import RankTimes
@@ -43,11 +44,19 @@ _AT: Final = {name: place for place, name in enumerate(_ROW)}
 class Meter:
     """Counts between readings. Means are sums over counts in float64, never means of means.
 
-    `gauge` knows what keeps this rank from its work; None: nobody asks.
+    Args:
+        gauge: knows what keeps this rank from its work; None: nobody asks.
+        summary_hosts: the hosts of all ranks, where ranks are summarized, or (); None: all ranks are listed.
     """
 
-    def __init__(self, adapter: Adapter, comm: Communicator, gauge: Gauge | None = None) -> None:
-        self._adapter, self._comm, self._gauge = adapter, comm, gauge
+    def __init__(
+        self,
+        adapter: Adapter,
+        comm: Communicator,
+        gauge: Gauge | None = None,
+        summary_hosts: Sequence[str] | None = None,
+    ) -> None:
+        self._adapter, self._comm, self._gauge, self._hosts = adapter, comm, gauge, summary_hosts
         self.watch = Stopwatch()
         """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self.step_times = StepTimes(adapter, comm)
@@ -100,7 +109,9 @@ class Meter:
             ).on_all_ranks()
         values = _means(names, totals[len(_ROW) :], counted)
         slowest = float(rows[:, _AT["elapsed"]].max())
-        ranks = [dict(zip(_ROW, row, strict=False)) for row in rows.tolist()]
+        summary = None if self._hosts is None else _summary(rows, self._comm.topology.rank, self._hosts)
+        ranks = [dict(zip(_ROW, row, strict=False)) for row in rows.tolist()] if summary is None else []
+        self._rows_read = rows
         return ReducedMetrics(
             values=values,
             samples=int(counted),
@@ -108,10 +119,21 @@ class Meter:
             skipped=sums.skipped,
             samples_per_second=counted / slowest if slowest > 0 else 0.0,
             rank_seconds=tuple(map(_seconds, ranks)),
+            summary=summary,
             rank_pressure=_pressures(ranks),
             not_finite=() if math.isfinite(values["loss"]) else _ranks_not_finite(rows, names),
-            **{m.name: _reduced(m, rows[:, _AT[m.name]], known[m.name]) for m in _REDUCED},
+            **{m.name: _reduced(m, rows[:, _AT[m.name]], known[m.name], self._hosts) for m in _REDUCED},
         )
+
+    def rank_times(self, reading: ReducedMetrics) -> list[RankTimes]:
+        """Of each rank since the reading before, as `Stragglers` takes them. Args: `reading`: the last one."""
+        if reading.summary is None:
+            return rank_times(reading)
+        ranks = [dict(zip(_ROW, row, strict=False)) for row in self._rows_read.tolist()]
+        seconds, pressures = map(_seconds, ranks), _pressures(ranks) or (NOTHING,) * len(ranks)
+        return [
+            RankTimes(s.data, s.compute, s.allreduce, of_rank) for s, of_rank in zip(seconds, pressures, strict=True)
+        ]
 
     def _rows(self, row: list[float], names: list[str], operation: str) -> NDArray[np.float64]:
         """Every rank's row. Rows are of different lengths where ranks have other measures, so they are sent flat."""
@@ -180,10 +202,15 @@ def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
     return [RankTimes(s.data, s.compute, s.allreduce, pressure) for s, pressure in ranks]
 
 
-def _reduced(metric: Metric, ranks: NDArray[np.float64], here: float | None) -> Any:
+def _reduced(
+    metric: Metric, ranks: NDArray[np.float64], here: float | None, summary_hosts: Sequence[str] | None
+) -> Any:
     """What the event says of a metric. Args: `here`: this rank's number, None where it has none."""
     if metric.of == "update":
         return None if here is None else float(ranks.mean() if metric.reduced == "mean" else ranks.max())
+    if summary_hosts is not None:
+        summary = summarize(ranks, summary_hosts)
+        return summary if summary.count else ()
     if np.isnan(ranks).any():
         return ()
     return tuple((ranks.astype(np.int64) if metric.kind == "bytes" else ranks).tolist())
@@ -192,6 +219,14 @@ def _reduced(metric: Metric, ranks: NDArray[np.float64], here: float | None) -> 
 def _ranks_not_finite(rows: NDArray[np.float64], names: list[str]) -> tuple[int, ...]:
     losses = rows[:, len(_ROW) + names.index("loss")]
     return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
+
+
+def _summary(rows: NDArray[np.float64], own: int, hosts: Sequence[str]) -> SummarizedSeconds:
+    """Of all ranks' rows, of which `own` is this rank's."""
+    columns = {name: rows[:, _AT[name]] for name in ("data", "allreduce", "checkpoint", *_PARTS)}
+    columns["compute"] = np.maximum(0.0, rows[:, _AT["elapsed"]] - columns["data"] - columns["allreduce"])
+    seconds = Seconds(**{part: float(column[own]) for part, column in columns.items()})
+    return summarized_seconds(columns, seconds, hosts)
 
 
 def _seconds(rank: Mapping[str, float]) -> Seconds:

@@ -2,19 +2,25 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.quantile_sketch import Quantiles, SketchedSteps
+from hvdtrain.algorithms.rank_columns import summarize
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.measured import TIMED
+from hvdtrain.rank_summary import RankSummary
 
 _HERE: Final = ("step", "data")
 NAMES: Final = (*_HERE, *TIMED)
 """A step as a whole, from the beginning of its wait for data to its end, and its parts."""
+
+
+_QUANTILES: Final = tuple(field.name for field in fields(Quantiles))
 
 
 class StepTimes:
@@ -47,10 +53,24 @@ class StepTimes:
 
     def summaries(self) -> tuple[Mapping[str, Quantiles], ...]:
         """Of each rank, by the names in `NAMES`: what was measured there. Collective; call it once, after training."""
+        return tuple(_quantiles(rank) for rank in self._rows().tolist())
+
+    def summarized(self, hosts: Sequence[str]) -> dict[str, dict[str, RankSummary]]:
+        """The same as a summary of all ranks for each name and quantile. Collective; call it once in its place."""
+        rows = self._rows()
+        measured = [place for place in range(len(NAMES)) if rows[:, place, _QUANTILES.index("max")].any()]
+        return {
+            NAMES[place]: {
+                quantile: summarize(rows[:, place, column], hosts) for column, quantile in enumerate(_QUANTILES)
+            }
+            for place in measured
+        }
+
+    def _rows(self) -> NDArray[np.float64]:
+        """Of all ranks, [ranks, names, quantiles]."""
         sketches = {**self._steps.take_sketches(), **self._adapter.take_part_times()}
         row = [astuple(sketches[name].summary() if name in sketches else Quantiles(0, 0, 0, 0, 0)) for name in NAMES]
-        rows = self._comm.allgather(np.array([row], np.float64), "hvdtrain.meter.step_times")
-        return tuple(_quantiles(rank) for rank in rows.tolist())
+        return self._comm.allgather(np.array([row], np.float64), "hvdtrain.meter.step_times")
 
 
 def _quantiles(rank: Sequence[Sequence[float]]) -> dict[str, Quantiles]:
