@@ -15,6 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,7 +144,7 @@ def _training(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
             line = events.Logged(**vars(reading), epoch=0, step=step, lr=0.1)
             totals(line)
             if step <= LINES:
-                written = _timed(lambda line=line: sink(line))
+                written = _timed(partial(sink, line))
         received = comm.take_received() // _READINGS
         sink(events.RunEnded(LINES, BATCH * size * LINES, True))
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -155,17 +156,17 @@ def _training(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
     return found
 
 
-def _watcher(comm: StandIn, hosts: list[str], is_summarized: bool) -> Callable[[int, Any, Any], None]:
+def _watcher(comm: StandIn, hosts: list[str], is_summarized: bool) -> Callable[[int, Any, Any], Any]:
     """What looks for slow ranks after each reading."""
-    if is_summarized and hasattr(meter, "own_times"):
-        from hvdtrain.slowness.many_stragglers import ManyStragglers
+    if is_summarized and hasattr(meter.Meter, "own_times"):
+        from hvdtrain.engine.many_stragglers import ManyStragglers
 
         many = ManyStragglers(comm, hosts)
-        return lambda step, counter, reading: many.add(step, meter.own_times(counter, reading))
+        return lambda step, counter, reading: many.add(step, counter.own_times(reading), reading.summary.step.max)
     stragglers = Stragglers(hosts)
     if hasattr(meter.Meter, "rank_times"):
-        return lambda step, counter, reading: stragglers.add(step, counter.rank_times(reading)) and None
-    return lambda step, _counter, reading: stragglers.add(step, meter.rank_times(reading)) and None
+        return lambda step, counter, reading: stragglers.add(step, counter.rank_times(reading))
+    return lambda step, _counter, reading: stragglers.add(step, meter.rank_times(reading))
 
 
 def _result(comm: StandIn, hosts: list[str], folder: Path, totals: Totals, is_summarized: bool) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _save(comm: StandIn, folder: Path) -> dict[str, Any]:
     catalog = Catalog.of(np.arange(RECORDS))
     size = comm.topology.size
     steps = max(1, RECORDS // (BATCH * size))
-    ledger = CoverageLedger(comm, folder / "audit", catalog, bytes, steps_per_epoch=steps)  # type: ignore[arg-type]
+    ledger = CoverageLedger(comm, folder / "audit", catalog, bytes, steps_per_epoch=steps)
     ledger.start(0)
     weights = np.ones(BATCH, np.float32)
     for step in range(min(steps, 10)):

@@ -19,12 +19,14 @@ from hvdtrain.engine import events
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.loss_guard import LossGuard
-from hvdtrain.engine.meter import Meter
+from hvdtrain.engine.many_stragglers import ManyStragglers
+from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.source import Ledger, ReadAhead, Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validations, Validator
+from hvdtrain.slowness.causes import Straggler
 from hvdtrain.slowness.gauge import Gauge
 from hvdtrain.slowness.stragglers import Stragglers
 
@@ -89,6 +91,7 @@ class Engine:
         self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self.limits.epochs))
         self.ledger.start(start.step)
         self._stragglers = Stragglers(self.hosts, start.step)
+        self._many_stragglers = ManyStragglers(self.comm, self.hosts, start.step)
         self._meter.step_times.start()
         self._cut_short = self._vote.open()
         position = start if self._cut_short else self._train_to(self.limits.last_step(total), start, saved)
@@ -115,7 +118,7 @@ class Engine:
             best=self._validations.best,
             stopped_early=stopped_early,
             **self._step_times(),
-            stragglers=self._stragglers.found,
+            stragglers=(self._many_stragglers if self.summarizes_ranks else self._stragglers).found,
         )
         if self.on_result is not None:
             self.on_result(result)
@@ -229,8 +232,14 @@ class Engine:
         self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
         if self.adapter.stage is not None:
             return  # the stages of a pipeline take as long as their layers do
-        for straggler in self._stragglers.add(step, self._meter.rank_times(reading)):
+        for straggler in self._slow(reading, step):
             self._emit(events.StragglerFound(step, straggler))
+
+    def _slow(self, reading: events.ReducedMetrics, step: int) -> list[Straggler]:
+        """Who is found to keep the others waiting. Collective where ranks are summarized."""
+        if reading.summary is None:
+            return self._stragglers.add(step, rank_times(reading))
+        return self._many_stragglers.add(step, self._meter.own_times(reading), reading.summary.step.max)
 
     def _evaluate(self, position: Position) -> Position:
         """Validate; at the end of an epoch the position then knows how that went."""

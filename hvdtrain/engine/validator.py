@@ -4,16 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from data_sharding import LoadedBatch
 from hvdtrain import activity
 from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, require_metric
-from hvdtrain.algorithms.rank_columns import summarize
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
+from hvdtrain.comm.rank_reduction import reduce_ranks
 from hvdtrain.engine.events import ReducedMetrics, StoppedEarly
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.loss_guard import LossGuard
@@ -90,8 +88,8 @@ class Measured:
     def summarized(cls, readings: Mapping[str, ReducedMetrics], comm: Communicator, hosts: Sequence[str]) -> "Measured":
         """From summarized readings. Collective."""
         own = sum(reading.summary.own.total for reading in readings.values() if reading.summary is not None)
-        seconds = comm.allgather(np.array([own], np.float64), "hvdtrain.validation.seconds")
-        return cls(*_means_of(readings), (), summarize(seconds, hosts), own)
+        reduced = reduce_ranks(comm, [own], "hvdtrain.validation.seconds", named=[0], hosts=hosts)
+        return cls(*_means_of(readings), (), reduced.summaries[0], own)
 
 
 def _means_of(readings: Mapping[str, ReducedMetrics]) -> tuple[dict[str, float], dict[str, int]]:

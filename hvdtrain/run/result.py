@@ -8,16 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.quantile_sketch import Quantiles
-from hvdtrain.algorithms.rank_columns import summarized_seconds
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.rank_reduction import reduce_ranks
 from hvdtrain.config.training_options import describe_optimizer, non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
+from hvdtrain.engine.summarized_reading import seconds_columns, summary_of
 from hvdtrain.history.reading import JsonLines
 from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds, SummarizedSeconds
 from hvdtrain.rank_summary import RankSummary
@@ -70,10 +69,10 @@ class Totals:
 
     def gather(self, comm: Communicator, hosts: Sequence[str]) -> None:
         """Make the summary of all ranks, where events summarize them. Collective; rank r is on `hosts[r]`."""
-        row = np.array([list(vars(self.own).values())], np.float64)
-        rows = comm.allgather(row, "hvdtrain.end.seconds")
-        columns = dict(zip(vars(self.own), rows.T, strict=True))
-        self.summary = summarized_seconds(columns, self.own, hosts)
+        columns = seconds_columns(self.own)
+        values = list(columns.values())
+        reduced = reduce_ranks(comm, values, "hvdtrain.end.seconds", named=range(len(values)), hosts=hosts)
+        self.summary = summary_of(self.own, dict(zip(columns, reduced.summaries, strict=True)))
 
     def _note_memory(self, **ranks: Sequence[int] | RankSummary) -> None:
         for kind, numbers in ranks.items():

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.rank_columns import summarize, summarized_seconds
 
 from hvdtrain.algorithms.quantile_sketch import Quantiles
-from hvdtrain.algorithms.rank_columns import summarize, summarized_seconds
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.engine import events
 from hvdtrain.engine.limits import RunResult

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rank_columns import summarize
 
-from hvdtrain.algorithms.rank_columns import summarize
 from hvdtrain.rank_summary import NAMED, RankSummary, RankValue, summarizes
 
 

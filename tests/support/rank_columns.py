@@ -1,16 +1,16 @@
-"""A number of each rank → a summary of all ranks, without a Python object for each rank."""
+"""What a summary of all ranks must say, from the whole list: the reference for reductions."""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtrain.comm.rank_reduction import QUARTILES, largest_of
 from hvdtrain.measured import ALWAYS_KNOWN, PARTS, Seconds, SummarizedSeconds
-from hvdtrain.rank_summary import NAMED, RankSummary, RankValue
-
-QUARTILES: Final = (0.25, 0.5, 0.75)
+from hvdtrain.rank_summary import RankSummary
 
 
 def summarize(column: NDArray[np.float64], hosts: Sequence[str] = ()) -> RankSummary:
@@ -36,20 +36,6 @@ def summarize(column: NDArray[np.float64], hosts: Sequence[str] = ()) -> RankSum
         max=float(ordered[-1]),
         largest=largest_of(known, values, hosts),
     )
-
-
-def largest_of(
-    ranks: NDArray[np.int64], values: NDArray[np.float64], hosts: Sequence[str] = ()
-) -> tuple[RankValue, ...]:
-    """The `NAMED` largest of `values`, [k], which belong to `ranks`, [k]; of equal ones the lower ranks first."""
-    if values.size > NAMED:
-        least = np.partition(values, values.size - NAMED)[values.size - NAMED]
-        places = np.flatnonzero(values >= least)
-    else:
-        places = np.arange(values.size)
-    order = places[np.lexsort((ranks[places], -values[places]))][:NAMED]
-    named = zip(ranks[order].tolist(), values[order].tolist(), strict=True)
-    return tuple(RankValue(rank, value, hosts[rank] if rank < len(hosts) else "") for rank, value in named)
 
 
 def summarized_seconds(
