@@ -111,6 +111,7 @@ class SummarizedSeconds(NamedTuple):
     parts: Mapping[str, RankSummary]  # of each part that was measured
     work: RankSummary  # of data and compute together: the ranks with the largest are those that the others wait for
     step: RankSummary  # of data, compute and allreduce together
+    waits: RankSummary  # of the share of that in which a rank waits
 
     @property
     def mean(self) -> Seconds:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import resource
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -49,6 +48,7 @@ LINES: Final = 20
 LOG_LINES: Final = 20
 _AGREEMENTS: Final = 40  # of a start, about
 _READINGS: Final = 25
+_FIRST: Final = 8  # reading from which on slow ranks are looked for
 
 
 class Measures:
@@ -149,7 +149,7 @@ def _training(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
         sink(events.RunEnded(LINES, BATCH * size * LINES, True))
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     found = {
-        "reading": {"seconds": statistics.median(seconds), "received": received},
+        "reading": {"seconds": min(seconds[_FIRST:]), "received": received},
         "line": {"seconds": written, "bytes": len(lines[LINES]) + 1},
     }
     found["result"] = _result(comm, hosts, folder, totals, is_summarized)
@@ -162,7 +162,7 @@ def _watcher(comm: StandIn, hosts: list[str], is_summarized: bool) -> Callable[[
         from hvdtrain.engine.many_stragglers import ManyStragglers
 
         many = ManyStragglers(comm, hosts)
-        return lambda step, counter, reading: many.add(step, counter.own_times(reading), reading.summary.step.max)
+        return lambda step, counter, reading: many.add(step, counter.own_times(reading), reading.summary)
     stragglers = Stragglers(hosts)
     if hasattr(meter.Meter, "rank_times"):
         return lambda step, counter, reading: stragglers.add(step, counter.rank_times(reading))

@@ -79,13 +79,9 @@ def reduce_ranks(
     of_totals, counts, of_values, packed = np.split(sums, np.cumsum([len(totals), count, count]))
     histograms = _unpacked(packed, count, bits)
     largest = peaks[peaks.size - slots.size :].reshape(slots.shape)
-    summaries = [
-        _summary(int(counts[place]), of_values[place], least[place], most[place], histograms[place])
-        for place in range(count)
-    ]
-    for place, coded in zip(named, largest, strict=True):
-        ranks, numbers = _decoded(coded)
-        summaries[place] = replace(summaries[place], largest=largest_of(ranks, numbers, hosts))
+    summaries = _summaries(counts, of_values, least, most, histograms)
+    for place, ranks in zip(named, _largest(largest, hosts), strict=True):
+        summaries[place] = replace(summaries[place], largest=ranks)
     return Reduced(of_totals, summaries, True)
 
 
@@ -95,11 +91,19 @@ def _coded(values: Column, rank: int) -> Column:
     return np.where(np.isnan(values), -1.0, bits * (_LAST_RANK + 1) + (_LAST_RANK - rank))
 
 
-def _decoded(coded: Column) -> tuple[NDArray[np.int64], Column]:
-    """Ranks and values of the slots that a rank has filled."""
-    numbers = coded[coded >= 0].astype(np.int64)
-    values = (numbers >> _RANK_BITS).astype(np.int32).view(np.float32).astype(np.float64)
-    return _LAST_RANK - (numbers & _LAST_RANK), values
+def _largest(coded: Column, hosts: Sequence[str]) -> list[tuple[RankValue, ...]]:
+    """The `NAMED` largest of each row of slots, [columns, SLOTS]; the order of codes is that of values."""
+    most = -np.sort(-coded, axis=1)[:, :NAMED].astype(np.int64)
+    values = (most >> _RANK_BITS).astype(np.int32).view(np.float32).tolist()
+    rows = zip((_LAST_RANK - (most & _LAST_RANK)).tolist(), values, (most >= 0).tolist(), strict=True)
+    return [
+        tuple(
+            RankValue(rank, value, hosts[rank] if rank < len(hosts) else "")
+            for rank, value, is_filled in zip(*row, strict=True)
+            if is_filled
+        )
+        for row in rows
+    ]
 
 
 def _packed(values: Column, least: Column, most: Column, bits: int) -> Column:
@@ -138,32 +142,22 @@ def _scale(least: Column, most: Column) -> tuple[Column, Column]:
     return low, np.where(np.isfinite(width) & (width > 0), width, 1.0)
 
 
-def _summary(count: int, total: float, least: float, most: float, histogram: NDArray[np.int64]) -> RankSummary:
-    if not count:
-        return RankSummary(0, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan)
-    low, width = (float(number) for number in _scale(np.array(least), np.array(most)))
-    ends = np.cumsum(histogram)
-    quartiles = []
+def _summaries(
+    counts: Column, sums: Column, least: Column, most: Column, histograms: NDArray[np.int64]
+) -> list[RankSummary]:
+    """Of each column, by one call of numpy for all of them."""
+    low, width = _scale(least, most)
+    ends = histograms.cumsum(axis=1)
+    columns = np.arange(counts.size)
+    numbers = [sums / np.maximum(counts, 1), least]
     for share in QUARTILES:
-        place = math.ceil(share * count)
-        bucket = min(int(np.searchsorted(ends, place)), BUCKETS - 1)
-        inside = (place - (ends[bucket] - histogram[bucket]) - 0.5) / max(1, histogram[bucket])
-        begin = least if bucket == 0 else low * math.exp(bucket * width)
-        end = low * math.exp((bucket + 1) * width)
-        quartiles.append(min(max(begin + inside * (end - begin), float(least)), float(most)))
-    p25, median, p75 = quartiles
-    return RankSummary(count, float(total) / count, float(least), p25, median, p75, float(most))
-
-
-def largest_of(
-    ranks: NDArray[np.int64], values: NDArray[np.float64], hosts: Sequence[str] = ()
-) -> tuple[RankValue, ...]:
-    """The `NAMED` largest of `values`, [k], which belong to `ranks`, [k]; of equal ones the lower ranks first."""
-    if values.size > NAMED:
-        least = np.partition(values, values.size - NAMED)[values.size - NAMED]
-        places = np.flatnonzero(values >= least)
-    else:
-        places = np.arange(values.size)
-    order = places[np.lexsort((ranks[places], -values[places]))][:NAMED]
-    named = zip(ranks[order].tolist(), values[order].tolist(), strict=True)
-    return tuple(RankValue(rank, value, hosts[rank] if rank < len(hosts) else "") for rank, value in named)
+        place = np.ceil(share * counts)
+        bucket = np.minimum((ends < place[:, None]).sum(axis=1), BUCKETS - 1)
+        inside = histograms[columns, bucket]
+        share_inside = (place - (ends[columns, bucket] - inside) - 0.5) / np.maximum(1, inside)
+        begin = np.where(bucket == 0, least, low * np.exp(bucket * width))
+        end = low * np.exp((bucket + 1) * width)
+        numbers.append(np.clip(begin + share_inside * (end - begin), least, most))
+    rows = np.array([*numbers, most])
+    rows[:, counts == 0] = math.nan
+    return [RankSummary(int(count), *row) for count, row in zip(counts, rows.T.tolist(), strict=True)]

@@ -239,7 +239,7 @@ class Engine:
         """Who is found to keep the others waiting. Collective where ranks are summarized."""
         if reading.summary is None:
             return self._stragglers.add(step, rank_times(reading))
-        return self._many_stragglers.add(step, self._meter.own_times(reading), reading.summary.step.max)
+        return self._many_stragglers.add(step, self._meter.own_times(reading), reading.summary)
 
     def _evaluate(self, position: Position) -> Position:
         """Validate; at the end of an epoch the position then knows how that went."""

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.rank_reduction import reduce_ranks
+from hvdtrain.measured import SummarizedSeconds
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.slowness.causes import COLUMNS, Pressure, Straggler
 from hvdtrain.slowness.known_stragglers import KnownStragglers
 from hvdtrain.slowness.stragglers import (
@@ -68,27 +70,28 @@ class ManyStragglers:
         """All of this run, in the order in which they were found."""
         return self._known.found
 
-    def add(self, step: int, own: RankTimes, longest: float) -> list[Straggler]:
-        """Add the times up to update `step`; returns who is found now. Collective. Args: `longest`: the total time of
-        the slowest rank, in seconds; the same on all ranks."""
+    def add(self, step: int, own: RankTimes, summary: SummarizedSeconds) -> list[Straggler]:
+        """Add the times up to update `step`; returns who is found now. Collective. Args: `summary`: of all ranks."""
         first, self._step = self._step + 1, step
         if not self._is_warm or self._comm.topology.size < 2:
             self._is_warm = True
             return []
+        longest, is_one_reading = summary.step.max, self._open is None
         if self._open is not None:
             first, own, longest = self._open[0], self._open[1].plus(own), self._open[2] + longest
         self._open = first, own, longest
         if longest < WINDOW_SECONDS:
             return []
         self._open = None
-        self._windows.append(self._window(first, step, own))
+        work, waits = (summary.work, summary.waits) if is_one_reading else self._spread(own)
+        slower = [own.own >= (1 + rule.slower) * work.median for rule in RULES]
+        self._windows.append(_Window(first, step, own, slower, waits.min))
         return self._judge() if len(self._windows) >= FEWEST else []
 
-    def _window(self, first: int, last: int, own: RankTimes) -> _Window:
+    def _spread(self, own: RankTimes) -> list[RankSummary]:
+        """Of a window of several readings: ranks' own time, and the share of their time in which they wait."""
         waits = own.allreduce / max(own.total, INSTANT)
-        work, waiting = reduce_ranks(self._comm, [own.own, waits], "hvdtrain.slowness.window").summaries
-        slower = [own.own >= (1 + rule.slower) * work.median for rule in RULES]
-        return _Window(first, last, own, slower, waiting.min)
+        return reduce_ranks(self._comm, [own.own, waits], "hvdtrain.slowness.window").summaries
 
     def _judge(self) -> list[Straggler]:
         asked = [len(self._windows) >= rule.windows for rule in RULES]

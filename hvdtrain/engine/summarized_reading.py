@@ -28,13 +28,15 @@ def columns_of(own: Seconds, facts: Mapping[str, float]) -> dict[str, float]:
 def seconds_columns(own: Seconds) -> dict[str, float]:
     """The part of the columns that `summary_of` needs."""
     work = own.data + own.compute
-    return {**vars(own), "work": work, "step": work + own.allreduce}
+    step = work + own.allreduce
+    return {**vars(own), "work": work, "step": step, "waits": own.allreduce / step if step > 0 else 0.0}
 
 
 def summary_of(own: Seconds, columns: Mapping[str, RankSummary]) -> SummarizedSeconds:
     """Where time went. Args: `own`: on this rank; `columns`: reduced, by name."""
     known = [part for part in _SECONDS if part in ALWAYS_KNOWN or columns[part].max > 0]
-    return SummarizedSeconds(own, {part: columns[part] for part in known}, columns["work"], columns["step"])
+    parts = {part: columns[part] for part in known}
+    return SummarizedSeconds(own, parts, columns["work"], columns["step"], columns["waits"])
 
 
 def metrics_of(facts: Mapping[str, float], columns: Mapping[str, RankSummary], ranks: int) -> dict[str, Any]:

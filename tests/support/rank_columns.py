@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtrain.comm.rank_reduction import QUARTILES, largest_of
+from hvdtrain.comm.rank_reduction import QUARTILES
 from hvdtrain.measured import ALWAYS_KNOWN, PARTS, Seconds, SummarizedSeconds
-from hvdtrain.rank_summary import RankSummary
+from hvdtrain.rank_summary import NAMED, RankSummary, RankValue
 
 
 def summarize(column: NDArray[np.float64], hosts: Sequence[str] = ()) -> RankSummary:
@@ -49,4 +49,19 @@ def summarized_seconds(
         parts={part.name: summarize(columns[part.name], hosts) for part in PARTS if part.name in known},
         work=summarize(work, hosts),
         step=summarize(work + columns["allreduce"], hosts),
+        waits=summarize(columns["allreduce"] / np.maximum(work + columns["allreduce"], 1e-9), hosts),
     )
+
+
+def largest_of(
+    ranks: NDArray[np.int64], values: NDArray[np.float64], hosts: Sequence[str] = ()
+) -> tuple[RankValue, ...]:
+    """The `NAMED` largest of `values`, [k], which belong to `ranks`, [k]; of equal ones the lower ranks first."""
+    if values.size > NAMED:
+        least = np.partition(values, values.size - NAMED)[values.size - NAMED]
+        places = np.flatnonzero(values >= least)
+    else:
+        places = np.arange(values.size)
+    order = places[np.lexsort((ranks[places], -values[places]))][:NAMED]
+    named = zip(ranks[order].tolist(), values[order].tolist(), strict=True)
+    return tuple(RankValue(rank, value, hosts[rank] if rank < len(hosts) else "") for rank, value in named)

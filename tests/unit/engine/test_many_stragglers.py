@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
+from support.rank_columns import summarized_seconds
 from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from hvdtrain.engine.many_stragglers import ManyStragglers
+from hvdtrain.measured import PARTS, Seconds
 from hvdtrain.slowness.causes import NOTHING, Pressure, Straggler
 from hvdtrain.slowness.stragglers import RankTimes, Stragglers
 
 SIZE = 8
 HOSTS = [f"node{rank // 2}" for rank in range(SIZE)]
+UNMEASURED = {part.name: np.zeros(SIZE) for part in PARTS}
 CALM = Pressure(wall=2.0, cpu=1.8)
 Interval = Sequence[RankTimes]
 
@@ -44,7 +48,11 @@ def reduced(intervals: Sequence[Interval]) -> list[tuple[list[Straggler], list[S
         stragglers, rank = ManyStragglers(comm, HOSTS), comm.topology.rank
         news: list[Straggler] = []
         for number, ranks in enumerate([intervals[0], *intervals]):
-            news += stragglers.add(1 + 10 * number, ranks[rank], max(each.total for each in ranks))
+            columns = {
+                name: np.array([getattr(each, name) for each in ranks]) for name in ("data", "compute", "allreduce")
+            }
+            summary = summarized_seconds({**UNMEASURED, **columns}, Seconds())
+            news += stragglers.add(1 + 10 * number, ranks[rank], summary)
         return news, stragglers.found
 
     return all_well(run_on_ranks(SIZE, work))
