@@ -47,7 +47,7 @@ RECORDS: Final = 1_281_167  # as many as ImageNet has
 LINES: Final = 20
 LOG_LINES: Final = 20
 _AGREEMENTS: Final = 40  # of a start, about
-_READINGS: Final = 25
+_READINGS: Final = 20
 _FIRST: Final = 8  # reading from which on slow ranks are looked for
 
 
