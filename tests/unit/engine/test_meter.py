@@ -19,6 +19,7 @@ from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.errors import DivergenceError
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.slowness.causes import NOTHING, Pressure
 from hvdtrain.topology import Topology
 
@@ -98,6 +99,7 @@ def test_memory_is_told_of_each_rank(own: Any, gathered: Any) -> None:
     for reading in all_well(run_on_ranks(2, work)):
         assert reading.device_memory == gathered
         assert reading.device_use == tuple(value / 10 for value in gathered)
+        assert isinstance(reading.memory, tuple)
         assert len(reading.memory) == 2
         assert min(reading.memory) > 2**20  # this test's process
 
@@ -286,8 +288,9 @@ def test_ranks_are_summarized_where_that_is_asked_for() -> None:
         assert reading.summary is not None
         assert reading.summary.own.data == (2.0 if rank == 1 else 0.5)
         waited = reading.summary.parts["data"]
-        assert (waited.count, waited.min, waited.median, waited.max) == (3, 0.5, pytest.approx(0.5, rel=0.03), 2.0)
+        assert (waited.count, waited.min, waited.max) == (3, 0.5, 2.0)
+        assert waited.median == pytest.approx(0.5, rel=0.03)
         assert (waited.largest[0].rank, waited.largest[0].host) == (1, "a")
         assert reading.summary.parts["allreduce"].max == 0.5
-        memory: Any = reading.memory
-        assert memory.count == 3
+        assert isinstance(reading.memory, RankSummary)
+        assert reading.memory.count == 3
