@@ -94,12 +94,15 @@ def picture(result: Result) -> Figure:
         for version, colour, mark in (("before", style.THEIRS, "s--"), ("now", style.OURS, "o-")):
             if version in result["costs"]:
                 figures = figures_of(result, version, cost)
-                label = f"{_LABELS[version]}, exponent {exponent(figures):.2f}"
+                label = f"{_LABELS[version]}, exponent {_shown_exponent(figures)}"
                 axes.plot(list(figures), list(figures.values()), mark, color=colour, label=label, lw=1, ms=4)
+        values = [value for version in result["costs"] for value in figures_of(result, version, cost).values()]
         if cost.goal is not None:
+            values.append(cost.goal)
             axes.axhline(cost.goal, color="black", lw=0.5, ls=":")
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_ylim(10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values) * 1.01)))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.yaxis.set_major_formatter(lambda value, _, cost=cost: shown(cost, value))
         axes.yaxis.set_minor_formatter(lambda _value, _: "")
@@ -130,6 +133,11 @@ def _verdicts(result: Result) -> list[str]:
     return lines
 
 
+def _shown_exponent(figures: Mapping[int, float]) -> str:
+    power = exponent(figures)
+    return "–" if math.isnan(power) else f"{power:.2f}".replace("-0.00", "0.00")
+
+
 def _table(result: Result) -> str:
     versions = [version for version in _LABELS if version in result["costs"]]
     sizes = sorted(map(int, result["costs"]["now"]))
@@ -143,5 +151,5 @@ def _table(result: Result) -> str:
                 _LABELS[version],
                 *(shown(cost, figures[size]) if size in figures else "–" for size in sizes),
             ]
-            lines.append(f"| {' | '.join(cells)} | {exponent(figures):.2f} |")
+            lines.append(f"| {' | '.join(cells)} | {_shown_exponent(figures)} |")
     return "\n".join(lines)
