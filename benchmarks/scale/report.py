@@ -81,7 +81,8 @@ def exponent(figures: Mapping[int, float]) -> float:
 
 def figures_of(result: Result, version: str, cost: Cost) -> dict[int, float]:
     """By the number of workers."""
-    return {int(size): found[cost.of][cost.figure] for size, found in result["costs"][version].items()}
+    found = result["costs"][version].items()
+    return {int(size): figures[cost.of][cost.figure] for size, figures in found if cost.of in figures}
 
 
 def picture(result: Result) -> Figure:

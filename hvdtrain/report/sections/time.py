@@ -49,14 +49,15 @@ def section(run: RunRecord) -> Markup:
 
 def rank_chart(ranks: RankTimes) -> Markup | None:
     """Bars of seconds of each rank, and a table; None where no line has times."""
-    every = [disjoint(total) for total in ranks.sums]
+    sums = ranks.sums  # which each look makes anew
+    every = [disjoint(total) for total in sums]
     parts = [part for part in _order(every) if any(total.get(part) for total in every)]
     if not parts:
         return None
-    shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
+    shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(sums[rank]))[:_MOST_BARS])
     bars = {f"rank {rank}": {name_of(part): value for part, value in every[rank].items()} for rank in shown}
     label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
-    spent = {part for total in ranks.sums for part, seconds in total.items() if seconds}
+    spent = {part for total in sums for part, seconds in total.items() if seconds}
     beside = [part for part in ranks.parts if part in spent and part not in (*parts, "compute")]
     is_turned = len(every) <= _FEW
     names = [
@@ -65,7 +66,7 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
         "all",
         *(name_of(part) for part in beside),
     ]
-    numbers = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
+    numbers = [_row(rank, every[rank], sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
     columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
     few = f"The {len(shown)} of {len(every)} ranks with the most work of their own."
     note = tag("p", few, class_="note") if len(every) > len(shown) else None
