@@ -5,11 +5,13 @@ folders, reports and `hvdtrain top` go through `PARTS` and `METRICS`. A new metr
 on a rank: a field of the same name in the adapters' `Sums`, or a line in `Meter._known`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from operator import add
 from statistics import fmean
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+from hvdtrain.rank_summary import RankSummary
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Metric:
         """One number for all ranks."""
         if self.of == "update":
             return value
+        if isinstance(value, RankSummary):
+            return value.max if self.reduced == "max" else value.mean
         return max(value) if self.reduced == "max" else fmean(value)
 
     def rounded(self, value: Any) -> Any:
@@ -97,7 +101,32 @@ class Seconds:
 
     def known(self) -> dict[str, float]:
         """By name: the first four, and of the others those that were measured."""
-        return {name: value for name, value in vars(self).items() if value or name in _ALWAYS_KNOWN}
+        return {name: value for name, value in vars(self).items() if value or name in ALWAYS_KNOWN}
+
+
+class SummarizedSeconds(NamedTuple):
+    """Where the time of all ranks went since the last reading, without a list of all ranks."""
+
+    own: Seconds  # of this rank, which only this rank knows
+    parts: Mapping[str, RankSummary]  # of each part that was measured
+    work: RankSummary  # of data and compute together: the ranks with the largest are those that the others wait for
+    step: RankSummary  # of data, compute and allreduce together
+    waits: RankSummary  # of the share of that in which a rank waits
+
+    @property
+    def mean(self) -> Seconds:
+        """Over ranks."""
+        return Seconds(**{part: of_ranks.mean for part, of_ranks in self.parts.items()})
+
+    def as_json(self, digits: int, every_name: bool = False) -> dict[str, Any]:
+        """As files have it. Args: `every_name`: with the ranks that have the largest values of every part, and not
+        only of those that the others wait for."""
+        return {
+            "ranks": self.step.count,
+            "parts": {part: ranks.as_json(digits, every_name, counts=False) for part, ranks in self.parts.items()},
+            "work": self.work.as_json(digits, counts=False),
+            "step": self.step.as_json(digits, every_name, counts=False),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +143,8 @@ class BuiltInMetrics:
         memory: resident bytes of each rank's process.
         device_memory: bytes that arrays on each rank's GPU took at most since the start; () on CPUs.
         device_use: share of the last moments in which each rank's GPU was busy, 0 to 1; () where that is not known.
+
+    Where ranks are summarized, the last three are summaries.
     """
 
     masked: int = _metric("Damaged records", 0, kind="count")
@@ -121,11 +152,15 @@ class BuiltInMetrics:
     samples_per_second: float = _metric("Throughput, samples per second", digits=1)
     grad_norm: float | None = _metric("Gradient norm", None, line="mean", reduced="mean")
     grad_norm_peak: float | None = _metric("Gradient norm", None, line="peak", reduced="max")
-    memory: tuple[int, ...] = _of_ranks("Memory of the largest worker, bytes", "max", "bytes", ("memory", "memory"))
-    device_memory: tuple[int, ...] = _of_ranks(
+    memory: tuple[int, ...] | RankSummary = _of_ranks(
+        "Memory of the largest worker, bytes", "max", "bytes", ("memory", "memory")
+    )
+    device_memory: tuple[int, ...] | RankSummary = _of_ranks(
         "GPU memory of the fullest GPU, bytes", "max", "bytes", ("gpu_memory", "GPU memory")
     )
-    device_use: tuple[float, ...] = _of_ranks("Busiest GPU, share of time", "mean", "share", ("gpu_use", "GPU"))
+    device_use: tuple[float, ...] | RankSummary = _of_ranks(
+        "Busiest GPU, share of time", "mean", "share", ("gpu_use", "GPU")
+    )
 
 
 PARTS: Final = tuple(Part(part.name, **part.metadata) for part in fields(Seconds))
@@ -144,7 +179,7 @@ WORK: Final = parts_of("work")
 STEP: Final = parts_of("work", "wait")
 """What a step's time is made of."""
 
-_ALWAYS_KNOWN: Final = parts_of("work", "wait", "save")
+ALWAYS_KNOWN: Final = parts_of("work", "wait", "save")
 INSIDE: Final = parts_of("inside")
 BESIDE: Final = parts_of("beside")
 TIMED: Final = parts_of("wait", "inside", "beside")
@@ -171,6 +206,8 @@ def known_metrics(event: Any) -> Iterator[tuple[Metric, Any]]:
 
 def mean_seconds(event: Any) -> dict[str, float]:
     """Part of the time → seconds since the last reading, the mean over ranks; of the parts that were measured."""
+    if event.summary is not None:
+        return {part: of_ranks.mean for part, of_ranks in event.summary.parts.items()}
     ranks = [rank.known() for rank in event.rank_seconds]
     measured = [part.name for part in PARTS if any(part.name in rank for rank in ranks)]
     return {part: sum(rank.get(part, 0.0) for rank in ranks) / len(ranks) for part in measured}

@@ -116,9 +116,10 @@ def agree(comm: Communicator, work: Callable[[], T], name: str) -> T:
     once. The work may take longer on some ranks than collectives may.
     """
     result, refusal = do_while_others_wait(comm, lambda: _attempt(work), name, START_SECONDS)
-    answers = gather_json(comm, refusal, name)
-    refused = [(rank, answer) for rank, answer in enumerate(answers) if answer is not None]
-    if refused:
+    # A count first, which costs the same for any number of ranks; texts only where something is wrong.
+    if comm.allreduce(np.array([refusal is not None], np.int64), f"{name}.refused")[0]:
+        answers = gather_json(comm, refusal, name)
+        refused = [(rank, answer) for rank, answer in enumerate(answers) if answer is not None]
         raise _joint_error(comm, refused)
     return result  # type: ignore[return-value]
 

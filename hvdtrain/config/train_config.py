@@ -167,6 +167,9 @@ class RunConfig(Options):
         "check the config, the task and its data, run one batch forward and backward, and write nothing."
     )
     log_interval: int = option(10, Group.OUTPUT, must=AT_LEAST_ONE).help("updates between two lines of metrics.")
+    metrics_detail: Literal["auto", "ranks", "summary"] = option("auto", Group.OUTPUT).help("""what lines of metrics and
+        result.json say of the workers: ranks (a list of all), summary (how their times are spread, and which have the
+        largest), or auto (a list below 64 workers).""")
     progress: Literal["auto", "bar", "lines", "none"] = option("auto", Group.OUTPUT).help(
         "auto shows a bar on a terminal, but lines under MPI and in files."
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 from data_sharding import LoadedBatch
 from hvdtrain import activity
@@ -18,12 +19,14 @@ from hvdtrain.engine import events
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.loss_guard import LossGuard
+from hvdtrain.engine.many_stragglers import ManyStragglers
 from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.source import Ledger, ReadAhead, Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validations, Validator
+from hvdtrain.slowness.causes import Straggler
 from hvdtrain.slowness.gauge import Gauge
 from hvdtrain.slowness.stragglers import Stragglers
 
@@ -46,16 +49,20 @@ class Engine:
     on_result: Callable[[RunResult], None] | None = None  # receives the result before RunEnded: callbacks may fail
     save_policy: SavePolicy = SavePolicy()
     hosts: Sequence[str] = ()  # of each rank, for people; () where they are not known
+    summarizes_ranks: bool = False  # events have summaries of all ranks in the place of lists
 
     def __post_init__(self) -> None:
         plan = self.train.plan(0)  # all epochs have as many steps and records
         self._steps_per_epoch, self._records = plan.steps, plan.num_records
         sets = self.validation.items()
-        validators = [Validator(self.adapter, self.comm, source, self.limits, name) for name, source in sets]
+        hosts = self.hosts if self.summarizes_ranks else None
+        validators = [
+            Validator(self.adapter, self.comm, source, self.limits, name, summary_hosts=hosts) for name, source in sets
+        ]
         self._validations = Validations(validators, self.early_stopping, plan.steps)
         last = self.limits.last_step(self.limits.epochs * plan.steps)
         self._read_ahead = ReadAhead(self.train, [*self.validation.values()], plan.steps, last)
-        self._meter = Meter(self.adapter, self.comm, Gauge(open_connections))
+        self._meter = Meter(self.adapter, self.comm, Gauge(open_connections), hosts)
         self._guard = LossGuard(self.comm, self.train, "training")
         self._saves = Saves(
             self.adapter, self.checkpoints, self.ledger, self._meter.watch, self._emit, self.save_policy
@@ -84,6 +91,7 @@ class Engine:
         self._emit(events.RunStarted(start.step, total, self._steps_per_epoch, self.limits.epochs))
         self.ledger.start(start.step)
         self._stragglers = Stragglers(self.hosts, start.step)
+        self._many_stragglers = ManyStragglers(self.comm, self.hosts, start.step)
         self._meter.step_times.start()
         self._cut_short = self._vote.open()
         position = start if self._cut_short else self._train_to(self.limits.last_step(total), start, saved)
@@ -109,8 +117,8 @@ class Engine:
             stopped_by=stopped_by,
             best=self._validations.best,
             stopped_early=stopped_early,
-            step_times=self._meter.step_times.summaries(),
-            stragglers=self._stragglers.found,
+            **self._step_times(),
+            stragglers=(self._many_stragglers if self.summarizes_ranks else self._stragglers).found,
         )
         if self.on_result is not None:
             self.on_result(result)
@@ -224,8 +232,14 @@ class Engine:
         self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
         if self.adapter.stage is not None:
             return  # the stages of a pipeline take as long as their layers do
-        for straggler in self._stragglers.add(step, rank_times(reading)):
+        for straggler in self._slow(reading, step):
             self._emit(events.StragglerFound(step, straggler))
+
+    def _slow(self, reading: events.ReducedMetrics, step: int) -> list[Straggler]:
+        """Who is found to keep the others waiting. Collective where ranks are summarized."""
+        if reading.summary is None:
+            return self._stragglers.add(step, rank_times(reading))
+        return self._many_stragglers.add(step, self._meter.own_times(reading), reading.summary)
 
     def _evaluate(self, position: Position) -> Position:
         """Validate; at the end of an epoch the position then knows how that went."""
@@ -243,10 +257,15 @@ class Engine:
         position = self._validations.note(position, epoch, measured.values)
         named = {name: samples for name, samples in measured.samples.items() if name}
         samples, best = sum(measured.samples.values()), self._validations.best
-        self._emit(
-            events.Evaluated(epoch, step, samples, span.seconds, measured.values, best, measured.rank_seconds, named)
-        )
+        about = epoch, step, samples, span.seconds, measured.values, best
+        self._emit(events.Evaluated(*about, measured.rank_seconds, named, measured.summary, measured.own_seconds))
         return position
+
+    def _step_times(self) -> dict[str, Any]:
+        """Of the result. Collective."""
+        if self.summarizes_ranks:
+            return {"step_summaries": self._meter.step_times.summarized(self.hosts)}
+        return {"step_times": self._meter.step_times.summaries()}
 
     def _emit(self, event: events.Event) -> None:
         for callback in self.callbacks:

@@ -41,7 +41,8 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.algorithms.early_stopping import Best
-from hvdtrain.measured import BuiltInMetrics, Seconds
+from hvdtrain.measured import BuiltInMetrics, Seconds, SummarizedSeconds
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.slowness.causes import Pressure, Straggler
 
 
@@ -73,12 +74,13 @@ class StepEnded:
 
 @dataclass(frozen=True, kw_only=True)
 class ReducedMetrics(BuiltInMetrics):
-    """What the ranks have measured since the last reading. Equal on all ranks.
+    """What the ranks have measured since the last reading. Equal on all ranks, except for `summary.own`.
 
     Attributes:
         values: mean of each of the task's measures over all samples of all ranks.
         samples: how many those are.
-        rank_seconds: one entry per rank, in the order of ranks.
+        rank_seconds: one entry per rank, in the order of ranks; () where ranks are summarized, as from 64 ranks on.
+        summary: the same as a summary; None where there is one entry per rank.
         rank_pressure: what has kept each rank from its work, in the same order; () where no rank has looked.
         not_finite: ranks whose own sum of losses is NaN or infinite.
     """
@@ -86,6 +88,7 @@ class ReducedMetrics(BuiltInMetrics):
     values: Mapping[str, float]
     samples: int
     rank_seconds: tuple[Seconds, ...]
+    summary: SummarizedSeconds | None = None
     rank_pressure: tuple[Pressure, ...] = ()
     not_finite: tuple[int, ...] = ()
 
@@ -122,6 +125,7 @@ class Evaluated:
         values: by measure, as "loss"; of sets with names "NAME/loss".
         best: the best validation since the start of training; of the same `step` if it is this one.
         rank_seconds: how long it took on each rank, in the order of ranks; its first batches may have been read before.
+            () where ranks are summarized.
         sets: of each set with a name, how many samples its means are over.
     """
 
@@ -133,6 +137,8 @@ class Evaluated:
     best: Best | None = None
     rank_seconds: tuple[float, ...] = ()
     sets: Mapping[str, int] = field(default_factory=dict)
+    summary: RankSummary | None = None  # of `rank_seconds`, where ranks are summarized
+    own_seconds: float | None = None  # then: how long it took on this rank, which only this rank knows
 
     @property
     def is_best(self) -> bool:

@@ -7,6 +7,7 @@ from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.slowness.causes import Straggler
 
 
@@ -64,5 +65,7 @@ class RunResult:
     stopped_early: StoppedEarly | None = None  # why a finished run has trained less than its epochs
     # Of each rank, how long the steps of this start and their parts took, by `step_times.NAMES`.
     step_times: Sequence[Mapping[str, Quantiles]] = field(default=(), compare=False)
+    # The same where ranks are summarized: of each of these names, of each of its quantiles.
+    step_summaries: Mapping[str, Mapping[str, RankSummary]] = field(default_factory=dict, compare=False)
     # Who has kept the others waiting in this start.
     stragglers: Sequence[Straggler] = field(default=(), compare=False)

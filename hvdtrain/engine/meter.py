@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,11 @@ from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
+from hvdtrain.comm.rank_reduction import reduce_ranks
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
+from hvdtrain.engine.summarized_reading import NAMED, columns_of, metrics_of, summary_of
 from hvdtrain.errors import DivergenceError
 from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
 from hvdtrain.slowness.causes import COLUMNS, NOTHING, Pressure
@@ -40,18 +42,38 @@ known is NaN."""
 _AT: Final = {name: place for place, name in enumerate(_ROW)}
 
 
+class _OfRanks(NamedTuple):
+    """What all ranks have measured together. The same on all ranks, except for this rank's own seconds."""
+
+    counted: float  # samples
+    masked: float  # samples that were left out as damaged
+    measures: list[float]  # sums of each measure, then the samples of each
+    slowest: float  # the longest interval of a rank, in seconds
+    not_finite: Callable[[], tuple[int, ...]]  # the ranks whose loss is not finite
+    about: Mapping[str, Any]  # fields of `ReducedMetrics`
+
+
 class Meter:
     """Counts between readings. Means are sums over counts in float64, never means of means.
 
-    `gauge` knows what keeps this rank from its work; None: nobody asks.
+    Args:
+        gauge: knows what keeps this rank from its work; None: nobody asks.
+        summary_hosts: the hosts of all ranks, where ranks are summarized, or (); None: all ranks are listed.
     """
 
-    def __init__(self, adapter: Adapter, comm: Communicator, gauge: Gauge | None = None) -> None:
-        self._adapter, self._comm, self._gauge = adapter, comm, gauge
+    def __init__(
+        self,
+        adapter: Adapter,
+        comm: Communicator,
+        gauge: Gauge | None = None,
+        summary_hosts: Sequence[str] | None = None,
+    ) -> None:
+        self._adapter, self._comm, self._gauge, self._hosts = adapter, comm, gauge, summary_hosts
         self.watch = Stopwatch()
         """For spans "data" (waiting for the loader), and "checkpoint" and "validation", which belong to no interval."""
         self.step_times = StepTimes(adapter, comm)
         self._saved = 0.0
+        self._pressure = NOTHING
         self.start()
 
     def start(self) -> None:
@@ -87,52 +109,109 @@ class Meter:
         together measured more or fewer samples than the plan says, or they name their measures differently."""
         sums = self._adapter.read_sums()
         names, known = sorted(sums.values), self._known(sums)
-        rows = self._rows(self._row(sums, known, names), names, f"hvdtrain.meter.{what.replace(' ', '.')}")
+        facts, operation = self._facts(sums, known, names), f"hvdtrain.meter.{what.replace(' ', '.')}"
+        measures = [sums.values[name] for name in names]
+        measures += [sums.samples.get(name, facts["weight"]) for name in names]
+        of_ranks = (self._listed if self._hosts is None else self._summarized)(facts, names, measures, operation)
         expected, self._saved = self._expected, 0.0
         self.start()
-        totals = rows.sum(axis=0).tolist()
-        counted, masked = totals[_AT["weight"]], totals[_AT["masked"]]
+        counted, masked = of_ranks.counted, of_ranks.masked
         if counted + masked != expected:
             raise DivergenceError(
                 f"The ranks together measured {counted:.0f} samples in {what}, where the plan has {expected:.0f}.",
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        values = _means(names, totals[len(_ROW) :], counted)
-        slowest = float(rows[:, _AT["elapsed"]].max())
-        ranks = [dict(zip(_ROW, row, strict=False)) for row in rows.tolist()]
+        values = _means(names, of_ranks.measures, counted)
         return ReducedMetrics(
             values=values,
             samples=int(counted),
             masked=int(masked),
             skipped=sums.skipped,
-            samples_per_second=counted / slowest if slowest > 0 else 0.0,
-            rank_seconds=tuple(map(_seconds, ranks)),
-            rank_pressure=_pressures(ranks),
-            not_finite=() if math.isfinite(values["loss"]) else _ranks_not_finite(rows, names),
-            **{m.name: _reduced(m, rows[:, _AT[m.name]], known[m.name]) for m in _REDUCED},
+            samples_per_second=counted / of_ranks.slowest if of_ranks.slowest > 0 else 0.0,
+            not_finite=() if math.isfinite(values["loss"]) else of_ranks.not_finite(),
+            **of_ranks.about,
         )
 
-    def _rows(self, row: list[float], names: list[str], operation: str) -> NDArray[np.float64]:
-        """Every rank's row. Rows are of different lengths where ranks have other measures, so they are sent flat."""
+    def own_times(self, reading: ReducedMetrics) -> RankTimes:
+        """Of this rank, as `ManyStragglers` takes them. Args: `reading`: the last one, with summaries of ranks."""
+        if reading.summary is None:
+            raise ValueError("this reading has all ranks' times")
+        own = reading.summary.own
+        return RankTimes(own.data, own.compute, own.allreduce, self._pressure)
+
+    def _listed(self, facts: Mapping[str, float], names: list[str], measures: list[float], operation: str) -> _OfRanks:
+        """From every rank's row. Rows differ in length where ranks have other measures, so they are sent flat."""
+        row = [*(facts[name] for name in _ROW), *measures]
         joined = self._comm.allgather(np.array(row, np.float64), operation)
         rows = _same_measures(joined, self._comm.topology.size)
         if rows is None:
-            require_same_names(gather_json(self._comm, names, f"{operation}.names"))
-            raise AssertionError("rows differ by the names of measures only")
-        return rows
+            self._refuse_names(names, operation)
+        totals = rows.sum(axis=0).tolist()
+        ranks = [dict(zip(_ROW, row, strict=False)) for row in rows.tolist()]
+        about = {m.name: _reduced(m, rows[:, _AT[m.name]], facts[m.name]) for m in _REDUCED}
+        return _OfRanks(
+            counted=totals[_AT["weight"]],
+            masked=totals[_AT["masked"]],
+            measures=totals[len(_ROW) :],
+            slowest=float(rows[:, _AT["elapsed"]].max()),
+            not_finite=lambda: _ranks_not_finite(rows, names),
+            about={"rank_seconds": tuple(map(_seconds, ranks)), "rank_pressure": _pressures(ranks), **about},
+        )
+
+    def _summarized(
+        self, facts: Mapping[str, float], names: list[str], measures: list[float], operation: str
+    ) -> _OfRanks:
+        """From reductions, which cost the same for any number of ranks."""
+        own = _seconds(facts)
+        columns = columns_of(own, facts)
+        reduced = reduce_ranks(
+            self._comm,
+            list(columns.values()),
+            operation,
+            named=[place for place, name in enumerate(columns) if name in NAMED],
+            totals=[facts["weight"], facts["masked"], *measures],
+            same=[facts[name] for name in _MEASURES],
+            hosts=self._hosts or (),
+        )
+        if not reduced.equal:
+            self._refuse_names(names, operation)
+        counted, masked, *of_measures = reduced.totals.tolist()
+        of_column = dict(zip(columns, reduced.summaries, strict=True))
+        return _OfRanks(
+            counted=counted,
+            masked=masked,
+            measures=of_measures,
+            slowest=of_column["elapsed"].max,
+            not_finite=lambda: self._not_finite(measures[names.index("loss")], operation),
+            about={
+                "rank_seconds": (),
+                "summary": summary_of(own, of_column),
+                **metrics_of(facts, of_column, self._comm.topology.size),
+            },
+        )
+
+    def _not_finite(self, loss: float, operation: str) -> tuple[int, ...]:
+        """Ranks whose loss is not finite. Collective; called where that of all ranks together is not."""
+        losses = self._comm.allgather(np.array([loss], np.float64), f"{operation}.not_finite")
+        return tuple(np.flatnonzero(~np.isfinite(losses)).tolist())
+
+    def _refuse_names(self, names: list[str], operation: str) -> Never:
+        require_same_names(gather_json(self._comm, names, f"{operation}.names"))
+        raise AssertionError("ranks differ by the names of measures only")
 
     def _known(self, sums: Sums) -> dict[str, float | None]:
         """This rank's numbers for the built-in metrics; None where one is not known."""
         here = {"memory": resident_bytes()}
         return here | {m.name: getattr(sums, m.name) for m in _REDUCED if m.name not in here}
 
-    def _row(self, sums: Sums, known: Mapping[str, float | None], names: list[str]) -> list[float]:
+    def _facts(self, sums: Sums, known: Mapping[str, float | None], names: list[str]) -> dict[str, float]:
+        """This rank's row, by the names in `_ROW`."""
         saved = self.watch.take("checkpoint")
         elapsed = time.perf_counter() - self._begin - saved
         weight = float(np.concatenate(self._weights).sum(dtype=np.float64)) if self._weights else 0.0
-        pressure = NOTHING if self._gauge is None else self._gauge.read()
-        facts = {
+        self._pressure = NOTHING if self._gauge is None else self._gauge.read()
+        return {
             "weight": weight,
             "masked": self._masked,
             "names": names_checksum(names),
@@ -143,13 +222,8 @@ class Meter:
             "checkpoint": self._saved + saved,
             **{part: sums.parts.get(part, 0.0) for part in _PARTS},
             **{name: math.nan if value is None else value for name, value in known.items()},
-            **pressure._asdict(),
+            **self._pressure._asdict(),
         }
-        return [
-            *(facts[name] for name in _ROW),
-            *(sums.values[name] for name in names),
-            *(sums.samples.get(name, weight) for name in names),
-        ]
 
 
 def _same_measures(joined: NDArray[np.float64], size: int) -> NDArray[np.float64] | None:
@@ -180,10 +254,10 @@ def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
     return [RankTimes(s.data, s.compute, s.allreduce, pressure) for s, pressure in ranks]
 
 
-def _reduced(metric: Metric, ranks: NDArray[np.float64], here: float | None) -> Any:
-    """What the event says of a metric. Args: `here`: this rank's number, None where it has none."""
+def _reduced(metric: Metric, ranks: NDArray[np.float64], here: float) -> Any:
+    """What the event says of a metric. Args: `here`: this rank's number, NaN where it has none."""
     if metric.of == "update":
-        return None if here is None else float(ranks.mean() if metric.reduced == "mean" else ranks.max())
+        return None if math.isnan(here) else float(ranks.mean() if metric.reduced == "mean" else ranks.max())
     if np.isnan(ranks).any():
         return ()
     return tuple((ranks.astype(np.int64) if metric.kind == "bytes" else ranks).tolist())

@@ -11,12 +11,14 @@ from hvdtrain.algorithms.early_stopping import Best, EarlyStopping, require_metr
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
+from hvdtrain.comm.rank_reduction import reduce_ranks
 from hvdtrain.engine.events import ReducedMetrics, StoppedEarly
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.meter import Meter
 from hvdtrain.engine.source import Source
 from hvdtrain.engine.stop_vote import StopVote
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.set_names import UNNAMED, in_set, set_of
 
 
@@ -30,10 +32,11 @@ class Validator:
     limits: RunLimits
     name: str = UNNAMED  # of the set
     use: Callable[[LoadedBatch], None] | None = None  # measures a batch; None: as `Adapter.eval_step`
+    summary_hosts: Sequence[str] | None = None  # as of `Meter`
 
     def __post_init__(self) -> None:
         self._what = f"validation {self.name}".rstrip()
-        self._meter = Meter(self.adapter, self.comm)
+        self._meter = Meter(self.adapter, self.comm, summary_hosts=self.summary_hosts)
         self._guard = LossGuard(self.comm, self.source, self._what)
 
     def measure(self, step: int, vote: StopVote, when_read: Callable[[], None]) -> ReducedMetrics | None:
@@ -72,16 +75,29 @@ class Measured:
     values: Mapping[str, float]  # mean of each measure, "loss", or "NAME/loss" of a set with a name
     samples: Mapping[str, int]  # of each set: how many the means are over
     rank_seconds: tuple[float, ...]  # how long it took on each rank, in the order of ranks
+    summary: RankSummary | None = None  # of that, where ranks are summarized
+    own_seconds: float | None = None  # then: of this rank
 
     @classmethod
     def of(cls, readings: Mapping[str, ReducedMetrics]) -> "Measured":
-        """From the reading of each set."""
+        """From the reading of each set, where each has one entry per rank."""
         seconds = zip(*([rank.total for rank in reading.rank_seconds] for reading in readings.values()), strict=True)
-        return cls(
-            {in_set(name, key): value for name, reading in readings.items() for key, value in reading.values.items()},
-            {name: reading.samples for name, reading in readings.items()},
-            tuple(map(sum, seconds)),
-        )
+        return cls(*_means_of(readings), tuple(map(sum, seconds)))
+
+    @classmethod
+    def summarized(cls, readings: Mapping[str, ReducedMetrics], comm: Communicator, hosts: Sequence[str]) -> "Measured":
+        """From summarized readings. Collective."""
+        own = sum(reading.summary.own.total for reading in readings.values() if reading.summary is not None)
+        reduced = reduce_ranks(comm, [own], "hvdtrain.validation.seconds", named=[0], hosts=hosts)
+        return cls(*_means_of(readings), (), reduced.summaries[0], own)
+
+
+def _means_of(readings: Mapping[str, ReducedMetrics]) -> tuple[dict[str, float], dict[str, int]]:
+    """`Measured.values` and `Measured.samples`."""
+    return (
+        {in_set(name, key): value for name, reading in readings.items() for key, value in reading.values.items()},
+        {name: reading.samples for name, reading in readings.items()},
+    )
 
 
 @dataclass(eq=False)
@@ -113,7 +129,10 @@ class Validations:
             if reading is None:
                 return None
             readings[validator.name] = reading
-        return Measured.of(readings)
+        first = self.validators[0]
+        if first.summary_hosts is None:
+            return Measured.of(readings)
+        return Measured.summarized(readings, first.comm, first.summary_hosts)
 
     def note(self, position: Position, epoch: int, values: Mapping[str, float]) -> Position:
         """`position` after a validation there. One that `max_steps` caused inside an epoch may be this run's best, but

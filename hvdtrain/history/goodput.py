@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtrain.history.reading import JsonLines, Line, finite, number, seconds_in, step_of, text
+from hvdtrain.history.reading import JsonLines, Line, finite, mapping, number, seconds_in, step_of, text
 from hvdtrain.measured import STEP
 
 _step_parts = itemgetter(*STEP)
@@ -168,7 +168,9 @@ def _causes(line: Line) -> list[str]:
 
 
 def _longest(ranks: Any) -> float:
-    """The slowest rank's time between two lines."""
+    """The slowest rank's time between two lines, from a list of all ranks or from their summary."""
+    if isinstance(ranks, dict):
+        return seconds_in(mapping(ranks, "step"), "max")
     try:
         longest = finite(max(map(sum, map(_step_parts, ranks))))
         if longest is not None and longest >= 0:

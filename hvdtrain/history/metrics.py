@@ -12,12 +12,13 @@ from hvdtrain.history.goodput import Goodput, KeptLines, start_lines
 from hvdtrain.history.ranks import RankTimes
 from hvdtrain.history.reading import UNREADABLE, JsonLines, Line, Progress, finite, mapping, number, reason, step_of
 from hvdtrain.history.run_events import CheckpointTotals, RunEvents
+from hvdtrain.history.summarized_ranks import SummarizedTimes
 from hvdtrain.measured import METRICS
 
 SPEED: Final = "samples_per_second"
 _NO_CURVES: Final = frozenset(
     (
-        *("split", "epoch", "step", "samples", "time", "seconds", "event", "best"),
+        *("split", "epoch", "step", "samples", "time", "seconds", "rank_seconds", "event", "best"),
         *(metric.name for metric in METRICS if metric.kind == "count"),
     )
 )
@@ -36,6 +37,8 @@ class MetricsHistory:
     # SPEED by milliseconds since the first line, of lost work too; empty where lines have no times
     speed: Curve = field(default_factory=Curve)
     ranks: RankTimes = field(default_factory=RankTimes)  # where time went
+    # the same, where lines have summaries of all ranks
+    summaries: SummarizedTimes = field(default_factory=SummarizedTimes)
     goodput: Goodput = field(default_factory=Goodput)  # of restarts and time
     events: RunEvents = field(default_factory=RunEvents)  # starts, stops, failures
     checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)  # how many, and what they cost
@@ -65,6 +68,7 @@ class MetricsHistory:
             self._add_training(line, step, counts, at)
         elif split == "validation":
             self.ranks.add_validation(line.get("rank_seconds"))
+            self.summaries.add_validation(line.get("rank_seconds"))
             if counts:
                 _add_measures(self.validation, line, step)
                 self.sets |= dict.fromkeys(list(mapping(line, "sets"))[: _MOST_CURVES - len(self.sets)])
@@ -79,6 +83,7 @@ class MetricsHistory:
         if at is not None and self.began is not None and speed is not None:
             self.speed.add(max(0, int((at - self.began) * 1000)), speed)
         self.ranks.add(line.get("seconds"))
+        self.summaries.add(line.get("seconds"))
         if counts:
             _add_measures(self.training, line, step)
             self.samples += _count(line, "samples")

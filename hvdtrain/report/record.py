@@ -63,7 +63,7 @@ class RunRecord:
     def workers(self) -> int | None:
         """How many there were in the last start; None where nothing tells."""
         known = whole(self.result, "world_size") or whole(mapping(self.facts.environment, "topology"), "size")
-        return known or len(self.metrics.ranks.sums) or None
+        return known or len(self.metrics.ranks.sums) or self.metrics.summaries.ranks or None
 
     @property
     def steps(self) -> int:

@@ -25,6 +25,7 @@ from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.state_sync import whole_state
 from hvdtrain.engine.stop_vote import StopRequest
+from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.sink import SinkContext
@@ -73,6 +74,7 @@ class Assembly:
             on_result=on_result,
             save_policy=_save_policy(config),
             hosts=hosts,
+            summarizes_ranks=summarizes(config.metrics_detail, self.comm.topology.size),
         )
 
     def _checkpoint_writer(self) -> CheckpointWriter:

@@ -11,12 +11,15 @@ from typing import Any, Final
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.rank_reduction import reduce_ranks
 from hvdtrain.config.training_options import describe_optimizer, non_default_options
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
+from hvdtrain.engine.summarized_reading import seconds_columns, summary_of
 from hvdtrain.history.reading import JsonLines
-from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds
+from hvdtrain.measured import BESIDE, INSIDE, STEP, Seconds, SummarizedSeconds
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.topology import Topology
 from hvdtrain.version import versions
@@ -24,38 +27,61 @@ from hvdtrain.version import versions
 PARTS: Final = (*STEP, *INSIDE, *BESIDE)
 """Those that make up a step's time, then parts of "compute" and what happens beside it."""
 
+_DIGITS: Final = 6
+
 
 class Totals:
-    """Sums over the run, for result.json and the closing table."""
+    """Sums over the run, for result.json and the closing table.
+
+    Where events summarize ranks, only each rank itself knows its sums until `gather` has made a summary of them.
+    """
 
     def __init__(self, ranks: int) -> None:
         self.rank_seconds = [Seconds()] * ranks
+        self.own = Seconds()  # of this rank, where events summarize ranks
+        self.summary: SummarizedSeconds | None = None  # then: of all ranks, after `gather`
         self.validation_seconds = 0.0
         self.checkpoint_seconds = 0.0
         self.samples = 0
-        self.memory: dict[str, list[int]] = {}
+        self.memory: dict[str, list[int] | RankSummary] = {}
         self.first_loss: float | None = None
 
     def __call__(self, event: Event) -> None:
         match event:
             case events.Logged():
-                self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
+                if event.summary is None:
+                    self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, event.rank_seconds, strict=True)]
+                else:
+                    self.own += event.summary.own
                 self.samples += event.samples
                 self._note_memory(resident=event.memory, device=event.device_memory)
                 if event.step == 1:
                     self.first_loss = event.values["loss"]
             case events.Evaluated(seconds=seconds, rank_seconds=ranks):
                 self.validation_seconds += seconds
+                if event.own_seconds is not None:
+                    self.own += Seconds(validation=event.own_seconds)
+                    return
                 validations = [Seconds(validation=validation) for validation in ranks]
                 self.rank_seconds = [a + b for a, b in zip(self.rank_seconds, validations, strict=True)]
             case events.CheckpointDurable(seconds=seconds):
                 self.checkpoint_seconds += seconds
 
-    def _note_memory(self, **ranks: Sequence[int]) -> None:
+    def gather(self, comm: Communicator, hosts: Sequence[str]) -> None:
+        """Make the summary of all ranks, where events summarize them. Collective; rank r is on `hosts[r]`."""
+        columns = seconds_columns(self.own)
+        values = list(columns.values())
+        reduced = reduce_ranks(comm, values, "hvdtrain.end.seconds", named=range(len(values)), hosts=hosts)
+        self.summary = summary_of(self.own, dict(zip(columns, reduced.summaries, strict=True)))
+
+    def _note_memory(self, **ranks: Sequence[int] | RankSummary) -> None:
         for kind, numbers in ranks.items():
-            if numbers:
-                known = self.memory.get(kind, [0] * len(numbers))
-                self.memory[kind] = [max(pair) for pair in zip(known, numbers, strict=True)]
+            known = self.memory.get(kind)
+            if isinstance(numbers, RankSummary):  # that of the line in which a rank had the most
+                self.memory[kind] = numbers if not isinstance(known, RankSummary) else max(known, numbers, key=_most)
+            elif numbers:
+                before = known if isinstance(known, list) else [0] * len(numbers)
+                self.memory[kind] = [max(pair) for pair in zip(before, numbers, strict=True)]
 
     def resume_from(self, metrics: Path, step: int) -> None:
         """Read what earlier processes of this run wrote about its first step, if it continues after update `step`."""
@@ -68,8 +94,22 @@ class Totals:
     @property
     def samples_per_second(self) -> float:
         """Training samples a second over all ranks, without validation and checkpoints."""
-        slowest = max(s.data + s.compute + s.allreduce for s in self.rank_seconds)
+        if self.summary is not None:
+            slowest = self.summary.step.max
+        else:
+            slowest = max(s.data + s.compute + s.allreduce for s in self.rank_seconds)
         return self.samples / slowest if slowest > 0 else 0.0
+
+    def mean(self, part: str) -> float:
+        """Seconds of a part of the time, over ranks."""
+        if self.summary is not None:
+            return self.summary.parts[part].mean if part in self.summary.parts else 0.0
+        total: float = sum(getattr(rank, part) for rank in self.rank_seconds)
+        return total / len(self.rank_seconds)
+
+
+def _most(ranks: RankSummary) -> float:
+    return ranks.max
 
 
 def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path | None = None) -> list[str]:
@@ -127,12 +167,7 @@ def result(
     `about` is what checkpoints say of the run, and `totals` are of this process's part of it.
     """
     total, start = seconds  # of the whole run, and of these until training began
-    mean = {
-        part: seconds
-        for part in PARTS
-        if (seconds := sum(getattr(rank, part) for rank in totals.rank_seconds) / len(totals.rank_seconds))
-        or part in STEP
-    }
+    mean = {part: of_part for part in PARTS if (of_part := totals.mean(part)) or part in STEP}
     return {
         "status": "finished" if outcome.finished else "stopped",
         **{key: about[key] for key in ("framework", "task", "world_size", "global_batch_size")},
@@ -151,17 +186,38 @@ def result(
             **mean,
             "checkpoint": totals.checkpoint_seconds,
             "validation": totals.validation_seconds,
-            "ranks": [rank.known() for rank in totals.rank_seconds],
+            "ranks": _ranks(totals),
         },
-        "step_seconds": {
-            str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}
-            for rank, times in enumerate(outcome.step_times)
+        "step_seconds": _step_seconds(outcome),
+        "memory_bytes": {
+            kind: ranks.as_json() if isinstance(ranks, RankSummary) else ranks for kind, ranks in totals.memory.items()
         },
-        "memory_bytes": totals.memory,
         "stragglers": [asdict(straggler) for straggler in outcome.stragglers],
         "parameters": parameters,
         "weights": {"sha256": outcome.weights_hash, "equal_on_all_ranks": True},
         "versions": versions(),
+    }
+
+
+def _ranks(totals: Totals) -> Any:
+    """A list of all ranks, or their summary."""
+    if totals.summary is None:
+        return [rank.known() for rank in totals.rank_seconds]
+    return totals.summary.as_json(_DIGITS, every_name=True)
+
+
+def _step_seconds(outcome: RunResult) -> dict[str, Any]:
+    """Of each rank; or, where ranks are summarized, of "ranks" together."""
+    if outcome.step_summaries:
+        return {
+            "ranks": {
+                name: {quantile: of_ranks.as_json(7) for quantile, of_ranks in quantiles.items()}
+                for name, quantiles in outcome.step_summaries.items()
+            }
+        }
+    return {
+        str(rank): {name: _rounded(quantiles) for name, quantiles in times.items()}
+        for rank, times in enumerate(outcome.step_times)
     }
 
 

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +18,12 @@ from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import require_little_lost, warn_of_damage
+from hvdtrain.engine.limits import RunResult
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.engine.validator import require_measured
 from hvdtrain.errors import RESUMABLE
 from hvdtrain.files import unwritable, write_atomically, write_json
+from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.assemble import Assembly
 from hvdtrain.run.ending import Ending
 from hvdtrain.run.prepare import RunSetup
@@ -99,12 +102,20 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
         watched(setup, comm, folder, position.step),
         run.open_callbacks(totals, of_task, position.step, begin) as callbacks,
     ):
-        engine = run.build_engine(callbacks, asked, ending.write if is_root else None, hosts)
+        engine = run.build_engine(callbacks, asked, partial(_write_result, ending, comm, hosts), hosts)
         saved = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
         outcome = engine.run(position, saved)
     if is_root and not is_change(outcome.stopped_by):  # else this run goes on in a moment
         ending.print(outcome)
     return outcome.stopped_by
+
+
+def _write_result(ending: Ending, comm: Communicator, hosts: Sequence[str], outcome: RunResult) -> None:
+    """Collective where ranks are summarized."""
+    if summarizes(ending.setup.config.metrics_detail, comm.topology.size):
+        ending.totals.gather(comm, hosts)
+    if comm.topology.is_root:
+        ending.write(outcome)
 
 
 def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> None:

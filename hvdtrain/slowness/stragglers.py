@@ -8,12 +8,12 @@ the median of the others' in nearly all of many windows, or by far in each of so
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from statistics import mean, median
 from typing import Final, NamedTuple
 
 from hvdtrain.slowness.causes import COLUMNS, NOTHING, Cause, Excess, Pressure, Straggler, cause_of, facts_of
+from hvdtrain.slowness.known_stragglers import KnownStragglers
 
 WINDOW_SECONDS: Final = 0.5
 """Of the slowest rank, at least, before a window is looked at."""
@@ -31,14 +31,14 @@ RULES: Final = (Rule(windows=16, most=14, slower=0.15), Rule(windows=6, most=6, 
 """The longest first. If times differ by chance with a standard deviation of 15 %, a rank meets one of these in less
 than one of a million windows."""
 
-_WINDOWS: Final = max(rule.windows for rule in RULES)
-_FEWEST: Final = min(rule.windows for rule in RULES)
+WINDOWS: Final = max(rule.windows for rule in RULES)
+FEWEST: Final = min(rule.windows for rule in RULES)
 _WAITED: Final = 0.05  # share of their time in which the others wait, at least
 _EXPLAINED: Final = 0.2  # of this wait, at least, is the time that the slow rank needs more than they; else the network
-_LINK: Final = 0.3  # share of its time in which every rank waits, where the network is the cause
-_BUSY: Final = 0.2  # share of the time in which a slow link is being used, at least
-_CLEARLY: Final = 1.5  # times as long as the others' connections is that one in use whose link is slow
-_INSTANT: Final = 1e-9  # seconds, by which may be divided
+LINK: Final = 0.3  # share of its time in which every rank waits, where the network is the cause
+BUSY: Final = 0.2  # share of the time in which a slow link is being used, at least
+CLEARLY: Final = 1.5  # times as long as the others' connections is that one in use whose link is slow
+INSTANT: Final = 1e-9  # seconds, by which may be divided
 
 
 class RankTimes(NamedTuple):
@@ -78,7 +78,7 @@ class _Window(NamedTuple):
         work = [rank.own for rank in ranks]
         times = list(zip(work, _medians_of_others(work), strict=True))
         slower = [[time >= (1 + rule.slower) * others for time, others in times] for rule in RULES]
-        return cls(first, last, ranks, slower, min(rank.allreduce / max(rank.total, _INSTANT) for rank in ranks))
+        return cls(first, last, ranks, slower, min(rank.allreduce / max(rank.total, INSTANT) for rank in ranks))
 
 
 class Stragglers:
@@ -91,16 +91,15 @@ class Stragglers:
 
     def __init__(self, hosts: Sequence[str] = (), start: int = 0) -> None:
         self._hosts, self._step = hosts, start
-        self._windows: deque[_Window] = deque(maxlen=_WINDOWS)
+        self._windows: deque[_Window] = deque(maxlen=WINDOWS)
         self._open: tuple[int, Sequence[RankTimes]] | None = None  # the first update, and the times since then
         self._is_warm = False  # the first steps compile, connect, fill caches
-        self._found: dict[tuple[int | None, Cause], Straggler] = {}
-        self._causes: dict[int | None, Cause] = {}  # of those that are slow now
+        self._known = KnownStragglers()
 
     @property
     def found(self) -> list[Straggler]:
         """All of this run, in the order in which they were found."""
-        return list(self._found.values())
+        return self._known.found
 
     def add(self, step: int, ranks: Sequence[RankTimes]) -> list[Straggler]:
         """Add the times up to update `step`; returns who is found now, one of another cause too."""
@@ -115,7 +114,7 @@ class Stragglers:
             return []
         self._windows.append(_Window.of(first, step, ranks))
         self._open = None
-        return self._judge() if len(self._windows) >= _FEWEST else []
+        return self._judge() if len(self._windows) >= FEWEST else []
 
     def _judge(self) -> list[Straggler]:
         seen: dict[int, Straggler] = {}
@@ -127,67 +126,71 @@ class Stragglers:
             for rank, totals in _slow(windows, number):
                 is_slow = True
                 # Linux's counters come every two seconds; where there are none, there will be none later either.
-                if rank not in seen and (totals[rank].pressure.wall > 0 or len(self._windows) == _WINDOWS):
+                if rank not in seen and (totals[rank].pressure.wall > 0 or len(self._windows) == WINDOWS):
                     seen[rank] = self._rank(rank, totals, windows)
-        return self._note([seen[rank] for rank in sorted(seen)] if is_slow else self._links(list(self._windows)))
+        return self._known.note([seen[rank] for rank in sorted(seen)] if is_slow else self._links(list(self._windows)))
 
     def _rank(self, rank: int, totals: Sequence[RankTimes], windows: Sequence[_Window]) -> Straggler:
         slow, rest = totals[rank], [times for number, times in enumerate(totals) if number != rank]
-        others = median(times.own for times in rest)
-        excess = Excess(slow.total, slow.own - others, slow.data - median(times.data for times in rest))
-        cause = self._causes.get(rank, "unknown")
-        if cause in ("unknown", "slow link"):  # the latter was found while no rank was slow itself
-            cause = cause_of(excess, slow.pressure, _typical([times.pressure for times in rest]))
-        slower = slow.own / max(others, _INSTANT) - 1
-        return self._straggler(rank, slow, (_waited(totals, rank), slower), cause, windows)
+        others = Others(
+            work=median(times.own for times in rest),
+            data=median(times.data for times in rest),
+            pressure=_typical([times.pressure for times in rest]),
+            waited=_waited(totals, rank),
+        )
+        steps = windows[0].first, windows[-1].last
+        return straggler_of(rank, self._host(rank), slow, others, self._known.cause(rank), steps)
 
     def _links(self, windows: Sequence[_Window]) -> list[Straggler]:
         """Where nobody is slow, and all wait in collectives while their connections to other hosts are in use."""
-        if min(window.waits for window in windows) < _LINK:
+        if min(window.waits for window in windows) < LINK:
             return []
         totals = _totals(windows)
-        waits = [rank.allreduce / max(rank.total, _INSTANT) for rank in totals]
+        waits = [rank.allreduce / max(rank.total, INSTANT) for rank in totals]
         busy = [rank.pressure.share("send_busy") for rank in totals]
-        if max(busy) < _BUSY:
+        if max(busy) < BUSY:
             return []
         rank = busy.index(max(busy))
-        is_alone = busy[rank] >= _CLEARLY * median(share for number, share in enumerate(busy) if number != rank)
-        is_known = any(cause == "slow link" and rank is not None for rank, cause in self._found)
-        if not is_alone and (len(windows) < _WINDOWS or is_known):
+        is_alone = busy[rank] >= CLEARLY * median(share for number, share in enumerate(busy) if number != rank)
+        if not is_alone and (len(windows) < WINDOWS or self._known.has_slow_link):
             return []  # whose it is may still be told: acknowledgements wait in the queue of a slow link, too
         whose = rank if is_alone else None
-        return [self._straggler(whose, totals[rank], (mean(waits), 0.0), "slow link", windows)]
-
-    def _straggler(
-        self, rank: int | None, times: RankTimes, shares: tuple[float, float], cause: Cause, windows: Sequence[_Window]
-    ) -> Straggler:
-        host = self._hosts[rank] if rank is not None and rank < len(self._hosts) else ""
-        facts, (waited, slower) = facts_of(cause, times.pressure), shares
         steps = windows[0].first, windows[-1].last
-        return Straggler(rank, host, round(waited, 3), round(slower, 3), cause, facts, *steps)
+        return [slow_link(whose, self._host(whose), totals[rank].pressure, mean(waits), steps)]
 
-    def _note(self, seen: Sequence[Straggler]) -> list[Straggler]:
-        """Remember who is slow now; returns those that were not known."""
-        news = []
-        for straggler in seen:
-            rank, cause = straggler.rank, straggler.cause
-            if (guess := self._guess_before(rank, cause)) is not None:
-                straggler = replace(straggler, since_step=self._found.pop(guess).since_step)
-            before = self._found.get((rank, cause))
-            if before is None:
-                news.append(straggler)
-            else:
-                straggler = replace(straggler, since_step=before.since_step)
-            self._found[rank, cause] = straggler
-        self._causes = {straggler.rank: straggler.cause for straggler in seen}
-        return news
+    def _host(self, rank: int | None) -> str:
+        return self._hosts[rank] if rank is not None and rank < len(self._hosts) else ""
 
-    def _guess_before(self, rank: int | None, cause: Cause) -> tuple[int | None, Cause] | None:
-        """What was found of it while its cause, or whose link it is, could not be told."""
-        whose: tuple[int | None, Cause] = (None, "slow link")
-        if cause == "slow link" and rank is not None:
-            return whose if whose in self._found else None
-        return (rank, "unknown") if cause != "unknown" and self._causes.get(rank) == "unknown" else None
+
+class Others(NamedTuple):
+    """All ranks but one."""
+
+    work: float  # the median of their own time
+    data: float  # the median of their waits for data
+    pressure: Pressure  # the median of each share, in a time of one second
+    waited: float  # the share of their time in which they wait
+
+
+def is_waited_for(slow: RankTimes, others: Others) -> bool:
+    """Whether the others wait, and for this rank: not for a network beside which its own work takes no time."""
+    return others.waited >= _WAITED and slow.own - others.work >= _EXPLAINED * others.waited * slow.total
+
+
+def straggler_of(
+    rank: int, host: str, slow: RankTimes, others: Others, before: Cause, steps: tuple[int, int]
+) -> Straggler:
+    """What is told of a slow rank. Args: `before`: why it was slow before; `steps`: the first and the last update."""
+    cause = before
+    if cause in ("unknown", "slow link"):  # the latter was found while no rank was slow itself
+        excess = Excess(slow.total, slow.own - others.work, slow.data - others.data)
+        cause = cause_of(excess, slow.pressure, others.pressure)
+    slower, facts = slow.own / max(others.work, INSTANT) - 1, facts_of(cause, slow.pressure)
+    return Straggler(rank, host, round(others.waited, 3), round(slower, 3), cause, facts, *steps)
+
+
+def slow_link(rank: int | None, host: str, pressure: Pressure, waited: float, steps: tuple[int, int]) -> Straggler:
+    """What is told of a link. Args: `rank`: whose it is, or None; `waited`: the share of their time that ranks wait."""
+    return Straggler(rank, host, round(waited, 3), 0.0, "slow link", facts_of("slow link", pressure), *steps)
 
 
 def _totals(windows: Sequence[_Window]) -> list[RankTimes]:
@@ -207,19 +210,14 @@ def _slow(windows: Sequence[_Window], number: int) -> list[tuple[int, list[RankT
 
 
 def _is_waited_for(totals: Sequence[RankTimes], rank: int) -> bool:
-    """Whether the others wait, and for this rank: not for a network beside which its own work takes no time."""
-    waited, excess = _waited(totals, rank), totals[rank].own - median(_others_work(totals, rank))
-    return waited >= _WAITED and excess >= _EXPLAINED * waited * totals[rank].total
-
-
-def _others_work(totals: Sequence[RankTimes], rank: int) -> list[float]:
-    return [times.own for number, times in enumerate(totals) if number != rank]
+    work = median(times.own for number, times in enumerate(totals) if number != rank)
+    return is_waited_for(totals[rank], Others(work, 0.0, NOTHING, _waited(totals, rank)))
 
 
 def _waited(totals: Sequence[RankTimes], rank: int) -> float:
     """The share of their time in which all but `rank` wait."""
     others = [times for number, times in enumerate(totals) if number != rank]
-    return sum(times.allreduce for times in others) / max(sum(times.total for times in others), _INSTANT)
+    return sum(times.allreduce for times in others) / max(sum(times.total for times in others), INSTANT)
 
 
 def _typical(pressures: Sequence[Pressure]) -> Pressure:

@@ -78,6 +78,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "checkpoint_failure": ("warn", "warn"),
     "check_weights_every": ("100", 100),
     "log_interval": ("4", 4),
+    "metrics_detail": ("summary", "summary"),
     "log_level": ("debug", "debug"),
     "loggers": ("tensorboard, mlflow", "tensorboard, mlflow"),
     "logger_histograms": ("2", 2),

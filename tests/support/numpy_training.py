@@ -215,6 +215,7 @@ class Setting:
     callbacks: tuple[events.Callback, ...] = ()
     early_stopping: EarlyStopping = EarlyStopping()
     save_policy: SavePolicy = SavePolicy()
+    summarizes_ranks: bool = False
     writers: int = 1
 
     def store(self) -> CheckpointStore:
@@ -255,6 +256,7 @@ def train(
         asked=asked,
         early_stopping=setting.early_stopping,
         save_policy=setting.save_policy,
+        summarizes_ranks=setting.summarizes_ranks,
     )
     return Run(engine.run(start or Position(), saved=start is not None), adapter, recorder)
 

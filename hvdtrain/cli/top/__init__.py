@@ -22,6 +22,7 @@ from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import mapping, whole
 from hvdtrain.history.run_facts import read_facts, read_result
 from hvdtrain.history.run_state import is_locked, state_of
+from hvdtrain.rank_summary import FROM_RANKS
 
 _PIPE_COLUMNS: Final = 160
 _DESCRIPTION = """\
@@ -34,12 +35,13 @@ def run(argv: Sequence[str]) -> int:
     """Show the run that `argv` names until q is pressed; returns 0."""
     parser = CommandParser("hvdtrain top", "Nothing was shown.", description=_DESCRIPTION)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run folder")
-    parser.add_argument("--once", action="store_true", help="print one table of all ranks, and end")
+    parser.add_argument("--once", action="store_true", help="print one table, of at most 64 ranks, and end")
+    parser.add_argument("--all", action="store_true", help="with --once: print all ranks, however many")
     parser.option("--interval", 2.0, "seconds between two looks", type=positive("--interval"), metavar="S")
     options = parser.parse(argv)
     look, console = _looks_at(options.run), Console()
     if options.once or not console.is_terminal or console.is_dumb_terminal:
-        _print(look(), console)
+        _print(look(), console, most=None if options.all else FROM_RANKS)
         return 0
     with exiting_at(ENDING):
         _print(_watch(look, console, options.interval), console, console.height)
@@ -71,11 +73,11 @@ def _watch(look: Callable[[], Look], console: Console, interval: float) -> Look:
     return seen
 
 
-def _print(seen: Look, console: Console, lines: int | None = None) -> None:
+def _print(seen: Look, console: Console, lines: int | None = None, most: int | None = None) -> None:
     """Where the output is not a terminal, lines are as long as they need to be."""
     if not console.is_terminal:
         console = Console(width=_PIPE_COLUMNS)
-    console.print(picture(seen, lines))
+    console.print(picture(seen, lines, most))
 
 
 @contextmanager

@@ -78,11 +78,11 @@ class Look:
     unread: frozenset[int] = frozenset()  # ranks whose heartbeats are there and cannot be read
 
 
-def picture(look: Look, lines: int | None) -> RenderableType:
-    """The picture. Args: `lines`: of the terminal, which it fits into; None: it shows all ranks."""
+def picture(look: Look, lines: int | None, most_ranks: int | None = None) -> RenderableType:
+    """The picture. Args: `lines`: of the terminal, which it fits into; None: it shows so many ranks at most."""
     told = next((heard.beat.size for heard in look.heard.values()), look.workers or 0)
     size = max(told, max(look.unread, default=-1) + 1)
-    most = size if lines is None else max(_LEAST_ROWS, lines - _HEADING_LINES)
+    most = most_ranks or size if lines is None else max(_LEAST_ROWS, lines - _HEADING_LINES)
     shown, left = rows(look.heard, size, most, look.unread)
     parts: list[RenderableType] = [_heading(look, size), _progress(look), Text("")]
     parts += [_Table(shown)] if shown else [Text("No rank has written a heartbeat yet.", style="dim")]

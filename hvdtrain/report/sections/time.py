@@ -6,23 +6,20 @@ from typing import Any, Final
 
 from hvdtrain.history.ranks import RankTimes, disjoint, work_seconds
 from hvdtrain.history.reading import mapping, number
-from hvdtrain.measured import PARTS, REST
+from hvdtrain.measured import PARTS
 from hvdtrain.report import wording
 from hvdtrain.report.charts import bar_chart
 from hvdtrain.report.drawing import side_by_side
 from hvdtrain.report.markup import Markup, bullets, details, join, table, tag
 from hvdtrain.report.record import RunRecord
 from hvdtrain.report.sections.curves import speed_chart
+from hvdtrain.report.sections.summarized_time import SERIES, name_of, summarized_steps, summary_chart
 from hvdtrain.slowness.causes import Straggler
 
 _MOST_BARS: Final = 16
 _MOST_ROWS: Final = 256
 _MOST_STRAGGLERS: Final = 8  # sentences
 _FEW: Final = 3  # ranks, each of which is a column of a table, and not a row
-
-_TITLES: Final = {part.name: part.title for part in PARTS}
-_SERIES: Final = {part.name: part.series for part in PARTS} | {REST: 8}
-"""Of each part: its colour. "compute" is not there where its parts are."""
 
 _PARTS_OF_TIME: Final = (
     ("useful", "training that is in the weights"),
@@ -36,7 +33,12 @@ _PARTS_OF_TIME: Final = (
 
 def section(run: RunRecord) -> Markup:
     """Of one run."""
-    figures = [rank_chart(run.metrics.ranks), speed_chart([run]), _whole(run)]
+    figures = [
+        rank_chart(run.metrics.ranks),
+        summary_chart(run.metrics.summaries),
+        speed_chart([run]),
+        _whole(run),
+    ]
     drawn = [figure for figure in figures if figure is not None]
     return join(
         bullets(sentences(run), class_="findings"),
@@ -47,14 +49,15 @@ def section(run: RunRecord) -> Markup:
 
 def rank_chart(ranks: RankTimes) -> Markup | None:
     """Bars of seconds of each rank, and a table; None where no line has times."""
-    every = [disjoint(total) for total in ranks.sums]
+    sums = ranks.sums  # which each look makes anew
+    every = [disjoint(total) for total in sums]
     parts = [part for part in _order(every) if any(total.get(part) for total in every)]
     if not parts:
         return None
-    shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(ranks.sums[rank]))[:_MOST_BARS])
+    shown = sorted(sorted(range(len(every)), key=lambda rank: -work_seconds(sums[rank]))[:_MOST_BARS])
     bars = {f"rank {rank}": {name_of(part): value for part, value in every[rank].items()} for rank in shown}
     label = "Seconds of each rank by part. " + " ".join(_sentence(rank, every[rank], parts) for rank in shown)
-    spent = {part for total in ranks.sums for part, seconds in total.items() if seconds}
+    spent = {part for total in sums for part, seconds in total.items() if seconds}
     beside = [part for part in ranks.parts if part in spent and part not in (*parts, "compute")]
     is_turned = len(every) <= _FEW
     names = [
@@ -63,18 +66,13 @@ def rank_chart(ranks: RankTimes) -> Markup | None:
         "all",
         *(name_of(part) for part in beside),
     ]
-    numbers = [_row(rank, every[rank], ranks.sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
+    numbers = [_row(rank, every[rank], sums[rank], parts, beside) for rank in range(min(len(every), _MOST_ROWS))]
     columns, *rows = zip(*[names, *numbers], strict=True) if is_turned else [names, *numbers]
     few = f"The {len(shown)} of {len(every)} ranks with the most work of their own."
     note = tag("p", few, class_="note") if len(every) > len(shown) else None
     shown_numbers = details("Numbers", table("Seconds of each rank by part", columns, rows, visible=True))
-    series = {name_of(part): _SERIES[part] for part in parts}
+    series = {name_of(part): SERIES[part] for part in parts}
     return bar_chart("Time of each rank", label, bars, series, join(note, shown_numbers))
-
-
-def name_of(part: str) -> str:
-    """A part of the time, for people."""
-    return _TITLES.get(part, part.replace("_", " "))
 
 
 def _order(every: Sequence[Mapping[str, float]]) -> list[str]:
@@ -99,6 +97,8 @@ def _row(
 def _steps(run: RunRecord) -> Markup | None:
     """How long single steps took, by quantiles, as the result has them."""
     step_seconds = mapping(run.result, "step_seconds")
+    if "ranks" in step_seconds:
+        return summarized_steps(mapping(step_seconds, "ranks"))
     rows = [
         [f"rank {rank}: {name_of(part)}", *(wording.seconds(number(times, q)) for q in ("p50", "p90", "p99", "max"))]
         for rank, parts in islice(step_seconds.items(), _MOST_BARS)
@@ -139,7 +139,8 @@ def sentences(run: RunRecord) -> Iterator[str]:
     yield from slow[:_MOST_STRAGGLERS]
     if len(slow) > _MOST_STRAGGLERS:
         yield f"{wording.plural(len(slow) - _MOST_STRAGGLERS, 'more straggler')} were found."
-    if not slow and isinstance(lines, list) and len(run.metrics.ranks.sums) > 1:
+    ranks = max(len(run.metrics.ranks.sums), run.metrics.summaries.ranks)
+    if not slow and isinstance(lines, list) and ranks > 1:
         yield "No rank and no link has kept the others waiting for longer than chance explains."
 
 

@@ -14,6 +14,7 @@ from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.files import open_lines
 from hvdtrain.measured import Metric, known_metrics
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE, RESTART_VARIABLE
 
@@ -92,11 +93,20 @@ def _training_line(event: events.Logged) -> dict[str, Any]:
         **event.values,
         "samples": event.samples,
         **{metric.name: _shown(metric, value) for metric, value in known_metrics(event)},
-        "seconds": [{k: round(v, 6) for k, v in s.known().items()} for s in event.rank_seconds],
+        "seconds": _seconds(event),
     }
 
 
+def _seconds(event: events.Logged) -> Any:
+    """A list of all ranks, or their summary."""
+    if event.summary is not None:
+        return event.summary.as_json(6)
+    return [{k: round(v, 6) for k, v in s.known().items()} for s in event.rank_seconds]
+
+
 def _shown(metric: Metric, value: Any) -> Any:
+    if isinstance(value, RankSummary):
+        return value.as_json(None if metric.kind == "bytes" else 6, names=metric.reduced == "max")
     if metric.of == "rank":
         return {"max": max(value), "ranks": list(value)}
     return metric.rounded(value)
@@ -112,7 +122,9 @@ def _event_line(event: events.CheckpointDurable | events.StragglerFound) -> dict
 def _validation_line(event: events.Evaluated) -> dict[str, Any]:
     place = {"split": "validation", "epoch": event.epoch, "step": event.step}
     best = {"best": True} if event.is_best else {}
-    ranks = [round(seconds, 6) for seconds in event.rank_seconds]
+    ranks: Any = [round(seconds, 6) for seconds in event.rank_seconds]
+    if event.summary is not None:
+        ranks = event.summary.as_json(6)
     times = {"seconds": round(event.seconds, 6), "rank_seconds": ranks}
     sets = {"sets": dict(event.sets)} if event.sets else {}
     return {**place, **event.values, **best, "samples": event.samples, **sets, **times}

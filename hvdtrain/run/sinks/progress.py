@@ -200,7 +200,8 @@ def _short(event: events.Evaluated) -> tuple[str, str]:
 
 def _shares(event: events.Logged) -> str:
     """Of the time since the last reading, over all ranks: "data 2% compute 80% allreduce 18%"."""
-    parts = {part: sum(getattr(rank, part) for rank in event.rank_seconds) for part in STEP}
+    ranks = event.rank_seconds if event.summary is None else (event.summary.mean,)
+    parts = {part: sum(getattr(rank, part) for rank in ranks) for part in STEP}
     total = sum(parts.values())
     return " ".join(f"{part} {value / total:.0%}" for part, value in parts.items()) if total else ""
 

@@ -55,7 +55,8 @@ class RankLog:
 
     def _write(self, event: events.Logged) -> None:
         self._next_at, self._unwritten = time.monotonic() + _SECONDS, None
-        values, seconds = numbers_of(event.values), numbers_of(event.rank_seconds[self._rank].known())
+        own = event.rank_seconds[self._rank] if event.summary is None else event.summary.own
+        values, seconds = numbers_of(event.values), numbers_of(own.known())
         _log.info("epoch %d, step %d: %s; seconds of this rank: %s", event.epoch + 1, event.step, values, seconds)
 
 
@@ -73,7 +74,7 @@ def numbers_of(values: Mapping[str, float]) -> str:
 def _facts(owner: Any) -> Iterator[str]:
     for field in fields(owner):
         value = getattr(owner, field.name)
-        if value not in (None, "", {}):
+        if value not in (None, "", {}, ()):
             yield f"{field.name.replace('_', ' ')} {_shown(value + 1 if field.name == 'epoch' else value)}"
 
 

@@ -176,6 +176,7 @@ def test_matplotlib_is_imported_to_draw_only() -> None:
         "profile",
         "recovery",
         "remote",
+        "scale",
         "scaling",
         "startup",
         "step",

@@ -137,3 +137,28 @@ def test_a_rank_that_dies_ends_the_others(data: Data, tmp_path: Path) -> None:
     setting = Setting(data, tmp_path, open_adapter=Dying)
     results = run_on_ranks(3, lambda comm: train(setting, comm, LIMITS, None, None))
     assert [type(result) for result in results] == [PeerError, MemoryError, PeerError]
+
+
+def test_summaries_of_ranks_change_nothing_of_the_training(data: Data, tmp_path: Path) -> None:
+    listed = on(3, Setting(data, tmp_path / "a"))
+    for one, other in zip(listed, on(3, Setting(data, tmp_path / "b", summarizes_ranks=True)), strict=True):
+        assert other.outcome == one.outcome
+        assert counts(other) == counts(one)
+        assert other.outcome.step_summaries["step"]["max"].count == 3
+        for event in other.events.events:
+            if isinstance(event, events.Logged):
+                assert event.rank_seconds == ()
+                assert event.summary is not None
+                assert event.summary.step.count == 3
+            if isinstance(event, events.Evaluated):
+                assert event.summary is not None
+                assert event.own_seconds is not None
+                assert event.summary.min <= event.own_seconds <= event.summary.max
+
+
+def test_the_rank_whose_loss_is_not_finite_is_named_where_ranks_are_summarized(data: Data, tmp_path: Path) -> None:
+    setting = Setting(data, tmp_path, open_adapter=Exploding, summarizes_ranks=True)
+    results = run_on_ranks(3, lambda comm: train(setting, comm, RunLimits(2, checkpoint_interval=1), None, None))
+    for error in results:
+        assert isinstance(error, HvdtrainError)
+        assert error.fact == "The training loss is nan at step 5, on rank 1."

@@ -19,6 +19,7 @@ from hvdtrain.comm.communicator import Communicator, SerialCommunicator
 from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.errors import DivergenceError
+from hvdtrain.rank_summary import RankSummary
 from hvdtrain.slowness.causes import NOTHING, Pressure
 from hvdtrain.topology import Topology
 
@@ -98,6 +99,7 @@ def test_memory_is_told_of_each_rank(own: Any, gathered: Any) -> None:
     for reading in all_well(run_on_ranks(2, work)):
         assert reading.device_memory == gathered
         assert reading.device_use == tuple(value / 10 for value in gathered)
+        assert isinstance(reading.memory, tuple)
         assert len(reading.memory) == 2
         assert min(reading.memory) > 2**20  # this test's process
 
@@ -266,3 +268,29 @@ def test_the_parts_and_what_keeps_each_rank_from_its_work_reach_all_ranks() -> N
     assert first.values == {"loss": 1.0}
     assert [times.pressure for times in rank_times(second)] == [NOTHING, NOTHING]
     assert [times.pressure.wall for times in rank_times(first)] == [2.0, 3.0]
+
+
+def test_ranks_are_summarized_where_that_is_asked_for() -> None:
+    def work(comm: Communicator) -> tuple[ReducedMetrics, float]:
+        adder: Any = Adder(allreduce_seconds=0.25 * comm.topology.rank)
+        meter = Meter(adder, comm, summary_hosts=["a", "a", "b"])
+        batch = batch_of([1.0], [1.0], 3.0)
+        adder.eval_step(batch)
+        meter.count(batch)
+        meter.watch.add("data", 2.0 if comm.topology.rank == 1 else 0.5)
+        reading = meter.reduce("training")
+        return reading, meter.own_times(reading).data
+
+    readings = all_well(run_on_ranks(3, work))
+    for rank, (reading, data) in enumerate(readings):
+        assert reading.rank_seconds == ()
+        assert data == (2.0 if rank == 1 else 0.5)
+        assert reading.summary is not None
+        assert reading.summary.own.data == (2.0 if rank == 1 else 0.5)
+        waited = reading.summary.parts["data"]
+        assert (waited.count, waited.min, waited.max) == (3, 0.5, 2.0)
+        assert waited.median == pytest.approx(0.5, rel=0.03)
+        assert (waited.largest[0].rank, waited.largest[0].host) == (1, "a")
+        assert reading.summary.parts["allreduce"].max == 0.5
+        assert isinstance(reading.memory, RankSummary)
+        assert reading.memory.count == 3

@@ -1,0 +1,87 @@
+"""What each thing costs a job of N workers, for growing N: `python -m benchmarks.scale --help`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import saved
+from benchmarks.commands import REPOSITORY, printed_json
+
+SIZES: Final = (8, 64, 512, 4096, 10_000)
+COMMANDS: Final = {
+    "top": (("top", "--once"), 1),
+    "report": (("report",), 1),
+    "compare": (("compare",), 2),
+    "logs": (("logs",), 1),
+    "verify": (("shard", "verify"), 1),
+}
+"""Each with how many run folders it takes."""
+
+_DEADLINE_S: Final = 600.0
+
+
+def measure(code: Path, size: int, folder: Path) -> dict[str, Any]:
+    """What the code in the checkout `code` needs for `size` workers; `folder` is made and removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    packages, run = folder / "packages", folder / "run"
+    packages.mkdir(parents=True)
+    for name, checkout in (("hvdtrain", code), ("data_sharding", code), ("benchmarks", REPOSITORY)):
+        (packages / name).symlink_to(checkout / name)
+    environ = {**os.environ, "PYTHONPATH": str(packages), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    try:
+        worker = [sys.executable, "-m", "benchmarks.scale.worker", str(size), str(run)]
+        found = printed_json(worker, "reading", environ, _DEADLINE_S, folder)
+        other = folder / "other"
+        shutil.copytree(run, other, ignore=shutil.ignore_patterns("logs", "heartbeats"))
+        for name, (command, runs) in COMMANDS.items():
+            argv = [sys.executable, "-m", "hvdtrain", *command, *[str(run), str(other)][:runs]]
+            found[name] = _command(argv, environ, folder)
+        return found
+    finally:
+        shutil.rmtree(folder)
+
+
+def _command(argv: Sequence[str], environ: dict[str, str], folder: Path) -> dict[str, float]:
+    """Seconds on a processor and the most bytes of memory, imports included."""
+    child = subprocess.Popen(argv, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode not in (0, 1):  # 1: "shard verify" says that records were used twice, as all ranks are alike
+        raise RuntimeError(f"{' '.join(argv)}: exit code {child.returncode}")
+    return {"seconds": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss * 1024}
+
+
+def main() -> None:
+    """Measure, then write scale-<date>.json, .md and .svg."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("--before", type=Path, help="a checkout of an earlier version, which is measured beside ours")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/scale-benchmark"), help="where run folders are made")
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of workers")
+    parser.add_argument("--out", type=Path, default=saved.RESULTS, help="folder for the result")
+    options = parser.parse_args()
+    codes = {"now": REPOSITORY, **({"before": options.before.resolve()} if options.before else {})}
+    result = {**saved.begun(saved.installed(["numpy"])), "before": _commit(options.before), "costs": {}}
+    for name, code in codes.items():
+        result["costs"][name] = {}
+        for size in options.sizes:
+            result["costs"][name][str(size)] = measure(code, size, options.folder)
+            print(name, size, result["costs"][name][str(size)], flush=True)
+    saved.save(result, "scale", options.out)
+
+
+def _commit(checkout: Path | None) -> str | None:
+    if checkout is None:
+        return None
+    argv = ["git", "-C", str(checkout), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
