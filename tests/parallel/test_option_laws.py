@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from support.processes import run_command
 from support.ranks import run_ranks
-from support.runs import result_of
+from support.runs import lines_of, result_of
 
 WORKER = Path(__file__).parent / "workers" / "option_runs.py"
 DEADLINE_S = 700
@@ -47,7 +47,7 @@ TOGETHER = {
     "--ema-decay 0.9",
     "lamb-together": "--optimizer lamb --lr 0.02 --accumulate-steps 2 --max-grad-norm 0.5 --ema-decay 0.9",
     "lars-together": "--optimizer lars --lr 0.2 --trust-coefficient 0.02 --accumulate-steps 2 --max-grad-norm 0.5 "
-    "--ema-decay 0.9",
+    "--ema-decay 0.9 --metrics-detail summary",
 }
 LOW = {
     "bf16": "--precision bf16 --optimizer sgd --lr 0.05",
@@ -247,6 +247,17 @@ def test_the_memory_of_each_rank_is_in_the_result(framework: str, runs: Runs) ->
     result = result_of(runs(framework, 2) / "shard-optimizer")
     assert len(result["memory_bytes"]["resident"]) == 2
     assert min(result["memory_bytes"]["resident"]) > 2**27  # a framework alone takes more
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_ranks_can_be_summarized(framework: str, runs: Runs) -> None:
+    """As those of many ranks are; and it changes nothing of the training, by the laws above."""
+    run = runs(framework, 2) / "lars-together"
+    resident = result_of(run)["memory_bytes"]["resident"]
+    assert resident["count"] == 2
+    assert {named["rank"] for named in resident["largest"]} == {0, 1}
+    assert all(line["seconds"]["ranks"] == 2 for line in lines_of(run, split="train"))
 
 
 @pytest.mark.timeout(900)

@@ -32,7 +32,7 @@ def summary_chart(times: SummarizedTimes) -> Markup | None:
     parts = [part for part, seconds in means.items() if seconds]
     if not parts:
         return None
-    bar = {"mean of all ranks": {name_of(part): means[part] for part in parts}}
+    bar = {"mean": {name_of(part): means[part] for part in parts}}
     label = f"Seconds of the mean of {times.ranks} ranks: " + ", ".join(
         f"{name_of(part)} {wording.seconds(means[part])}" for part in parts
     )
@@ -43,7 +43,9 @@ def summary_chart(times: SummarizedTimes) -> Markup | None:
     rows = [[name_of(part), *(f"{sums[name]:,.2f}" for name in SPREAD)] for part, sums in times.parts.items()]
     spread = table("Seconds by part", ("part", *(_HEADS[name] for name in SPREAD)), rows, visible=True)
     numbers = join(tag("p", note, class_="note"), details("Numbers", spread), _named(times))
-    return bar_chart("Time of a rank", f"{label}.", bar, {name_of(part): SERIES[part] for part in parts}, numbers)
+    return bar_chart(
+        "Time of a rank, mean of all", f"{label}.", bar, {name_of(part): SERIES[part] for part in parts}, numbers
+    )
 
 
 def _named(times: SummarizedTimes) -> Markup | None:
