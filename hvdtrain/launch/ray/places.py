@@ -97,9 +97,9 @@ class Places(AbstractContextManager["Places"]):
     def _take(self, workers: int) -> int:
         """Reserve places for all workers together, or for fewer if that is allowed; returns for how many."""
         group = self._group(workers)
-        began = time.monotonic()
+        began, room = time.monotonic(), 0
         while not self._is_placed(group):
-            room = self._room()
+            room = max(room, self._room())  # while Ray tries to place the group, what it would take seems to be taken
             patience = self._request.wait + (_SPARE_SECONDS if room >= workers else _SETTLE_SECONDS)
             if time.monotonic() - began > patience:
                 return self._take_fewer(group, workers, min(room, workers - 1))
