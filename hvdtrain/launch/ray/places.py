@@ -14,7 +14,7 @@ from hvdtrain.launch.ray.seat import seat_class
 from hvdtrain.version import __version__
 
 _SETTLE_SECONDS = 3.0  # for Ray to place what there is room for
-_SPARE_SECONDS = 20.0  # the same where it seems to have room: a node may have ended a moment ago
+_SPARE_SECONDS = 20.0  # the same where it would have room: a node may have come, or a job ended, a moment ago
 _SEAT_SECONDS = 120.0  # for actors to start: Ray may have to install a runtime environment first
 _PAUSE_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0  # for an actor that runs to answer
@@ -96,11 +96,12 @@ class Places(AbstractContextManager["Places"]):
 
     def _take(self, workers: int) -> int:
         """Reserve places for all workers together, or for fewer if that is allowed; returns for how many."""
+        room = self._room()
         group = self._group(workers)
-        began, room = time.monotonic(), 0
+        began = time.monotonic()
         while not self._is_placed(group):
             room = max(room, self._room())  # while Ray tries to place the group, what it would take seems to be taken
-            patience = self._request.wait + (_SPARE_SECONDS if room >= workers else _SETTLE_SECONDS)
+            patience = self._request.wait + (_SPARE_SECONDS if self._capacity() >= workers else _SETTLE_SECONDS)
             if time.monotonic() - began > patience:
                 return self._take_fewer(group, workers, min(room, workers - 1))
             time.sleep(_PAUSE_SECONDS)
@@ -134,9 +135,12 @@ class Places(AbstractContextManager["Places"]):
 
     def _room(self) -> int:
         """For how many workers there is room at most, as far as Ray's totals tell."""
+        return min(_fitting(self._ray.available_resources(), self._request.resources), self._capacity())
+
+    def _capacity(self) -> int:
+        """For how many workers there would be room if nothing ran. Of a new node, Ray tells later what is free."""
         needs = self._request.resources
-        free = _fitting(self._ray.available_resources(), needs)
-        return min(free, sum(_fitting(node["Resources"], needs) for node in self._ray.nodes() if node["Alive"]))
+        return sum(_fitting(node["Resources"], needs) for node in self._ray.nodes() if node["Alive"])
 
     def _placed(self) -> Iterator[tuple[tuple[int, int], str]]:
         """Bundles that are on a node that is there: (group, bundle), node."""
