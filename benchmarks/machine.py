@@ -41,9 +41,14 @@ def gpus() -> list[str]:
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
-def _git(*arguments: str) -> str | None:
+def commit_of(checkout: Path) -> str | None:
+    """Of another checkout that is measured; None where it is none."""
+    return _git("rev-parse", "--short=8", "HEAD", within=checkout)
+
+
+def _git(*arguments: str, within: Path = _REPOSITORY) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=_REPOSITORY, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *arguments], cwd=within, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None  # measured from an unpacked archive
     return done.stdout.strip()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import saved
+from benchmarks import machine, saved
 from benchmarks.blocks import both_runs
 from benchmarks.commands import REPOSITORY, printed_json
 from benchmarks.parquet import tables
@@ -44,7 +43,7 @@ def main() -> None:
     arms = [*ARMS, *(EARLIER if options.earlier else ())]
     result = {
         **saved.begun(saved.installed(["pyarrow", "numpy"])),
-        "earlier": _commit(options.earlier),
+        "earlier": options.earlier and machine.commit_of(options.earlier),
         "options": {"seconds": options.seconds},
         "tables": {},
     }
@@ -57,13 +56,6 @@ def main() -> None:
             print(name, turn, rates, flush=True)
             result["tables"][name].append(runs)
     saved.save(result, "parquet", options.out)
-
-
-def _commit(checkout: Path | None) -> str | None:
-    if checkout is None:
-        return None
-    argv = ["git", "-C", str(checkout), "rev-parse", "--short=8", "HEAD"]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

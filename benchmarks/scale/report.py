@@ -49,6 +49,9 @@ COSTS: Final = (
     Cost("verify", "memory", "`shard verify`, memory"),
 )
 
+MOST_SECONDS: Final = 60
+"""On a processor: a command that needs more is ended, and has no figure."""
+
 _LABELS: Final = {"before": "before", "now": "now"}
 _FROM: Final = 64
 """Workers from which on the exponent is fitted."""
@@ -62,7 +65,8 @@ def markdown(result: Result) -> str:
         "a ring receives it. A reading is the fastest of 12, as other work on the machine only adds to it. A run "
         "folder has 20 lines of metrics, and a heartbeat and a log of 20 lines for each "
         f"worker. The exponent e is fitted to the figures from {_FROM} workers on: the cost grows as N to the power e. "
-        "The time of the network itself is not in these figures."
+        f"The time of the network itself is not in these figures. A command that needed more than {MOST_SECONDS} s of a "
+        "processor was ended, and has none."
     )
     before = f"Before: commit {result['before']}, by the same command." if result["before"] else ""
     verdicts = "\n".join(f"- {line}" for line in _verdicts(result))
