@@ -65,8 +65,8 @@ def markdown(result: Result) -> str:
         "a ring receives it. A reading is the fastest of 12, as other work on the machine only adds to it. A run "
         "folder has 20 lines of metrics, and a heartbeat and a log of 20 lines for each "
         f"worker. The exponent e is fitted to the figures from {_FROM} workers on: the cost grows as N to the power e. "
-        f"The time of the network itself is not in these figures. A command that needed more than {MOST_SECONDS} s of a "
-        "processor was ended, and has none."
+        "The time of the network itself is not in these figures. A command that needed more than "
+        f"{MOST_SECONDS} s of a processor was ended, and has none."
     )
     before = f"Before: commit {result['before']}, by the same command." if result["before"] else ""
     verdicts = "\n".join(f"- {line}" for line in _verdicts(result))

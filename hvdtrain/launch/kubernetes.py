@@ -21,6 +21,7 @@ from hvdtrain.launch.pods import (
     KubernetesOptions,
     limits,
     metadata,
+    pod_notes,
     require_label,
     user,
     variables,
@@ -139,17 +140,12 @@ def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
-    notes = [
+    return (
         *shared_notes(job, "a pod has one, and MPI finds it"),
         ("MPI", f"{FLAVORS[options.flavor]} in the image; --mpi says otherwise"),
         ("launcher", "starts when all workers are ready, since names of pods that are not cannot be resolved"),
-        ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),
-        ("user", f"{options.run_as_user}, not root; sshd listens where {HOME}/.sshd_config says"),
-    ]
-    if job.env:
-        secret = f"{job.name}-env"
-        notes.append(("variables", f"from a secret: kubectl create secret generic {secret} --from-env-file=FILE"))
-    return tuple(notes)
+        *pod_notes(job, options, f"; sshd listens where {HOME}/.sshd_config says"),
+    )
 
 
 def _start(options: Namespace, command: tuple[str, ...]) -> int:

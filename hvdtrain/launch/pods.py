@@ -6,6 +6,7 @@ from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec, require_choice
+from hvdtrain.launch.rendering import Note
 
 KINDS = ("MPIJob", "TrainJob")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
@@ -84,3 +85,15 @@ def variables(job: JobSpec, values: dict[str, str]) -> list[dict[str, Any]]:
     secret = {"name": f"{job.name}-env"}
     stated = [{"name": name, "value": value} for name, value in sorted(values.items())]
     return [*stated, *({"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env)]
+
+
+def pod_notes(job: JobSpec, options: KubernetesOptions, user_note: str) -> list[Note]:
+    """What a reader may wonder about in any kind of job. Args: `user_note`: what is to be said of the user besides."""
+    notes = [
+        ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),
+        ("user", f"{options.run_as_user}, not root{user_note}"),
+    ]
+    if job.env:
+        secret = f"{job.name}-env"
+        notes.append(("variables", f"from a secret: kubectl create secret generic {secret} --from-env-file=FILE"))
+    return notes

@@ -8,7 +8,7 @@ from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec, is_script
-from hvdtrain.launch.pods import KubernetesOptions, limits, metadata, user, variables, volumes_and_mounts
+from hvdtrain.launch.pods import KubernetesOptions, limits, metadata, pod_notes, user, variables, volumes_and_mounts
 from hvdtrain.launch.rendering import Note, require_supported, shared_notes, worker_variables
 
 _NODE = "node"
@@ -67,13 +67,8 @@ def _trainer(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
 
 def notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
     """What a reader may wonder about."""
-    found = [
+    return (
         *shared_notes(job, "a pod has one, and Horovod finds it"),
         ("runtime", f"{options.runtime}, which tells torchrun where the others are; --runtime names another for torch"),
-        ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),
-        ("user", f"{options.run_as_user}, not root"),
-    ]
-    if job.env:
-        secret = f"{job.name}-env"
-        found.append(("variables", f"from a secret: kubectl create secret generic {secret} --from-env-file=FILE"))
-    return tuple(found)
+        *pod_notes(job, options, ""),
+    )
