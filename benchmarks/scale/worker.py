@@ -8,6 +8,7 @@ processes do not count.
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import resource
@@ -36,11 +37,6 @@ from hvdtrain.history.rank_logs import LogFormatter
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.slowness.stragglers import Stragglers
-
-try:
-    from hvdtrain.rank_summary import summarizes
-except ImportError:  # an earlier version
-    summarizes = None  # type: ignore[assignment]
 
 BATCH: Final = 32
 RECORDS: Final = 1_281_167  # as many as ImageNet has
@@ -124,7 +120,7 @@ def _start(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
 def _training(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
     """Readings, the lines that they become, and the result."""
     size, adapter = comm.topology.size, Measures()
-    is_summarized = summarizes is not None and summarizes("auto", size)
+    is_summarized = _summarizes(size)
     options = {"summary_hosts": hosts} if is_summarized else {}
     counter: Any = meter.Meter(adapter, comm, **options)  # type: ignore[arg-type]
     watcher: Any = _watcher(comm, hosts, is_summarized)
@@ -154,6 +150,15 @@ def _training(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
     }
     found["result"] = _result(comm, hosts, folder, totals, is_summarized)
     return found
+
+
+def _summarizes(size: int) -> bool:
+    """Not where an earlier version is measured, though it may find a module that this environment's hvdtrain has."""
+    if "summary_hosts" not in inspect.signature(meter.Meter).parameters:
+        return False
+    from hvdtrain.rank_summary import summarizes
+
+    return summarizes("auto", size)
 
 
 def _watcher(comm: StandIn, hosts: list[str], is_summarized: bool) -> Callable[[int, Any, Any], Any]:
