@@ -1,7 +1,8 @@
 """`hvdtrain launch pbs` and `lsf`: their scripts train, and go on until the training is done.
 
 There is no PBS and no LSF here. The stand-ins for qsub and bsub do to a script what these do: they set the variables of
-a job, write its node file, and run it; LSF's also starts a job again that ends with 75.
+a job, write its node file, and run it; LSF's also starts a job again that ends with 75. Where ASK names a signal, the
+first job gets it after its first steps, as from `qsig -s SIGUSR1`, or from LSF before the time limit (-wa URG).
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from support.runs import result_of, topology_of_run
 DEADLINE_S = 180
 ROOT = ["--allow-root"] if os.geteuid() == 0 else []
 
-QSUB = """#!/bin/bash
+ASK = """
+ask_to_save() {  # job's process
+    [ "${ASK:-}" ] && [ "$(wc -l < jobs)" -eq 1 ] || return 0
+    until grep -qs loss runs/*/metrics.jsonl; do kill -0 "$1" && sleep 0.1 || return 0; done
+    kill -s "$ASK" "$1"
+}
+"""
+QSUB = f"""#!/bin/bash
+{ASK}
 if [ "$1" = --version ]; then
     echo "pbs_version = 23.06.06"
     exit
@@ -25,16 +34,21 @@ echo job >> jobs
 [ "$(wc -l < jobs)" -lt 9 ] || exit 1
 printf 'localhost\\nlocalhost\\n' > nodes
 export PBS_NODEFILE=$PWD/nodes PBS_O_WORKDIR=$PWD PBS_JOBID=$(wc -l < jobs).head OMP_NUM_THREADS=2
-exec bash < "$1"
+bash < "$1" &
+ask_to_save "$!"
+wait "$!"
 """
-BSUB = """#!/bin/bash
+BSUB = f"""#!/bin/bash
+{ASK}
 cat > spooled
 code=75
 touch jobs
 while [ "$code" -eq 75 ] && [ "$(wc -l < jobs)" -lt 9 ]; do
     echo job >> jobs
     code=0
-    LSB_JOBID=1 LSB_MCPU_HOSTS="localhost 2" bash spooled || code=$?
+    LSB_JOBID=1 LSB_MCPU_HOSTS="localhost 2" bash spooled &
+    ask_to_save "$!"
+    wait "$!" || code=$?
 done
 exit "$code"
 """
@@ -49,10 +63,10 @@ def cluster(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def launch(cluster: Path, argv: list[str], code: int = 0) -> int:
-    """Submit a job, and wait until it and all that follow it have ended."""
-    path = f"{cluster / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    done = run_command(["python", "-m", "hvdtrain", "launch", *argv], DEADLINE_S, {"PATH": path}, cluster, "fresh")
+def launch(cluster: Path, argv: list[str], code: int = 0, ask: str = "") -> int:
+    """Submit a job, and wait until it and all that follow it have ended; signal `ask` asks the first one to save."""
+    variables = {"PATH": f"{cluster / 'bin'}{os.pathsep}{os.environ['PATH']}", "ASK": ask}
+    done = run_command(["python", "-m", "hvdtrain", "launch", *argv], DEADLINE_S, variables, cluster, "fresh")
     assert done.returncode == code, done.tail()
     return len((cluster / "jobs").read_text().splitlines())
 
@@ -77,15 +91,14 @@ def test_a_job_trains_on_the_hosts_that_it_is_given(
     assert (topology["size"], topology["launcher"]) == (2, launcher)
 
 
-@pytest.mark.parametrize(("scheduler", "code"), [("pbs", 75), ("lsf", 0)])
+@pytest.mark.parametrize(("scheduler", "signal", "code"), [("pbs", "USR1", 75), ("lsf", "URG", 0)])
 def test_a_job_that_has_saved_goes_on_in_its_run_folder_until_it_is_done(
-    cluster: Path, scheduler: str, code: int
+    cluster: Path, scheduler: str, signal: str, code: int
 ) -> None:
     """PBS's first job ends with 75, and another one goes on; LSF's is one job all the time."""
-    train = ["train", "--epochs", "30", "--max-time", "8"]
     limits = ["--max-restarts", "1", "--time-limit", "1:00:00"]
-    jobs = launch(cluster, [scheduler, "-np", "2", *limits, "--", *train], code)
-    assert jobs >= 2
+    jobs = launch(cluster, [scheduler, "-np", "2", *limits, "--", "train", "--epochs", "30"], code, signal)
+    assert jobs == 2
     (run,) = (cluster / "runs").iterdir()
     result = result_of(run)
     assert (result["status"], result["epochs"], result["world_size"]) == ("finished", 30, 2)
