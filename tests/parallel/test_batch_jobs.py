@@ -97,8 +97,8 @@ def test_a_job_that_has_saved_goes_on_in_its_run_folder_until_it_is_done(
 ) -> None:
     """PBS's first job ends with 75, and another one goes on; LSF's is one job all the time."""
     limits = ["--max-restarts", "1", "--time-limit", "1:00:00"]
-    jobs = launch(cluster, [scheduler, "-np", "2", *limits, "--", "train", "--epochs", "30"], code, signal)
+    jobs = launch(cluster, [scheduler, "-np", "2", *limits, "--", "train", "--epochs", "12"], code, signal)
     assert jobs == 2
     (run,) = (cluster / "runs").iterdir()
     result = result_of(run)
-    assert (result["status"], result["epochs"], result["world_size"]) == ("finished", 30, 2)
+    assert (result["status"], result["epochs"], result["world_size"]) == ("finished", 12, 2)
