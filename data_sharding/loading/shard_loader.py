@@ -29,6 +29,7 @@ class LoaderOptions(TypedDict):
 
     rank: int
     size: int
+    slices: NotRequired[int]
     augment: NotRequired[bool | None]
     prefetch: NotRequired[int]
     threads: NotRequired[int]
@@ -78,6 +79,7 @@ class ShardLoader:
         decode: turns k records into arrays of k rows; runs in the background threads, so in several at a time
             if `threads` > 1; or `DecodeProcesses` that do it.
         rank, size: whose slice of each global batch to load.
+        slices: slices of so many ranks, from `rank` on, as one batch, where a worker does the work of several.
         augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record); None: where making an item
             takes random numbers.
         start_step: first step to load; `plan.steps` gives an empty loader.
@@ -104,6 +106,7 @@ class ShardLoader:
         *,
         rank: int,
         size: int,
+        slices: int = 1,
         augment: bool | None = None,
         start_step: int = 0,
         prefetch: int = 2,
@@ -117,6 +120,8 @@ class ShardLoader:
         at_least(1, "prefetch", prefetch, "Loading needs at least one batch ahead.")
         at_least(1, "threads", threads, "Loading needs at least one thread.")
         plan.step_at(whole("start_step", start_step) * plan.global_batch)
+        at_least(1, "slices", slices, "A loader reads at least its own slice.")
+        plan.shard(rank + slices - 1, size, 0)
         plan.shard(rank, size, 0)
         processes = whole("processes", processes)
         if reader.catalog.format.draws and not isinstance(decode, DecodeProcesses):
@@ -127,7 +132,7 @@ class ShardLoader:
         self._memory = MemoryWatch(plan, reader, rank)
 
         def begin(plan: ShardPlan, step: int) -> _Running:
-            planner = SlotPlanner(plan, rank, size, augment, reader.gains_by_blocks)
+            planner = SlotPlanner(plan, rank, size, augment, reader.gains_by_blocks, slices)
             who = f"epoch {plan.epoch} for rank {rank} of {size}"
             reads: StepReads | None = None
             produce = functools.partial(load_step, planner, fetch, who)

@@ -177,10 +177,13 @@ class ShardPlan:
         drawn, weights = self.drawn(rank, size, steps)
         return StepBatch(self.records(drawn), weights)
 
-    def drawn(self, rank: int, size: int, steps: range) -> StepBatch:
-        """As `shards`, but numbers of the epoch's draws in the place of ids, each of which comes once an epoch."""
+    def drawn(self, rank: int, size: int, steps: range, slices: int = 1) -> StepBatch:
+        """As `shards`, but numbers of the epoch's draws in the place of ids, each of which comes once an epoch.
+
+        Args: `slices`: of so many ranks, from `rank` on, one after the other.
+        """
         self._check_slice(rank, size, steps)
-        first, end = rank * self.global_batch // size, (rank + 1) * self.global_batch // size
+        first, end = rank * self.global_batch // size, (rank + slices) * self.global_batch // size
         if self.balance == "records":
             return self._slots(steps, first, end)
         parts = [(batch.ids[:, first:end], batch.weights[:, first:end]) for _, batch in self._by_rank(size, steps)]
@@ -224,14 +227,16 @@ class ShardPlan:
         """Steps in which a block is read to its end; of groups, which have any length, 0."""
         return 0 if self.group_begins is not None else self._blocks.steps(self.global_batch)
 
-    def block_ranges(self, rank: int, size: int, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    def block_ranges(self, rank: int, size: int, ids: NDArray[np.int64], slices: int = 1) -> NDArray[np.int64] | None:
         """What rank r of W reads together with each of its records ids int64[k]: ranges int64[k, 2] of its records.
+
+        `slices` is as for `drawn`.
 
         None where records are not shuffled in blocks, are decoded in groups, or are drawn by a rule.
         """
         if not isinstance(self._order, BlockShuffle) or self.draws is not None:
             return None
-        return self._order.ranges(ids, rank * self.global_batch // size, (rank + 1) * self.global_batch // size)
+        return self._order.ranges(ids, rank * self.global_batch // size, (rank + slices) * self.global_batch // size)
 
     def global_weight(self, step: int) -> float:
         """Real records of a step over all ranks, which a sum over the global batch is divided by. Errors as `shard`."""

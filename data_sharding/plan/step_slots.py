@@ -55,19 +55,22 @@ class SlotPlanner:
     """The `StepSlots` of one rank, for steps that are asked for more or less in order, from any thread.
 
     Equals `plan.shard(rank, size, step)`, but plans many steps at a time. `augment` adds random draws (None: where
-    making an item takes random numbers), and `by_block` the ranges that are read together.
+    making an item takes random numbers), and `by_block` the ranges that are read together. `slices` is as for
+    `ShardPlan.drawn`.
     """
 
-    def __init__(self, plan: ShardPlan, rank: int, size: int, augment: bool | None, by_block: bool = False) -> None:
+    def __init__(
+        self, plan: ShardPlan, rank: int, size: int, augment: bool | None, by_block: bool = False, slices: int = 1
+    ) -> None:
         self.plan, self._augment = plan, plan.draws_numbers if augment is None else augment
         steps = self._block_steps = max(1, _BLOCK_POSITIONS * size // plan.global_batch)
 
         @functools.lru_cache(maxsize=2)  # for threads on either side of a boundary
         def block(number: int) -> tuple[StepBatch, list[int | None], Sequence[NDArray[np.int64] | None]]:
             some = range(number * steps, min((number + 1) * steps, plan.steps))
-            drawn = plan.drawn(rank, size, some)
+            drawn = plan.drawn(rank, size, some, slices)
             longest = plan.longest(some).tolist() if plan.pads else [None] * len(some)
-            ranges = plan.block_ranges(rank, size, drawn.ids.reshape(-1)) if by_block else None
+            ranges = plan.block_ranges(rank, size, drawn.ids.reshape(-1), slices) if by_block else None
             return drawn, longest, [None] * len(some) if ranges is None else [*ranges.reshape(*drawn.ids.shape, 2)]
 
         self._block = block

@@ -3,15 +3,34 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.step_timer import SpanSink
+from hvdtrain.adapters.worker_states import WorkerStates
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.named_arrays import NO_STATE, State
+
+
+class MeasureTotals(NamedTuple):
+    """Sums of measures by their names, and over how many samples each of them goes."""
+
+    values: dict[str, float]
+    samples: dict[str, float]
+
+
+def added_totals(totals: Sequence[MeasureTotals]) -> MeasureTotals:
+    """Those of several workers together, which all have the same measures, or a single worker's as they are."""
+    first, *others = totals
+    if not others:
+        return first
+    return MeasureTotals(
+        {name: sum(of.values.get(name, 0.0) for of in totals) for name in first.values},
+        {name: sum(of.samples.get(name, 0.0) for of in totals) for name in first.samples},
+    )
 
 
 @dataclass(frozen=True)
@@ -34,6 +53,8 @@ class Sums:
     # for each of the measures, how many of this rank's real samples its sum is over; a name that is not here: all of
     # them
     samples: Mapping[str, float] = field(default_factory=dict)
+    # with virtual workers: sums and samples of each of this rank's own, in order, which are then used
+    by_worker: Sequence[MeasureTotals] = ()
 
 
 class Adapter(Protocol):
@@ -43,6 +64,7 @@ class Adapter(Protocol):
         model: the framework's own object; of a pipeline, what this rank has of it.
         stage: of a pipeline, which part of the model this rank has, from 0; None: all of it.
         counts: this rank measures the samples that it is given; other stages of its pipeline are given the same ones.
+        worker_states: what each virtual worker of this rank has for itself; None: there are no virtual workers.
     """
 
     @property
@@ -53,6 +75,9 @@ class Adapter(Protocol):
 
     @property
     def counts(self) -> bool: ...
+
+    @property
+    def worker_states(self) -> WorkerStates[Any] | None: ...
 
     def begin_epoch(self) -> None:
         """Called before each EpochStarted: all layers train, whatever user code did to them in the epoch before."""

@@ -11,6 +11,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.gathered_state import Arrays, ShardedState, StageState
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
+from hvdtrain.adapters.worker_states import WorkerStates
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.comm.communicator import Communicator
@@ -31,6 +32,7 @@ class AdapterState(ABC):
     _average: WeightAverage | NoAverage
     _update: ScaledUpdate
     _gradient_sync: SyncState
+    worker_states: WorkerStates[Any] | None = None
 
     @abstractmethod
     def _syncing(self) -> AbstractContextManager[None]:
@@ -84,6 +86,8 @@ class AdapterState(ABC):
             self._sharded.gather(comm, self.model, self.optimizer, keeps)
         if self._stage is not None:
             self._stage.gather(comm, self.view_state(), keeps)
+        if self.worker_states is not None:
+            self.worker_states.gather(comm, keeps)
         return self._sharded is not None or self._stage is not None
 
     def state(self, earlier: Mapping[str, NDArray[Any]] = NO_STATE) -> State:
@@ -91,6 +95,8 @@ class AdapterState(ABC):
         if gathered is not None:
             return gathered
         carried = self._average.state(earlier) | self._update.state() | self._gradient_sync.state()
+        if self.worker_states is not None:
+            carried |= self.worker_states.take()
         return self._state_arrays.read_state(self.model, self.optimizer, earlier) | carried
 
     def view_state(self) -> State:
@@ -107,6 +113,8 @@ class AdapterState(ABC):
         self._average.load_state(state)
         self._update.load_state(state)
         self._gradient_sync.load_state(state)
+        if self.worker_states is not None:
+            self.worker_states.load(state)
 
     def rank_local_state(self) -> State:
         with self._syncing():

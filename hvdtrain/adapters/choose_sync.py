@@ -13,7 +13,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 
-Kind = Literal["none", "sparse", "local", "sharded", "each", "buckets"]
+Kind = Literal["none", "virtual", "sparse", "local", "sharded", "each", "buckets"]
 Hook = Literal["plain", "fp16", "bf16", "powersgd", "adasum"]
 
 BUCKET_BYTES: Final = 25 * 2**20
@@ -25,8 +25,9 @@ enough for the first bucket's communication to start early."""
 class ChosenSync:
     """How gradients, or weights, of several ranks become one."""
 
-    # "none" for one process; "sparse": rows are gathered, other gradients are summed in buckets; "local" SGD; "sharded"
-    # optimizer; "each" gradient by itself, as Horovod does it; "buckets"
+    # "none" for one process; "virtual": sums over virtual workers in one order, also in one process; "sparse": rows are
+    # gathered, other gradients are summed in buckets; "local" SGD; "sharded" optimizer; "each" gradient by itself, as
+    # Horovod does it; "buckets"
     kind: Kind
     hook: Hook  # what is sent for a bucket
     # how many are summed over. With one, which has no Horovod, "buckets" are chosen for PowerSGD only, as it changes
@@ -67,6 +68,8 @@ def choose_sync(options: TrainingOptions, topology: Topology, process_set: Any =
 
 
 def _kind(options: TrainingOptions, topology: Topology) -> Kind:
+    if options.virtual_workers is not None:
+        return "virtual"
     if options.sparse_gradients == "allgather":
         return "sparse"
     if not topology.is_distributed:

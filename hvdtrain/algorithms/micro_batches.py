@@ -1,5 +1,7 @@
 """Gradient accumulation: one worker's part of a global batch in micro batches, which need less memory; their seeds."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from data_sharding import LoadedBatch
@@ -14,13 +16,18 @@ def micro_batches(batch: LoadedBatch, count: int) -> list[LoadedBatch]:
     if count == 1:
         return [batch]
     ends = np.linspace(0, len(batch.ids), count + 1).astype(int).tolist()
+    return cut_batch(batch, map(slice, ends, ends[1:]))
+
+
+def cut_batch(batch: LoadedBatch, parts: Iterable[slice]) -> list[LoadedBatch]:
+    """The rows of each part, with the global batch's weight."""
     return [
         batch._replace(
-            ids=batch.ids[start:end],
-            weights=batch.weights[start:end],
-            features={name: array[start:end] for name, array in batch.features.items()},
+            ids=batch.ids[part],
+            weights=batch.weights[part],
+            features={name: array[part] for name, array in batch.features.items()},
         )
-        for start, end in zip(ends, ends[1:], strict=False)
+        for part in parts
     ]
 
 

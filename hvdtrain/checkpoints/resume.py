@@ -93,6 +93,16 @@ _MUST_AGREE = (
         "a version of hvdtrain with the order of --data.shuffle block",
         "go on with that version, or begin a training with these weights (--init-weights)",
     ),
+    (
+        "virtual_workers",
+        "a run with --virtual-workers",
+        "give the same --virtual-workers (None: leave it out), or begin a training with these weights (--init-weights)",
+    ),
+    (
+        "compute_threads",
+        "a run whose workers each computed with as many threads as",
+        "give that number as --compute-threads, since it changes the last bits",
+    ),
 )
 _PIPE_HINTS = {"data": "give the same --data.pipe-plan"}
 

@@ -106,6 +106,28 @@ process_sets needs sync_every
     HINT: say after how many updates the weights of all are averaged, e.g. --sync-every 8.
 shard excludes compression reduce_op=adasum sync_every gradient_sync sparse_gradients
     Each worker gets its part of the summed gradients by a reducescatter, which the other option replaces.
+virtual_workers excludes batch_size
+    The global batch must be the same for every number of workers.
+    HINT: give --global-batch-size.
+virtual_workers excludes accumulate_steps
+    The micro batches are those of the virtual workers.
+    HINT: leave --accumulate-steps out, or give more virtual workers.
+virtual_workers excludes reduce_op sync_every compression=powersgd gradient_sync sparse_gradients
+    Its result depends on which worker has which records.
+    HINT: leave the other option out.
+virtual_workers excludes shard
+    Gradients are summed in one order on all workers, and each worker needs all sums.
+virtual_workers excludes sync_batch_norm
+    Virtual workers of one worker are computed one after the other, and cannot share statistics.
+    HINT: leave --sync-batch-norm out; each virtual worker has statistics of its own.
+virtual_workers excludes compile steps_per_call data_parallel
+    It computes several batches at once, or chooses kernels by measuring them.
+    HINT: leave the other option out.
+virtual_workers excludes parallel.stages parallel.choose
+    It divides the model instead of the batch.
+virtual_workers excludes data.mode=pipe
+    Which worker gets which records is decided by what feeds the pipes.
+    HINT: read the data from files.
 parallel.choose excludes parallel.devices
     It chooses what each of several workers trains, on a device of its own.
     HINT: leave one of them out, or give --parallel.stages instead of auto.

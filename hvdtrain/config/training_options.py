@@ -87,6 +87,14 @@ class TrainingOptions(Options):
     deterministic: bool = option(False, Group.REPEATABILITY).help(
         "use only kernels that give the same bits in every run; slower, and an error if there is none."
     )
+    virtual_workers: int | None = option(None, Group.REPEATABILITY, must=AT_LEAST_ONE, metavar="V", example="8").help(
+        """train as V workers would, to the last bit, whatever number of workers from 1 to V there is; implies
+        deterministic (default: numbers round differently for each number of workers)."""
+    )
+    compute_threads: int | None = option(None, Group.PRECISION, must=AT_LEAST_ONE, metavar="N", example="1").help(
+        """threads that compute for each worker (default: OMP_NUM_THREADS, or its share of the host's cores; with
+        virtual_workers always the host's cores divided by V, as their number changes the last bits)."""
+    )
     compression: Compression = option("none", Group.GRADIENTS).help(
         "send gradients as fp16, as bf16 (with the range of fp32), or as powersgd with error feedback."
     )
@@ -125,6 +133,11 @@ class TrainingOptions(Options):
         super().__post_init__()
         if self.process_sets is not None:
             require_readable(self.process_sets)
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether only kernels are used that give the same bits in every run."""
+        return self.deterministic or self.virtual_workers is not None
 
 
 if _without_option := sorted(SETTINGS_OF_OPTIMIZERS - default_values(TrainingOptions).keys()):

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 from hvdtrain.units import bytes_of
 
 _log = logging.getLogger("hvdtrain.data")
@@ -36,6 +37,7 @@ class CatalogSource:
     seed: int
     training: bool  # shuffle and augment; else the catalog's own order, and nothing random
     refuses_draws: bool | None = None  # a `decode` that draws random numbers of its own; False: warns; None: neither
+    workers: VirtualWorkers | None = None  # whose slices of each global batch are loaded; None: that of `topology`
 
     def __post_init__(self) -> None:
         config = self.config
@@ -105,7 +107,7 @@ class CatalogSource:
     def _first_again(self, epoch: int, step: int, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """Records ids int64[k] as that step had them."""
         plan, steps = self.plan(epoch), range(step, step + 1)
-        drawn = plan.drawn(self.topology.rank, self.topology.size, steps).ids[0]
+        drawn = plan.drawn(*self._place[:2], steps, self._place.slices).ids[0]
         return self._decoded(epoch, drawn, ids, int(plan.longest(steps)[0]) if plan.pads else None)
 
     def _decoded(
@@ -115,19 +117,32 @@ class CatalogSource:
         random = SampleRandom(self.seed, epoch, drawn) if self.training else None
         return read_and_decode(self._reader, self._decode_here, ids, random, longest).features
 
+    @property
+    def _place(self) -> "_Place":
+        if self.workers is None:
+            return _Place(self.topology.rank, self.topology.size, 1)
+        return _Place(self.workers.own.start, self.workers.count, len(self.workers.own))
+
     def _open(self, epoch: int, start_step: int) -> ShardLoader:
         return ShardLoader(
             self.plan(epoch),
             self._reader,
             self._decode,
-            rank=self.topology.rank,
-            size=self.topology.size,
+            **self._place._asdict(),
             augment=self.training,
             start_step=start_step,
             prefetch=self.config.prefetch,
             threads=self.config.threads,
             timeout_s=self.config.timeout,
         )
+
+
+class _Place(NamedTuple):
+    """Which slices of each global batch are loaded: so many of `size`, from `rank` on."""
+
+    rank: int
+    size: int
+    slices: int
 
 
 def _processes(catalog: Catalog, config: DataConfig) -> int:

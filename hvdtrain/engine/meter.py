@@ -18,6 +18,7 @@ from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.engine.summarized_reading import NAMED, columns_of, metrics_of, summary_of
+from hvdtrain.engine.sums_in_order import sum_in_order
 from hvdtrain.errors import DivergenceError
 from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
 from hvdtrain.slowness.causes import COLUMNS, NOTHING, Pressure
@@ -122,7 +123,8 @@ class Meter:
                 "The mean over them would be wrong.",
                 "check that the task's decode() returns exactly one row a record.",
             ).on_all_ranks()
-        values = _means(names, of_ranks.measures, counted)
+        totals = self._in_order(sums, names, operation) if sums.by_worker else of_ranks.measures
+        values = _means(names, totals, counted)
         return ReducedMetrics(
             values=values,
             samples=int(counted),
@@ -132,6 +134,14 @@ class Meter:
             not_finite=() if math.isfinite(values["loss"]) else of_ranks.not_finite(),
             **of_ranks.about,
         )
+
+    def _in_order(self, sums: Sums, names: list[str], operation: str) -> list[float]:
+        """`_OfRanks.measures`, added up over virtual workers in one order. Collective."""
+        rows = [
+            [of.get(name, 0.0) for of in (totals.values, totals.samples) for name in names] for totals in sums.by_worker
+        ]
+        of_all: list[float] = sum_in_order(self._comm, np.array(rows), f"{operation}.virtual_workers").tolist()
+        return of_all
 
     def own_times(self, reading: ReducedMetrics) -> RankTimes:
         """Of this rank, as `ManyStragglers` takes them. Args: `reading`: the last one, with summaries of ranks."""

@@ -7,7 +7,7 @@ has them, as PyTorch's DistributedDataParallel does.
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from hvdtrain.adapters.adapter_protocol import Adapter
+from hvdtrain.adapters.worker_states import WorkerStates
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json
+from hvdtrain.engine.sums_in_order import sum_in_order
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
 from hvdtrain.errors import DivergenceError
 from hvdtrain.named_arrays import (
@@ -146,21 +148,39 @@ def _small_ones_together(parts: list[NDArray[np.uint8]]) -> Iterator[list[NDArra
 
 def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
     """Replace what each rank made from its own samples by the mean over ranks, in float64, or by the first rank's where
-    there is no mean. Collective. Raises DivergenceError: see `without_means_in_common`."""
+    there is no mean; with virtual workers, what the model has by the mean over these. Collective. Raises
+    DivergenceError: see `without_means_in_common`."""
+    if adapter.worker_states is not None:
+        _average_virtual_workers(comm, adapter.worker_states)
+        return
     if not comm.topology.is_distributed:
         return
     arrays = adapter.rank_local_state()
     common = without_means_in_common(comm, adapter.stage or 0, arrays)
-    common |= _means(comm, {name: array for name, array in arrays.items() if has_mean(array)})
+    buffers = {name: array for name, array in arrays.items() if has_mean(array)}
+    common |= _means([buffers], lambda rows: comm.allreduce(rows[0], "hvdtrain.buffers"), comm.topology.size)
     if common:
         adapter.load_rank_local_state(common)
 
 
-def _means(comm: Communicator, buffers: State) -> State:
+def _average_virtual_workers(comm: Communicator, workers: WorkerStates[Any]) -> None:
+    if not workers.differ:
+        return
+    states = workers.states()
+    without_mean = {name: array for name, array in states[0].items() if not has_mean(array)}
+    common = broadcast_state(comm, without_mean if comm.topology.is_root else None) if without_mean else {}
+    floats = [{name: array for name, array in state.items() if has_mean(array)} for state in states]
+    name = "hvdtrain.virtual_workers.buffers"
+    workers.set_common(common | _means(floats, lambda rows: sum_in_order(comm, rows, name), workers.count))
+
+
+def _means(states: Sequence[State], summed: Callable[[NDArray[Any]], NDArray[Any]], count: int) -> State:
+    """Means over `count` of which `states` are this rank's. `summed`: float64[k, n] of these → float64[n] of all."""
+    buffers = states[0]
     if not buffers:
         return {}
     parts = [_as_floats(array) for array in buffers.values()]
-    mean = comm.allreduce(np.concatenate(parts), "hvdtrain.buffers") / comm.topology.size
+    mean = summed(np.stack([np.concatenate([_as_floats(array) for array in s.values()]) for s in states])) / count
     means = np.split(mean, np.cumsum([part.size for part in parts])[:-1])
     return {
         name: like_numbers(of_array.view(_wide(array)).reshape(array.shape), array.dtype)

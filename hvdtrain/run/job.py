@@ -15,6 +15,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import write_failure
+from hvdtrain.run.compute_threads import set_compute_threads
 from hvdtrain.run.data_opening import DataOpening
 from hvdtrain.run.prepare import RunSetup, prepare
 from hvdtrain.task.task import Task
@@ -84,8 +85,9 @@ def joined_ranks(
     settle: Callable[[], object] = lambda: None,  # called before the connections are closed
 ) -> Iterator[Communicator]:
     """Connect this rank with the others; at the end of the block all ranks end together. Raises as `open_job`."""
+    set_compute_threads(config, os.environ)
     bind_device_and_threads(framework, topology)
-    if config.deterministic:
+    if config.same_bits:
         sum_in_order(os.environ)
     if config.gradient_sync == "horovod":
         fuse_gradients(os.environ)

@@ -25,15 +25,18 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.data.file_cache import file_cache
 from hvdtrain.data.pipe_source import AgreedPipeSource, PipeSource, open_pipe_source
 from hvdtrain.errors import UsageError
+from hvdtrain.run.compute_threads import compute_threads
 from hvdtrain.run.data_opening import DataOpening, OpenedData
 from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
+from hvdtrain.run.virtual_worker_checks import virtual_workers
 from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import Task, TaskDefaults
 from hvdtrain.tasks.task_registry import task_arguments
 from hvdtrain.topology import Topology
 from hvdtrain.topology.launcher_variables import asked_size
 from hvdtrain.topology.topology import Grid
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 _VERIFY_RECORDS = 1024  # read at a time: bounds the memory that verifying takes
@@ -50,6 +53,7 @@ class RunSetup:
     schedule: Schedule
     epochs: int
     about: dict[str, Any]
+    workers: VirtualWorkers | None = None  # those of this rank; None: no worker computes several
 
     @property
     def catalogs(self) -> list[Catalog]:
@@ -180,15 +184,16 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
             f"Each of them needs {of_each} or more.",
             f"give --global-batch-size {most * of_each} or more, or --max-workers {max(1, batch // of_each)}.",
         )
+    workers = virtual_workers(config.virtual_workers, place, batch, max(asked, most))
     most_parts = batch // place.size // task.smallest_slice
     micro_batches = micro_batch_count(config.parallel, most_parts)
-    _require_large_enough(batch, place.size, config, task, micro_batches)
+    _require_large_enough(batch, place.size if workers is None else workers.count, config, task, micro_batches)
 
-    watched = config.deterministic if comm.topology.is_root else None
+    watched = config.same_bits if comm.topology.is_root else None
 
     def source(catalog: Catalog, training: bool) -> CatalogSource:
         look = watched if training else None
-        return CatalogSource(catalog, task, place, config.data, batch, config.seed, training, look)
+        return CatalogSource(catalog, task, place, config.data, batch, config.seed, training, look, workers)
 
     train: CatalogSource | PipeSource | AgreedPipeSource
     if data.train is None:
@@ -204,12 +209,14 @@ def _build_sources(config: TrainConfig, task: Task, data: OpenedData, comm: Comm
     validation = {name: source(catalog, False) for name, catalog in data.validation.items()}
     if config.parallel.stages > 1:
         config = replace(config, parallel=replace(config.parallel, micro_batches=micro_batches))
-    elif config.steps_per_call == 1 and config.sparse_gradients != "allgather":  # which go with micro batches
-        # More of them, where a launcher that was asked for more workers has lost some.
+    elif (
+        workers is None and config.steps_per_call == 1 and config.sparse_gradients != "allgather"
+    ):  # which go with micro batches
+        # More micro batches, where a launcher that was asked for more workers has lost some.
         count = count_for_fewer_workers(config.accumulate_steps, place.size, asked, most_parts)
         config = replace(config, accumulate_steps=count)
     about = _about(config, task, fingerprint, data.validation, comm.topology)
-    return RunSetup(config, task, train, validation, schedule, epochs, about)
+    return RunSetup(config, task, train, validation, schedule, epochs, about, workers)
 
 
 def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task, micro_batches: int) -> None:
@@ -248,5 +255,7 @@ def _about(
         "seed": config.seed,
         "shuffle": config.data.shuffle,
         "block_order": BLOCK_ORDER if config.data.shuffle == "block" else None,
+        "virtual_workers": config.virtual_workers,
+        "compute_threads": compute_threads(config) if config.virtual_workers else None,
         "world_size": topology.size,
     }

@@ -23,6 +23,7 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 from hvdtrain.weights.initial_weights import initial_state
 
 
@@ -78,7 +79,9 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
     cuts = _cuts(setup, comm)
     return agree(
         comm,
-        lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config, cuts, config.stall_timeout),
+        lambda: open_adapter(
+            setup.task, comm.topology, config.seed, peak, config, cuts, config.stall_timeout, setup.workers
+        ),
         "hvdtrain.start.adapter",
     )
 
@@ -91,15 +94,16 @@ def open_adapter(
     options: TrainingOptions,  # how weights are updated
     cuts: Sequence[int] = (),  # the first link of each stage but the first one, of a model in stages
     waiting: float = 300.0,  # seconds that one stage waits for another at most
+    workers: VirtualWorkers | None = None,  # the virtual workers of this one, where `options` ask for some
 ) -> TunableAdapter:
     """Build the task's model and optimizer on this rank's device, by its framework, which is imported only now."""
     if task.framework == "torch":
         from hvdtrain.adapters.torch.adapter import TorchAdapter
 
-        return TorchAdapter(task, topology, seed, lr, options, cuts, waiting)
+        return TorchAdapter(task, topology, seed, lr, options, cuts, waiting, workers)
     from hvdtrain.adapters.keras.adapter import KerasAdapter
 
-    return KerasAdapter(task, topology, seed, lr, options)
+    return KerasAdapter(task, topology, seed, lr, options, workers)
 
 
 def _cuts(setup: RunSetup, comm: Communicator) -> list[int]:

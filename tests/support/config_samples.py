@@ -109,6 +109,8 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "compile": ("True", True),
     "channels_last": ("True", True),
     "deterministic": ("True", True),
+    "virtual_workers": ("8", 8),
+    "compute_threads": ("2", 2),
     "data_parallel": ("True", True),
     "compression": ("fp16", "fp16"),
     "powersgd_rank": ("2", 2),

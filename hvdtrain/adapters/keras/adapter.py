@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.adapter_protocol import Sums
+from hvdtrain.adapters.adapter_protocol import Sums, added_totals
 from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.choose_sync import bucket_bytes
@@ -31,16 +32,19 @@ from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNum
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
+from hvdtrain.adapters.keras.measure_sums import MeasureSums
+from hvdtrain.adapters.keras.micro_batch import MicroBatch, in_micro_batches, of_workers
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.user_changes import UserChanges
+from hvdtrain.adapters.keras.virtual_sync import KerasWorkerStates, WorkersGradients
 from hvdtrain.adapters.step_timer import PARTS
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
-from hvdtrain.algorithms.micro_batches import micro_batches, mix
+from hvdtrain.algorithms.micro_batches import mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.peer_failure import waits_for_peers
@@ -48,6 +52,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.task.predicting import RecordedModel, check_predictions
 from hvdtrain.task.task import Task, require_trainable
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
 class KerasAdapter(AdapterState):
@@ -63,10 +68,18 @@ class KerasAdapter(AdapterState):
     _update: Update
     _lr: float | None  # of the last step
 
-    def __init__(self, task: Task, topology: Topology, seed: int, lr: float, options: TrainingOptions) -> None:
+    def __init__(
+        self,
+        task: Task,
+        topology: Topology,
+        seed: int,
+        lr: float,
+        options: TrainingOptions,
+        workers: VirtualWorkers | None = None,
+    ) -> None:
         require_supported(options)
         keras.utils.set_random_seed(seed)
-        apply_settings(options.precision, options.deterministic)
+        apply_settings(options.precision, options.same_bits)
         self._task, self._options = task, options
         self._seed, self._rank = seed, topology.rank
         self.model: keras.Model = build_model(task, options, topology)
@@ -76,7 +89,8 @@ class KerasAdapter(AdapterState):
         self._seed_states = [*seed_states(self.model), own_seed_state()]
         self._waiting = Waiting()
         self._timer = GraphStepTimer(_told_parts(options, topology), options.steps_per_call)
-        self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting)
+        sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting, workers)
+        self._gradient_sync, self._workers = sync, workers
         if isinstance(self._gradient_sync, ShardedSync):
             self._sharded = ShardedArrays(self._gradient_sync)
         loss_scale, norm = LossScale() if options.precision == "fp16" else None, self._gradient_sync.total_norm
@@ -86,9 +100,12 @@ class KerasAdapter(AdapterState):
         self._sums_reduced = options.shard == "gradients"  # so that no rank keeps more than its part
         summed = self._updated if self._sums_reduced else self.model.trainable_variables
         self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
+        self._worker_sync = sync if isinstance(sync, WorkersGradients) else None
+        if workers is not None:
+            self.worker_states = KerasWorkerStates(self.model, state, workers)
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._changes, self._lr = UserChanges(self.model, self.optimizer), None
-        self._sums: dict[str, tf.Variable] = {}
+        self._sums = MeasureSums(1 if workers is None else len(workers.own))
         self._measured_layouts: set[object] = set()
         self._skipped = 0
         self._measure_in_graph = converted(task.measure)
@@ -109,13 +126,17 @@ class KerasAdapter(AdapterState):
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._lr = lr
-        *parts, last = micro_batches(batch, self._options.accumulate_steps)
-        layout = _layout(last)
+        *parts, last = self._micro_batches(batch)
+        layout = _layout(last.batch)
         self._create_sums(layout, batch)
         with self._syncing(), task_errors():
-            for number, part in enumerate(parts):
-                self._collect(_layout(part), *self._copied(part, step, number, lr))
-            changed, norm = self._train(layout, *self._copied(last, step, len(parts), lr))
+            for part in parts:
+                self._begin(part)
+                self._collect(_layout(part.batch), *self._copied(part, step, lr))
+                if self._worker_sync is not None:
+                    self._worker_sync.end_worker(part.worker)
+            self._begin(last)
+            changed, norm = self._train(layout, *self._copied(last, step, lr))
             self._timer.end_steps(1)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
@@ -129,7 +150,7 @@ class KerasAdapter(AdapterState):
         for layout, group in groupby(numbered, lambda update: _layout(update[0])):
             updates = list(group)
             self._create_sums(layout, updates[0][0])
-            numbers = [self._numbers(batch, number, 0, lr) for batch, number, lr in updates]
+            numbers = [self._numbers(MicroBatch(batch, self._rank), number, lr) for batch, number, lr in updates]
             with self._syncing(), task_errors():
                 norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
             self._timer.end_steps(len(updates))
@@ -144,22 +165,39 @@ class KerasAdapter(AdapterState):
     def _syncing(self) -> AbstractContextManager[None]:
         return waits_for_peers(current_wait)
 
-    def _numbers(self, batch: LoadedBatch, step: int, number: int, lr: float) -> NDArray[np.float64]:
-        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
-        seeds = [mix(self._seed, self._rank, step, number, place) for place in range(len(self._seed_states))]
-        return StepNumbers(step, lr, self._update.scale, max(batch.global_weight, 1.0), seeds).packed()
+    def _micro_batches(self, batch: LoadedBatch) -> list[MicroBatch]:
+        """Those of a step; with virtual workers one for each of this worker's own."""
+        if self._workers is None:
+            return in_micro_batches(batch, self._options.accumulate_steps, self._rank)
+        return of_workers(batch, self._workers)
 
-    def _copied(self, batch: LoadedBatch, step: int, number: int, lr: float) -> tuple[Any, ...]:
+    def _begin(self, part: MicroBatch) -> None:
+        """Its pass follows."""
+        if self.worker_states is not None:
+            self.worker_states.use(part.worker)
+            self._sums.use(part.row)
+
+    def _numbers(self, part: MicroBatch, step: int, lr: float) -> NDArray[np.float64]:
+        """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
+        places = range(len(self._seed_states))
+        seeds = [mix(self._seed, part.worker, step, part.number, place) for place in places]
+        return StepNumbers(step, lr, self._update.scale, max(part.batch.global_weight, 1.0), seeds).packed()
+
+    def _copied(self, part: MicroBatch, step: int, lr: float) -> tuple[Any, ...]:
         """Features, weights and numbers of a micro batch, on the device."""
         begin = time.perf_counter()
-        tensors = *self._tensors(batch), tf.constant(self._numbers(batch, step, number, lr))
+        tensors = *self._tensors(part.batch), tf.constant(self._numbers(part, step, lr))
         self._timer.copied(begin)
         return tensors
 
     def eval_step(self, batch: LoadedBatch) -> None:
-        layout = _layout(batch)
-        self._create_sums(layout, batch)
-        self._eval(layout, *self._tensors(batch))
+        self._create_sums(_layout(batch), batch)
+        if self._workers is None:
+            self._eval(_layout(batch), *self._tensors(batch))
+            return
+        for part in self._micro_batches(batch):
+            self._sums.use(part.row)
+            self._eval(_layout(part.batch), *self._tensors(part.batch))
 
     def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         self._create_sums(_layout(batch), batch)
@@ -183,7 +221,7 @@ class KerasAdapter(AdapterState):
         with called_for(self.model, False) as model:
             recorded = RecordedModel(model)
             measures = self._measure_in_graph(recorded, features)
-        self._add(checked_measures(measures, real.shape[0]), real)
+        self._sums.add(checked_measures(measures, real.shape[0]), real)
         return {"output": recorded.output(type(self._task).__name__)}
 
     def _gradients_graph(
@@ -213,19 +251,21 @@ class KerasAdapter(AdapterState):
         shares = real / numbers.global_weight * self._gradient_sync.loss_multiplier
         gradients, measures = self._gradients(features, real, shares, numbers.scale)
         self._timer.mark("backward", gradients)
-        self._add(measures, real)
+        self._sums.add(measures, real)
         return self._reduced(gradients) if self._sums_reduced else gradients, numbers
 
     def _collect_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
         """A micro batch that others follow."""
-        assert self._gradient_sum is not None
-        self._gradient_sum.add(self._micro_batch(features, real, packed)[0])
+        gradient_sum = self._worker_sync or self._gradient_sum
+        assert gradient_sum is not None
+        gradient_sum.add(self._micro_batch(features, real, packed)[0])
         self._timer.end(is_last=False)
 
     def _train_graph(self, features: dict[str, Any], real: Any, packed: Any) -> Any:
+        gradients: Sequence[Any]
         gradients, numbers = self._micro_batch(features, real, packed)
-        if self._gradient_sum is not None:
-            gradients = self._gradient_sum.take(gradients)
+        if (gradient_sum := self._worker_sync or self._gradient_sum) is not None:
+            gradients = gradient_sum.take(gradients)
         used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
         changed, norm = self._update.apply(used, variables, numbers.scale)
@@ -247,7 +287,7 @@ class KerasAdapter(AdapterState):
         return self._timer.mark_before("allreduce", self._gradient_sync.reduce(gradients, variables))
 
     def _eval_graph(self, features: dict[str, Any], real: Any) -> None:
-        self._add(self._measure(features, real.shape[0], training=False), real)
+        self._sums.add(self._measure(features, real.shape[0], training=False), real)
 
     def _measure(self, features: dict[str, Any], samples: int, training: bool) -> dict[str, Any]:
         measure = self._task.measure if tf.executing_eagerly() else self._measure_in_graph
@@ -255,38 +295,26 @@ class KerasAdapter(AdapterState):
             measures = measure(model, features)
         return checked_measures(measures, samples)
 
-    def _add(self, measures: dict[str, Any], real: Any) -> None:
-        """To each measure's sum, and to the samples that it is over."""
-        counts = tf.cast(real, tf.float64)
-        samples = tf.reduce_sum(counts)
-        for name, value in measures.items():
-            total = tf.reduce_sum(tf.cast(value, tf.float64) * counts)
-            self._sums[name].assign_add(tf.stack([total, samples]))
-
     def _create_sums(self, layout: object, batch: LoadedBatch) -> None:
-        """Variables must exist before a step is traced, and only the task knows the names of a batch's measures."""
+        """Only the task knows the names of a batch's measures."""
         if layout in self._measured_layouts:
             return
         self._measured_layouts.add(layout)
         features, _ = self._tensors(batch)
-        for name in self._measure(features, len(batch.ids), training=False).keys() - self._sums.keys():
-            self._sums[name] = tf.Variable([0.0, 0.0], dtype=tf.float64, trainable=False)
+        self._sums.create(self._measure(features, len(batch.ids), training=False))
 
     def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any]:
         return {name: tf.constant(array) for name, array in batch.features.items()}, tf.constant(batch.weights)
 
     def read_sums(self) -> Sums:
-        totals = {name: value.numpy().tolist() for name, value in self._sums.items()}
-        values = {name: total for name, (total, _) in totals.items()}
-        samples = {name: count for name, (_, count) in totals.items()}
+        by_worker = self._sums.take()
+        values, samples = added_totals(by_worker)
         norms, memory = self._update.norms.read(), memory_peak()
         parts = self._timer.take()
         waited = self._waiting.take()
         sums = Sums(values, waited, self._skipped, *norms, parts=parts, device_memory=memory, samples=samples)
-        for variable in self._sums.values():
-            variable.assign([0.0, 0.0])
         self._skipped = 0
-        return sums
+        return sums if self._workers is None else replace(sums, by_worker=by_worker)
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         return self._timer.take_sketches()

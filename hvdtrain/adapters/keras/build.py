@@ -16,10 +16,12 @@ from hvdtrain.adapters.keras.optimizers import build_optimizer
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.sparse import SparseGradients
 from hvdtrain.adapters.keras.sync_batch_norm import convert_sync_batch_norm, horovod_sum
+from hvdtrain.adapters.keras.virtual_sync import WorkersGradients
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 _TRAINED: Final = ("float16", "float32", "float64")
 """Numbers that every way to sum gradients over workers can add."""
@@ -52,13 +54,21 @@ def open_optimizer(task: Task, model: keras.Model, lr: float, options: TrainingO
 
 
 def open_gradient_sync(
-    model: Any, optimizer: Any, topology: Topology, options: TrainingOptions, waiting: Waiting
+    model: Any,
+    optimizer: Any,
+    topology: Topology,
+    options: TrainingOptions,
+    waiting: Waiting,
+    workers: VirtualWorkers | None = None,
 ) -> GradientSync:
-    """The gradient sync that `options` ask for."""
+    """The gradient sync that `options` ask for. Args: `workers`: as of `KerasAdapter`."""
     chosen, variables = choose_sync(options, topology), model.trainable_variables
     match chosen.kind:
         case "none":
             return NoSync()
+        case "virtual":
+            assert workers is not None  # see `prepare`
+            return WorkersGradients(variables, chosen, workers, waiting)
         case "sparse":
             return SparseGradients(chosen, waiting)
         case "local":

@@ -48,13 +48,17 @@ class NoSync(GradientSync):
 class SummedGradients(GradientSync):
     """Sums the gradients of all ranks, which are parts of the global batch's gradient; a comm hook may change the rule.
 
-    Args: `variables`: all whose gradients may be summed, in the model's order.
+    Args:
+        variables: all whose gradients may be summed, in the model's order.
+        hook: None: that which was chosen.
 
     Raises `UsageError`: Horovod has no such op here.
     """
 
-    def __init__(self, variables: Sequence[Any], chosen: ChosenSync, waiting: Waiting) -> None:
-        self._hook = _open_hook(variables, chosen)
+    def __init__(
+        self, variables: Sequence[Any], chosen: ChosenSync, waiting: Waiting, hook: CommHook | None = None
+    ) -> None:
+        self._hook = hook or _open_hook(variables, chosen)
         super().__init__(self._hook)
         self._waiting, self._variables, self._cap = waiting, variables, chosen.bucket_bytes
 

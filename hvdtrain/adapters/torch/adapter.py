@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.adapter_protocol import Sums
+from hvdtrain.adapters.adapter_protocol import Sums, added_totals
 from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.step_timer import ALLREDUCE, OPTIMIZER, PARTS, SpanSink, StepTimer
@@ -26,6 +26,7 @@ from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
+from hvdtrain.adapters.torch.virtual_passes import TorchWorkerStates, WorkersPasses
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
@@ -36,6 +37,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.stopwatch import Stopwatch
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
 class TorchAdapter(AdapterState):
@@ -56,11 +58,12 @@ class TorchAdapter(AdapterState):
         options: TrainingOptions,
         cuts: Sequence[int] = (),
         waiting: float = 300.0,
+        workers: VirtualWorkers | None = None,
     ) -> None:
         require_supported(options)
-        self._options = options
+        self._options, self._workers = options, workers
         self._device = own_device()
-        apply_settings(options.precision, options.deterministic, self._device)
+        apply_settings(options.precision, options.same_bits, self._device)
         self._is_distributed = topology.is_distributed
         spare_compiler_import()
         torch.manual_seed(seed)
@@ -84,7 +87,7 @@ class TorchAdapter(AdapterState):
         forward = callable_for(self.model, options, topology)
         self.optimizer = optimizer_of(task, self.model, lr, options)
         require_own_parameters(self.model, self.optimizer)
-        sync = self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options)
+        sync = self._gradient_sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._workers)
         if isinstance(sync, ShardedSync):
             self._sharded = ShardedArrays(sync)
             sync.waiting = self._interrupted
@@ -92,9 +95,13 @@ class TorchAdapter(AdapterState):
         draws = Draws.on(self._device, seed, topology.rank)
         measurement = Measurement(task, options.precision, self._device)
         mode = self._mode = TrainingMode([self.model])
-        self._passes = WholeModelPasses(
-            forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._timer
-        )
+        parts = forward, mode, options.accumulate_steps, draws, measurement, sync, self._update, self._timer
+        if self._workers is None:
+            self._passes = WholeModelPasses(*parts)
+        else:
+            self.worker_states = TorchWorkerStates(self.model, state, self._workers)
+            measurements = [Measurement(task, options.precision, self._device) for _ in self._workers.own]
+            self._passes = WorkersPasses(*parts, self._workers, self.worker_states, measurements)
         self._parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def _open_stages(
@@ -202,7 +209,8 @@ class TorchAdapter(AdapterState):
         return self._passes
 
     def read_sums(self) -> Sums:
-        (values, samples), norms = self._passes.read_sums(), self._update.norms.read()
+        by_worker = self._passes.read_sums()
+        (values, samples), norms = added_totals(by_worker), self._update.norms.read()
         parts = dict(zip(PARTS, self._timer.take(), strict=True))  # after the device has done all of them
         waited = parts.pop(PARTS[ALLREDUCE]) + self._stopwatch.take("average") if self._is_distributed else 0.0
         sums = Sums(
@@ -214,6 +222,7 @@ class TorchAdapter(AdapterState):
             device_memory=memory_peak(self._device),
             device_use=gpu_use(self._device),
             samples=samples,
+            by_worker=() if self._workers is None else by_worker,
         )
         self._skipped = 0
         return sums

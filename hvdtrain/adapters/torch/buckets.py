@@ -110,7 +110,7 @@ class Bucket(ABC):
             parameter.grad = None
 
 
-class _Shared(Bucket):
+class SharedBucket(Bucket):
     """Gradients that are views of one buffer."""
 
     def __init__(self, name: str, trainable: Trainable, hook: CommHook) -> None:
@@ -129,14 +129,19 @@ class _Shared(Bucket):
             parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
 
     def complete(self) -> None:
+        missing = self._fill_missing()
+        if not self.has_begun:
+            self._content.marks.missing = missing
+            self.start()
+
+    def _fill_missing(self) -> list[int]:
+        """The numbers of parameters whose gradient was not there."""
         missing = [number for number, (p, view) in enumerate(self._views.items()) if p.grad is not view]
         for number in missing:  # unused, or the task cleared it
             parameter = self.parameters[number]
             view = self._views[parameter]
             parameter.grad = view if self.has_begun else view.fill_(-0.0)
-        if not self.has_begun:
-            self._content.marks.missing = missing
-            self.start()
+        return missing
 
 
 class _Single(Bucket):
@@ -242,7 +247,7 @@ def make_buckets(
     """A bucket for each group of `grouped`. Args: `prefix`: begins the names of their collectives."""
     large = _large_bytes(trainable, hook)
     return [
-        (_Single if len(group) == 1 and group[0][1].nbytes >= large else _Shared)(f"{prefix}.{index}", group, hook)
+        (_Single if len(group) == 1 and group[0][1].nbytes >= large else SharedBucket)(f"{prefix}.{index}", group, hook)
         for index, group in enumerate(grouped(trainable, cap, hook, together))
     ]
 

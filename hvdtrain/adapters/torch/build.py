@@ -12,10 +12,12 @@ from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.sparse import SparseGradients
 from hvdtrain.adapters.torch.state_checks import require_numbers
+from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
 def build_model(task: Task, options: TrainingOptions, device: torch.device, is_distributed: bool = False) -> nn.Module:
@@ -63,13 +65,20 @@ def require_supported(options: TrainingOptions) -> None:
 
 
 def open_gradient_sync(
-    model: nn.Module, optimizer: torch.optim.Optimizer, topology: Topology, options: TrainingOptions
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    topology: Topology,
+    options: TrainingOptions,
+    workers: VirtualWorkers | None = None,
 ) -> GradientSync:
-    """The gradient sync that `options` ask for."""
+    """The gradient sync that `options` ask for. Args: `workers`: as of `TorchAdapter`."""
     chosen, trainable = choose_sync(options, topology), trainable_of(model)
     match chosen.kind:
         case "none":
             return NoSync(trainable)
+        case "virtual":
+            assert workers is not None  # see `prepare`
+            return WorkersGradients(trainable, chosen, workers)
         case "sparse":
             return SparseGradients(model, optimizer, chosen)
         case "local":

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from torch.autograd.graph import _engine_run_backward
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
@@ -24,13 +25,6 @@ from hvdtrain.task.predicting import RecordedModel, check_predictions
 from hvdtrain.task.task import Task, check_measures
 
 _TOGETHER: Final = 16  # batches: bounds the memory that values of measures take
-
-
-class MeasureTotals(NamedTuple):
-    """Sums of measures by their names, and over how many samples each of them goes."""
-
-    values: dict[str, float]
-    samples: dict[str, float]
 
 
 class _MeasureSums:
@@ -117,8 +111,9 @@ class Passes(Protocol):
     def evaluate(self, batch: LoadedBatch) -> None:
         """Forward only."""
 
-    def read_sums(self) -> MeasureTotals:
-        """The sums of measures since the last call, by the same names on all ranks; waits for the device."""
+    def read_sums(self) -> list[MeasureTotals]:
+        """The sums of measures since the last call, by the same names on all ranks; waits for the device. One for each
+        virtual worker of this rank in order, where there are some."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +134,12 @@ class Draws:
 
     def begin(self, step: int, micro_batch: int) -> None:
         """What follows is the pass of this micro batch."""
+        self.begin_of(self.rank, step, micro_batch)
+
+    def begin_of(self, worker: int, step: int, micro_batch: int = 0) -> None:
+        """The same for a virtual worker, which has a number as ranks have."""
         for generator in self.generators:
-            generator.manual_seed(mix(self.seed, self.rank, step, micro_batch))
+            generator.manual_seed(mix(self.seed, worker, step, micro_batch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +167,10 @@ class Measurement:
         weights = self._place(part.weights)
         return Rows(weights, weights > 0, count)
 
-    def placed(self, features: Mapping[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
-        return {name: self._place(array) for name, array in features.items()}
+    def placed(self, features: Mapping[str, NDArray[Any]], aligned: bool = False) -> dict[str, torch.Tensor]:
+        """On the device. Args: `aligned`: in memory of their own, on whose alignment kernels may depend."""
+        placed = {name: self._place(array) for name, array in features.items()}
+        return {name: tensor.clone() for name, tensor in placed.items()} if aligned else placed
 
     def measure(self, model: Any, features: Mapping[str, torch.Tensor], rows: Rows, samples: int) -> torch.Tensor:
         """The losses [n] of the samples. All measures are added to the sums, for rows that count."""
@@ -242,12 +243,12 @@ class WholeModelPasses:
         for number, part in enumerate(parts):
             self.mode.set(True)
             self.draws.begin(step, number)
-            self._add(part, number + 1 == len(parts))
+            self._add(part, number + 1 == len(parts), self.measurement)
 
-    def _add(self, part: LoadedBatch, last: bool) -> None:
-        timer, measurement = self.timer, self.measurement
+    def _add(self, part: LoadedBatch, last: bool, measurement: Measurement, aligned: bool = False) -> None:
+        timer = self.timer
         timer.begin()
-        rows, features = measurement.rows(part), measurement.placed(part.features)
+        rows, features = measurement.rows(part), measurement.placed(part.features, aligned)
         timer.end(HOST_TO_DEVICE)
         self.gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
@@ -259,22 +260,22 @@ class WholeModelPasses:
             timer.end(BACKWARD)
 
     def evaluate(self, batch: LoadedBatch) -> None:
-        self._evaluate(self.forward, batch)
+        self._evaluate(self.forward, batch, self.measurement)
 
     def evaluate_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         """Forward only; returns "output" [n, ...], what the task's measure() got from the model."""
         measurement, recorded = self.measurement, RecordedModel(self.forward)
-        self._evaluate(recorded, batch)
+        self._evaluate(recorded, batch, measurement)
         return measurement.on_host({"output": recorded.output(type(measurement.task).__name__)}, len(batch.ids))
 
-    def _evaluate(self, model: Any, batch: LoadedBatch) -> None:
-        measurement = self.measurement
+    def _evaluate(self, model: Any, batch: LoadedBatch, measurement: Measurement, aligned: bool = False) -> None:
         self.mode.set(False)
-        measurement.measure(model, measurement.placed(batch.features), measurement.rows(batch), len(batch.ids))
+        features, rows = measurement.placed(batch.features, aligned), measurement.rows(batch)
+        measurement.measure(model, features, rows, len(batch.ids))
 
     def predict(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         self.mode.set(False)
         return self.measurement.predict(self.forward, batch)
 
-    def read_sums(self) -> MeasureTotals:
-        return self.measurement.read()
+    def read_sums(self) -> list[MeasureTotals]:
+        return [self.measurement.read()]

@@ -130,7 +130,7 @@ def may_be_tuned(config: TrainConfig, comm: Communicator) -> bool:
         and config.tune == "auto"
         and config.bucket_cap_mb is None
         and config.gradient_sync == "buckets"
-        and not config.deterministic
+        and not config.same_bits
         and config.data.mode == "file"
         and config.reduce_op != "adasum"
         and config.compression != "powersgd"

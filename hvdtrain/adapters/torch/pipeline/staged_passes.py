@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.step_timer import ALLREDUCE, BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
-from hvdtrain.adapters.torch.passes import Draws, Measurement, MeasureTotals, Rows, backward
+from hvdtrain.adapters.torch.passes import Draws, Measurement, Rows, backward
 from hvdtrain.adapters.torch.pipeline.split_call import GivenOutput, captured_input
 from hvdtrain.adapters.torch.pipeline.stage_boundaries import Link
 from hvdtrain.adapters.torch.update import Update
@@ -130,9 +131,9 @@ class PipelinePasses:
             for stage in self.stages:
                 stage.forward(part, number, None, self._untold)
 
-    def read_sums(self) -> MeasureTotals:
+    def read_sums(self) -> list[MeasureTotals]:
         totals = self.stages[-1].measurement.read()
         if self.known_names is None:
-            return totals
+            return [totals]
         names = self.known_names(list(totals.values))
-        return MeasureTotals(*({name: of_name.get(name, 0.0) for name in names} for of_name in totals))
+        return [MeasureTotals(*({name: of_name.get(name, 0.0) for name in names} for of_name in totals))]

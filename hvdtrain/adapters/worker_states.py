@@ -1,0 +1,117 @@
+"""BatchNorm's statistics, and all else that a model makes from its own samples, of each virtual worker by itself.
+
+They take turns in the model: before the pass of a virtual worker its own are put there. A checkpoint has those of all,
+beside their mean, which is the model's and is validated. A run that goes on from it, with any number of workers, so has
+the same ones again, and no checkpoint changes them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hvdtrain.adapters.gathered_state import Arrays, join_slices
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.named_arrays import NO_STATE, State
+from hvdtrain.topology.virtual_workers import VirtualWorkers
+
+T = TypeVar("T")
+
+_PREFIX: Final = "virtual_workers/"
+"""Begins the names in a checkpoint, each of an array [V, ...]."""
+
+
+class WorkerStates(ABC, Generic[T]):
+    """Those of the virtual workers that this worker computes.
+
+    Args: `arrays`: the framework's functions.
+    """
+
+    def __init__(self, model: Any, arrays: Arrays, workers: VirtualWorkers) -> None:
+        self._model, self._arrays, self._workers = model, arrays, workers
+        self._gathered: State = {}
+        self._in_model: int | None = None  # whose are in the model; None: what all have in common
+        self.reset()
+
+    @abstractmethod
+    def _read(self) -> list[T]:
+        """A copy of what is in the model."""
+
+    @abstractmethod
+    def _write(self, values: list[T]) -> None:
+        """Put back what `_read` returned."""
+
+    def reset(self) -> None:
+        """What is in the model now is what each virtual worker begins with."""
+        self._kept = dict.fromkeys(self._workers.own, self._read())
+        self._in_model = None
+
+    def use(self, worker: int) -> None:
+        """The pass of this virtual worker follows."""
+        if self._in_model == worker or not self._kept[worker]:
+            return
+        self._keep()
+        self._write(self._kept[worker])
+        self._in_model = worker
+
+    @property
+    def count(self) -> int:
+        """V, of all workers together."""
+        return self._workers.count
+
+    @property
+    def differ(self) -> bool:
+        """Whether they have trained since their mean was put into the model. The same on all ranks."""
+        return self._in_model is not None
+
+    def states(self) -> list[State]:
+        """What is saved of each virtual worker, in order."""
+        self._keep()
+        common, states = self._read(), []
+        for worker in self._workers.own:
+            self._write(self._kept[worker])
+            states.append(self._arrays.drifting_buffers(self._model))
+        self._write(common)
+        return states
+
+    def set_common(self, mean: State) -> None:
+        """Put the mean of all into the model. Each virtual worker goes on with its own."""
+        self._keep()
+        self._arrays.load_rank_local_state(self._model, mean)
+        self._in_model = None
+
+    def gather(self, comm: Communicator, keeps: bool) -> None:
+        """Collect those of all virtual workers for a checkpoint, on ranks that keep it. Collective."""
+        states = self.states()
+        if not states[0]:
+            return
+        flat = {name: np.concatenate([np.asarray(state[name]).reshape(-1) for state in states]) for name in states[0]}
+        shapes = {name: array.shape for name, array in states[0].items()}
+        joined = join_slices(comm, flat, keeps)
+        self._gathered = {
+            _PREFIX + name: array.reshape(self._workers.count, *shapes[name]) for name, array in joined.items()
+        }
+
+    def take(self) -> State:
+        """What was gathered, once; nothing where nothing was."""
+        gathered, self._gathered = self._gathered, {}
+        return gathered
+
+    def load(self, state: Mapping[str, NDArray[Any]] = NO_STATE) -> None:
+        """The model has a checkpoint's weights and buffers; each virtual worker gets its own, if they are there."""
+        self.reset()
+        saved = {name.removeprefix(_PREFIX): array for name, array in state.items() if name.startswith(_PREFIX)}
+        if not saved:
+            return
+        common = self._read()
+        for worker in self._workers.own:
+            mine = {name: np.array(array[worker]) for name, array in saved.items()}
+            self._arrays.load_rank_local_state(self._model, mine)
+            self._kept[worker] = self._read()
+        self._write(common)
+
+    def _keep(self) -> None:
+        if self._in_model is not None:
+            self._kept[self._in_model] = self._read()

@@ -1,0 +1,30 @@
+"""Whether these workers can train as V virtual ones."""
+
+from hvdtrain.errors import UsageError
+from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
+
+
+def virtual_workers(count: int | None, place: Topology, global_batch: int, most: int) -> VirtualWorkers | None:
+    """Those of the worker at `place`; None where `count` is None.
+
+    Args: `most`: workers that the job may have.
+
+    Raises `UsageError`: there are more workers than virtual ones, or some of these would have no record.
+    """
+    if count is None:
+        return None
+    if count < max(most, place.size):
+        workers = f"{place.size} workers" if most <= place.size else f"a job that may have {most} workers"
+        raise UsageError(
+            f"--virtual-workers {count} is given to {workers}.",
+            "A virtual worker is computed by one worker, so that some would have nothing to do.",
+            f"give --virtual-workers {max(most, place.size)} or more, or start at most {count} workers.",
+        )
+    if global_batch < count:
+        raise UsageError(
+            f"The global batch holds {global_batch} records for {count} virtual workers.",
+            "Some of them would have nothing to do in any step.",
+            f"give --global-batch-size {count} or more, or fewer --virtual-workers.",
+        )
+    return VirtualWorkers(count, place.rank, place.size, global_batch)

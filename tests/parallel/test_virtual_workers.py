@@ -1,0 +1,133 @@
+"""`--virtual-workers 8`: the same bits on 1, 2, 3, 5 and 8 workers, and for a run that goes from one number to another.
+
+With dropout, BatchNorm, damaged records, a short last batch, optimizers with state, clipping, averaged weights, and
+compressed gradients. All runs at a number of workers are made in one start, by `workers/option_runs.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from support.digits_runs import digits_pattern, flip
+from support.processes import run_command
+from support.ranks import run_ranks
+from support.runs import latest_checkpoint, lines_of, result_of
+
+pytestmark = pytest.mark.timeout(900)  # the starts that several tests share count for the first of them
+WORKER = Path(__file__).parent / "workers" / "option_runs.py"
+DEADLINE_S = 400
+TASKS = {"torch": "unequal_torch:Unequal", "tensorflow": "unequal_keras:Unequal"}
+SIZES = (8, 3, 5, 2, 1)
+# 1,438 records, of which one file's first is damaged: 22 steps, the last one with 53 of 66 records. Eight workers
+# cannot share 66 records evenly.
+COMMON = "--virtual-workers 8 --global-batch-size 66 --epochs 1 --log-interval 3 --data.on-corrupt mask"
+CASES = {
+    "plain": "--optimizer adamw --weight-decay 0.1 --max-grad-norm 0.5 --ema-decay 0.9",
+    # Many more messages, and checkpoints: they change nothing.
+    "saving": "--optimizer adamw --weight-decay 0.1 --max-grad-norm 0.5 --ema-decay 0.9 --bucket-cap-mb 0.001 "
+    "--checkpoint-interval 4",
+    "bf16": "--optimizer sgd --momentum 0.9 --lr 0.05 --compression bf16 --precision bf16",
+    "fp16": "--optimizer sgd --momentum 0.9 --lr 0.05 --compression fp16 --precision fp16",
+}
+LAST = 22
+STOPS = dict(zip(SIZES, (4, 7, 12, 17, LAST), strict=True))
+"""After how many updates the run that moves goes on with the next number of workers."""
+
+Runs = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """runs(framework) → a folder with runs SIZE/CASE."""
+    data = tmp_path_factory.mktemp("damaged")
+    for file in Path(digits_pattern("*")).parent.glob("*.tfrecord"):
+        shutil.copy(file, data)
+    flip(data / "train-00000-of-00004.tfrecord", 40)
+
+    @functools.cache
+    def start(framework: str) -> Path:
+        folder = tmp_path_factory.mktemp(framework)
+        common = ["--framework", framework, "--task", TASKS[framework], *COMMON.split(), "--data.dir", str(data)]
+        before: list[str] = []
+        for size in SIZES:
+            cases = {name: [*common, *options.split()] for name, options in CASES.items()}
+            cases["moving"] = [*cases["plain"], "--max-steps", str(STOPS[size]), *before]
+            before = ["--resume", str(folder / str(size) / "moving")]
+            _run(framework, size, cases, folder / str(size))
+        return folder
+
+    return start
+
+
+def _run(framework: str, size: int, cases: Mapping[str, list[str]], folder: Path) -> None:
+    folder.mkdir()
+    (folder / "cases.json").write_text(json.dumps(cases))
+    command = ["python", str(WORKER), str(folder), str(folder / "cases.json"), framework]
+    environment = {"OMP_NUM_THREADS": "1"}
+    if size == 1:
+        finished = run_command(command, DEADLINE_S, environment)
+    else:
+        finished = run_ranks(command, size, "horovodrun-gloo", DEADLINE_S, environment)
+    assert finished.returncode == 0, finished.tail()
+
+
+def bits_of(run: Path) -> dict[str, Any]:
+    """Of everything that training has made: all arrays of the last checkpoint, and the numbers of readings."""
+    state: dict[str, NDArray[Any]] = {}
+    for file in sorted(latest_checkpoint(run).glob("*.safetensors")):
+        state |= load_file(file)
+    bits: dict[str, Any] = {name: (array.dtype, array.shape, array.tobytes()) for name, array in state.items()}
+    readings = [{name: line[name] for name in ("step", "loss", "accuracy")} for line in lines_of(run, split="train")]
+    result = result_of(run)
+    return bits | {"readings": readings, "metrics": result["metrics"], "hash": result["weights"]}
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    assert one.keys() == other.keys()
+    return [name for name in one if one[name] != other[name]]
+
+
+@pytest.mark.parametrize("case", ["plain", "bf16", "fp16"])
+@pytest.mark.parametrize("framework", TASKS)
+def test_any_number_of_workers_has_the_same_bits(framework: str, case: str, runs: Runs) -> None:
+    folder = runs(framework)
+    first = bits_of(folder / "8" / case)
+    assert len([name for name in first if name.startswith("virtual_workers/")]) >= 2
+    for size in SIZES[1:]:
+        assert not differing(first, bits_of(folder / str(size) / case)), f"{size} workers"
+
+
+@pytest.mark.parametrize("framework", TASKS)
+def test_virtual_workers_differ_in_what_is_their_own(framework: str, runs: Runs) -> None:
+    """Else equal bits would say nothing about it."""
+    files = latest_checkpoint(runs(framework) / "3" / "plain").glob("*.safetensors")
+    own = [a for file in files for name, a in load_file(file).items() if name.startswith("virtual_workers/")]
+    for array in (array for array in own if array.dtype.kind == "f"):
+        assert len(array) == 8
+        assert len(np.unique(array.reshape(8, -1), axis=0)) == 8
+
+
+@pytest.mark.parametrize("framework", TASKS)
+def test_checkpoints_and_buckets_change_no_bit(framework: str, runs: Runs) -> None:
+    folder = runs(framework)
+    for size in SIZES:
+        changed = differing(bits_of(folder / "8" / "plain"), bits_of(folder / str(size) / "saving"))
+        assert set(changed) <= {"readings"}  # checkpoints end intervals of readings
+
+
+@pytest.mark.parametrize("framework", TASKS)
+def test_a_run_that_moves_ends_with_the_bits_of_one_that_does_not(framework: str, runs: Runs) -> None:
+    """From 8 workers to 3, 5, 2 and 1."""
+    folder = runs(framework)
+    moved, stayed = bits_of(folder / "1" / "moving"), bits_of(folder / "8" / "plain")
+    assert result_of(folder / "1" / "moving")["steps"] == LAST
+    assert set(differing(stayed, moved)) <= {"readings"}  # the last one has the readings of its own steps
