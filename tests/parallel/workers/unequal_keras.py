@@ -18,11 +18,12 @@ class Unequal(KerasDigits):
         return keras.Sequential(
             [
                 keras.Input((SIDE, SIDE, 1)),
-                layers.Conv2D(CHANNELS, 3, padding="same"),
-                layers.BatchNormalization(),
+                layers.Conv2D(CHANNELS, 3, padding="same", name="filters"),
+                layers.BatchNormalization(name="norm"),
                 layers.ReLU(),
                 layers.Flatten(),
                 layers.Dropout(0.3),
-                layers.Dense(CLASSES),
-            ]
+                layers.Dense(CLASSES, name="logits"),
+            ],
+            name="unequal",  # by names weights of several models of one process are compared
         )
