@@ -10,11 +10,13 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import STATE_STYLES, Column, console, print_fitting
 from hvdtrain.history.comparison import MISSING, Comparison, Difference, Outcome, as_json, compare
+from hvdtrain.history.weight_hashes import SameBits
 
 _DESCRIPTION = """\
 Show what differs between runs: options, versions and machines, data, and the outcome. Values that are equal are not
 shown. Differences and ratios are relative to the first run."""
 _DIGITS: Final = 12  # of a hash
+_NAMED: Final = 5  # weights
 
 
 def run(argv: Sequence[str]) -> int:
@@ -79,6 +81,17 @@ def _print_outcomes(comparison: Comparison, letters: Sequence[str]) -> None:
     screen.print(f"data: {_verdict(comparison.same_data, comparison.data)}", highlight=False)
     batches = {None: "unknown", True: "the same records", False: "other records"}[comparison.same_batches]
     screen.print(f"batches of each step: {batches}", highlight=False)
+    if comparison.bits is not None:
+        screen.print(f"bits: {printable(_bits(comparison.bits))}", highlight=False)
+
+
+def _bits(bits: SameBits) -> str:
+    until = "" if bits.same_until is None else f"the same until step {bits.same_until}"
+    if bits.first_difference is None:
+        return f"{until}, the last one of which all runs have checksums"
+    some = ", ".join(bits.differing[:_NAMED]) + (" …" if len(bits.differing) > _NAMED else "")
+    differ = f"{len(bits.differing)} of {bits.weights} weights differ at step {bits.first_difference}: {some}"
+    return f"{until}; {differ}" if until else differ
 
 
 def _verdict(equal: bool | None, hashes: Sequence[str]) -> str:

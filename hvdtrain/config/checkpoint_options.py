@@ -42,6 +42,10 @@ class CheckpointOptions(Options):
         """updates between two comparisons of all workers' weights, which are compared at each checkpoint and at
         the end in any case (default: no others)."""
     )
+    hash_every: int | None = option(None, Group.REPEATABILITY, must=AT_LEAST_ONE, metavar="K", example="100").help(
+        """updates between two checksums of all weights, which are kept in hashes.jsonl, so that `hvdtrain compare` can
+        tell until which step two runs have the same bits (default: none are kept)."""
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -128,6 +128,10 @@ virtual_workers excludes parallel.stages parallel.choose
 virtual_workers excludes data.mode=pipe
     Which worker gets which records is decided by what feeds the pipes.
     HINT: read the data from files.
+hash_every excludes sync_every
+    Each worker has weights of its own between two averages.
+hash_every excludes parallel.stages
+    No worker has all weights.
 parallel.choose excludes parallel.devices
     It chooses what each of several workers trains, on a device of its own.
     HINT: leave one of them out, or give --parallel.stages instead of auto.

@@ -215,6 +215,8 @@ class Engine:
         if is_last or save_is_due or self.limits.logs_after(step):
             self._log(epoch, step)
         self._saves.checks.after_update(step, self.limits)
+        if self.limits.hashes_after(step):
+            self._emit(events.WeightsHashed(step, self._saves.checks.checksums()))
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
         if is_last or not (save_is_due or self.limits.saves_after(step)):
             return

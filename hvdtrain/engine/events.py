@@ -6,6 +6,7 @@
         for step in the epoch's steps:
             one update
             StepEnded
+            WeightsHashed          every `hash_every` steps, where set
             Logged                 after the first step of all, every `log_interval` steps, before each checkpoint
             StragglerFound         after a Logged, where a rank or a link turns out to keep the others waiting
             Checkpoint…            every `checkpoint_interval` steps, where set, but not after the epoch's last step
@@ -70,6 +71,15 @@ class StepEnded:
 
     epoch: int
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsHashed:
+    """`checksums` are CRC-32s of all weights after update `step`, by name, without statistics of a rank's own samples
+    such as BatchNorm's."""
+
+    step: int
+    checksums: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +248,7 @@ Event = (
     RunStarted
     | EpochStarted
     | StepEnded
+    | WeightsHashed
     | Logged
     | StragglerFound
     | EvalStarted

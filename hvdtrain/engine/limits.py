@@ -20,6 +20,7 @@ class RunLimits:
     max_masked: float = 1.0  # share of a data set's records that may be left out as damaged in one pass
     steps_per_call: int = 1  # updates in one call of the adapter at most
     check_weights_every: int = 0  # updates between two comparisons of weights; 0: only checkpoints are compared
+    hash_every: int = 0  # updates between two `WeightsHashed`; 0: there are none
 
     def last_step(self, total: int) -> int:
         """The update after which a run ends whose epochs have `total` updates."""
@@ -35,10 +36,13 @@ class RunLimits:
     def compares_after(self, step: int) -> bool:
         return bool(self.check_weights_every) and step % self.check_weights_every == 0
 
+    def hashes_after(self, step: int) -> bool:
+        return bool(self.hash_every) and step % self.hash_every == 0
+
     def next_call(self, step: int, end: int) -> int:
         """How many updates follow `step` in one call: up to `end`, or to what is due before."""
         for last in range(step + 1, min(step + self.steps_per_call, end)):
-            if self.logs_after(last) or self.compares_after(last):
+            if self.logs_after(last) or self.compares_after(last) or self.hashes_after(last):
                 return last - step
         return max(1, min(self.steps_per_call, end - step))
 

@@ -11,7 +11,7 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.state_sync import average_rank_local_state
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
-from hvdtrain.named_arrays import State, weights_digest
+from hvdtrain.named_arrays import State, array_checksum, weights_digest
 
 _COMPARED_LATER: Final = -1  # no digest is negative
 
@@ -37,6 +37,11 @@ class WeightChecks:
         drifting = self.adapter.rank_local_state().keys()  # statistics of a rank's own samples, until the next save
         self._compare(weights_digest(self._weights(drifting)), f"After step {step}", drifting)
         self.known_equal = max(self.known_equal, step)
+
+    def checksums(self) -> dict[str, int]:
+        """Of each array that no rank changes by itself, by its name. No collective: there is no local SGD."""
+        drifting = self.adapter.rank_local_state().keys()
+        return {name: array_checksum(name, array) for name, array in sorted(self._weights(drifting).items())}
 
     def at_save(self, step: int, copies: bool) -> int | None:
         """The digest that the weights of a checkpoint must have; None where nothing is to be compared. Collective.

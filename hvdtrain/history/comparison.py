@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
 from hvdtrain.history.reading import UNREADABLE, flattened, json_object, last_lines, mapping, number, text
 from hvdtrain.history.run_facts import read_facts
+from hvdtrain.history.weight_hashes import SameBits, compare_bits
 
 _OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
 _OWN_FACTS: Final = (  # of the environment: the same is in the config, or it is one rank's
@@ -66,6 +67,7 @@ class Comparison:
     same_weights: bool | None  # whether all runs ended with equal ones; None if those of one are unknown
     same_data: bool | None  # whether all runs were trained on the same; None if that of one is unknown
     same_batches: bool | None  # whether each step was made of the same records
+    bits: SameBits | None  # until which step they are the same; None where --hash-every was not given to all
 
 
 def differences(mappings: Sequence[Mapping[str, Any]], ignored: Collection[str] = ()) -> list[Difference]:
@@ -110,6 +112,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
         same_weights=_all_equal(weights),
         same_data=same_data,
         same_batches=None if config is None or same_data is None else same_data and same_order,
+        bits=compare_bits(folders),
     )
 
 
@@ -132,6 +135,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
             "equal": comparison.same_data,
             "same_batches": comparison.same_batches,
         },
+        "bits": None if comparison.bits is None else asdict(comparison.bits),
     }
 
 

@@ -65,6 +65,7 @@ class Assembly:
                 max_masked=config.data.max_corrupt,
                 steps_per_call=config.steps_per_call,
                 check_weights_every=config.check_weights_every or 0,
+                hash_every=config.hash_every or 0,
             ),
             checkpoints=self._checkpoint_writer(),
             ledger=self._ledger(),

@@ -28,6 +28,7 @@ class RunFolder:
         self.env = path / "env.json"
         self.metrics = path / "metrics.jsonl"
         self.metrics_table = path / "metrics.csv"
+        self.hashes = path / "hashes.jsonl"  # checksums of the weights, if asked for
         self.result = path / "result.json"
         self.logs = path / "logs"  # rank_N.log
         self.audit = path / "audit"  # which records were trained on

@@ -111,6 +111,7 @@ SAMPLES: dict[str, tuple[str, Any]] = {
     "deterministic": ("True", True),
     "virtual_workers": ("8", 8),
     "compute_threads": ("2", 2),
+    "hash_every": ("50", 50),
     "data_parallel": ("True", True),
     "compression": ("fp16", "fp16"),
     "powersgd_rank": ("2", 2),

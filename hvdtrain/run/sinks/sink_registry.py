@@ -7,12 +7,18 @@ from functools import partial
 from typing import Final
 
 from hvdtrain.engine.events import Callback, Event
-from hvdtrain.run.sinks import metrics_file, metrics_table, progress, rank_log
+from hvdtrain.run.sinks import hash_file, metrics_file, metrics_table, progress, rank_log
 from hvdtrain.run.sinks.logger_api import Logger, loggers_of
 from hvdtrain.run.sinks.logger_sink import LoggerSink
 from hvdtrain.run.sinks.sink import OpenSink, SinkContext
 
-SINKS: tuple[OpenSink, ...] = (rank_log.open_sink, metrics_file.open_sink, metrics_table.open_sink, progress.open_sink)
+SINKS: tuple[OpenSink, ...] = (
+    rank_log.open_sink,
+    metrics_file.open_sink,
+    metrics_table.open_sink,
+    hash_file.open_sink,
+    progress.open_sink,
+)
 """In the order in which they receive each event. Loggers, which may wait at the end of a run, come after them."""
 
 REQUIRED: Final[tuple[OpenSink, ...]] = (metrics_file.open_sink,)

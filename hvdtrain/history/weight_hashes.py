@@ -1,0 +1,59 @@
+"""hashes.jsonl of several runs: until which step they have the same bits, and which weights part first."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bounded, text
+
+FILE: Final = "hashes.jsonl"
+_DIGITS: Final = 8  # of a checksum
+Checksums = dict[str, str]
+"""Of each weight by its name."""
+
+
+@dataclass(frozen=True)
+class SameBits:
+    """Several runs, as far as the steps go of which all have checksums."""
+
+    same_until: int | None  # the last step before any differs; None where the first one does
+    first_difference: int | None  # the first step that differs; None: none does
+    differing: tuple[str, ...]  # the weights that differ there
+    weights: int  # how many weights there are
+
+
+def compare_bits(folders: Sequence[Path]) -> SameBits | None:
+    """None where a run has kept no checksums, or where they have no step in common."""
+    runs = [_read(folder / FILE) for folder in folders]
+    steps = sorted(set(runs[0]).intersection(*runs[1:]))
+    if not steps:
+        return None
+    same_until = None
+    for step in steps:
+        first, *others = (run[step] for run in runs)
+        names = [name for name in dict.fromkeys([*first, *(n for other in others for n in other)])]
+        differing = tuple(name for name in names if any(other.get(name) != first.get(name) for other in others))
+        if differing:
+            return SameBits(same_until, step, differing, len(names))
+        same_until = step
+    return SameBits(same_until, None, (), len(runs[0][steps[-1]]))
+
+
+def _read(path: Path) -> dict[int, Checksums]:
+    """By step."""
+    names: list[str] = []
+    found: dict[int, Checksums] = {}
+    with suppress(*UNREADABLE), open_bounded(path) as file:
+        for raw in file:
+            line = json_object(raw)
+            if line is None:
+                continue
+            given, step, checksums = line.get("names"), number(line, "step"), text(line, "checksums")
+            if isinstance(given, list):
+                names = [str(name) for name in given]
+            elif step is not None and len(checksums) == _DIGITS * len(names):
+                parts = (checksums[begin : begin + _DIGITS] for begin in range(0, len(checksums), _DIGITS))
+                found[int(step)] = dict(zip(names, parts, strict=True))
+    return found
