@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hvdtrain.adapters.gathered_state import Arrays, join_slices
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
@@ -27,9 +28,14 @@ class WorkerStates(ABC, Generic[T]):
     """Those of the virtual workers that this worker computes.
 
     Args: `arrays`: the framework's functions.
+
+    Raises `UsageError`: the model keeps Python values.
     """
 
     def __init__(self, model: Any, arrays: Arrays, workers: VirtualWorkers) -> None:
+        for name, array in arrays.drifting_buffers(model).items():
+            if array.dtype.kind == "S":
+                raise _no_values(name.partition("/")[2])
         self._model, self._arrays, self._workers = model, arrays, workers
         self._gathered: State = {}
         self._in_model: int | None = None  # whose are in the model; None: what all have in common
@@ -115,3 +121,11 @@ class WorkerStates(ABC, Generic[T]):
     def _keep(self) -> None:
         if self._in_model is not None:
             self._kept[self._in_model] = self._read()
+
+
+def _no_values(name: str) -> UsageError:
+    return UsageError(
+        f"--virtual-workers is given, and the model keeps Python values in {name!r}.",
+        "They may change with each batch, and only tensors are exchanged before the pass of each virtual worker.",
+        "keep numbers in a buffer (register_buffer), or leave --virtual-workers out.",
+    )

@@ -57,6 +57,18 @@ def test_the_same_number_of_workers_ends_with_the_same_weights(framework: str, o
 
 
 @pytest.mark.timeout(600)
+def test_virtual_workers_end_with_the_same_weights_on_those_that_are_left(tmp_path: Path) -> None:
+    """Three workers lose one or two, who come back."""
+    train = ["train", "--framework", "torch", "--virtual-workers", "4", "--epochs", "6", "--checkpoint-interval", "5"]
+    faults = ["--faults", "kill", "--every", "1.5s", "--seed", "5", "--count", "2", "--min-workers", "1", "--compare"]
+    command = ["python", "-m", "hvdtrain", "chaos", "-np", "3", *faults, "--", *train, "--output-dir", "out", *QUIET]
+    finished = run_command(command, 500, cwd=tmp_path, interpreter="warm workers")
+    assert finished.returncode == 0, finished.tail()
+    assert "the weights are those of an undisturbed run" in finished.stdout, finished.tail()
+    assert "2 workers train on" in finished.stderr, finished.tail()
+
+
+@pytest.mark.timeout(600)
 def test_stages_of_two_replicas_end_with_the_weights_of_an_undisturbed_run(tmp_path: Path) -> None:
     """Two pipelines of two workers lose one, and all four start again."""
     train = ["train", "--framework", "torch", "--parallel.stages", "2", "--parallel.micro-batches", "2"]

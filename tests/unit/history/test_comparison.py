@@ -14,6 +14,7 @@ from support.run_folders import FakeRun, logged
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.history.comparison import MISSING, Difference, as_json, compare, differences
+from hvdtrain.history.weight_hashes import SameBits, compare_bits
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(0, 2) | st.floats(allow_infinity=False) | st.sampled_from(["a", "b"]),
@@ -86,6 +87,27 @@ def test_what_is_unknown_is_not_said_to_be_equal(tmp_path: Path) -> None:
     assert (outcomes["validation accuracy"], outcomes["training accuracy"]) == ((0.9, None), (None, 0.75))
     assert (found.config, as_json(found)["config"]) == (None, None)
     assert found.runs[1].problems == ("config.yaml is damaged or half written.",)
+
+
+def hashes(folder: Path, *lines: str) -> Path:
+    """A file with checksums of two weights, of which the last line may be cut off."""
+    folder.mkdir()
+    (folder / "hashes.jsonl").write_text('{"names": ["a", "b"]}\n' + "\n".join(lines))
+    return folder
+
+
+def of_step(step: int, a: int, b: int) -> str:
+    return json.dumps({"step": step, "checksums": f"{a:08x}{b:08x}"})
+
+
+def test_bits_are_the_same_until_a_weight_differs(tmp_path: Path) -> None:
+    one = hashes(tmp_path / "one", of_step(5, 1, 2), of_step(10, 9, 9), of_step(10, 3, 4), of_step(15, 5, 6))
+    other = hashes(tmp_path / "other", of_step(5, 1, 2), of_step(10, 3, 4), of_step(15, 5, 7), '{"step": 20, "check')
+    assert compare_bits([one, other]) == SameBits(10, 15, ("b",), 2), "the last line of a step counts"
+    assert compare_bits([one, one]) == SameBits(15, None, (), 2)
+    assert compare_bits([hashes(tmp_path / "later", of_step(20, 1, 2)), one]) is None
+    (tmp_path / "none").mkdir()
+    assert compare_bits([one, tmp_path / "none"]) is None
 
 
 def test_fewer_than_two_runs_are_refused(tmp_path: Path) -> None:

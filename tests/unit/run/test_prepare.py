@@ -128,6 +128,43 @@ def test_a_batch_smaller_than_the_world(data: Data) -> None:
     assert "--global-batch-size 3" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("count", "batch", "size", "fact"),
+    [
+        (2, 48, 3, "--virtual-workers 2 is given to 3 workers"),
+        (8, 7, 3, "The global batch holds 7 records for 8 virtual workers"),
+    ],
+)
+def test_virtual_workers_without_work(count: int, batch: int, size: int, fact: str, data: Data) -> None:
+    config = TrainConfig(virtual_workers=count, global_batch_size=batch)
+    assert fact in str(refused(config, [data.folder] * size)[0])
+
+
+def test_workers_that_may_come_need_virtual_ones(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAUNCHER_VARIABLE, "hvdtrain launch")
+    monkeypatch.setenv(MOST_SIZE_VARIABLE, "6")
+    config = TrainConfig(virtual_workers=4, global_batch_size=48)
+    assert "a job that may have 6 workers" in str(refused(config, [data.folder] * 2)[0])
+
+
+def test_virtual_workers_read_the_same_slices_on_any_number_of_workers(data: Data) -> None:
+    """And a part that a worker has lost changes no micro batch."""
+    config = TrainConfig(virtual_workers=4, global_batch_size=22)
+
+    def slots(size: int) -> list[list[int]]:
+        parts = []
+        for of_rank in setup(config, data, size):
+            assert (of_rank.config.accumulate_steps, of_rank.about["virtual_workers"]) == (1, 4)
+            assert of_rank.workers is not None
+            with of_rank.train.loader(0, 0) as loader:
+                ids = next(iter(loader)).ids
+            parts += [ids[part].tolist() for part in of_rank.workers.slots]
+        return parts
+
+    assert [len(part) for part in slots(1)] == [5, 6, 5, 6]
+    assert slots(1) == slots(2) == slots(3) == slots(4)
+
+
 def test_data_that_one_rank_lacks(data: Data, tmp_path: Path) -> None:
     (error, *_) = refused(TrainConfig(), [data.folder, tmp_path / "none", data.folder])
     assert error.fact.startswith("On rank 1: ")
