@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.step_timer import SpanSink
-from hvdtrain.adapters.worker_states import WorkerStates
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.named_arrays import NO_STATE, State
@@ -57,6 +56,27 @@ class Sums:
     by_worker: Sequence[MeasureTotals] = ()
 
 
+class WorkerStates(Protocol):
+    """What each virtual worker of this rank has made from its own samples.
+
+    Attributes:
+        count: virtual workers of the whole job.
+        differ: they have trained since their mean was put into the model. The same on all ranks.
+    """
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def differ(self) -> bool: ...
+
+    def states(self) -> list[State]:
+        """What is saved of each virtual worker, in order."""
+
+    def set_common(self, mean: State) -> None:
+        """Put the mean of all into the model. Each virtual worker goes on with its own."""
+
+
 class Adapter(Protocol):
     """One model in training, in one framework, on one rank. Steps return before the device has finished them.
 
@@ -77,7 +97,7 @@ class Adapter(Protocol):
     def counts(self) -> bool: ...
 
     @property
-    def worker_states(self) -> WorkerStates[Any] | None: ...
+    def worker_states(self) -> WorkerStates | None: ...
 
     def begin_epoch(self) -> None:
         """Called before each EpochStarted: all layers train, whatever user code did to them in the epoch before."""

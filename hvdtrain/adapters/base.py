@@ -11,7 +11,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.gathered_state import Arrays, ShardedState, StageState
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
-from hvdtrain.adapters.worker_states import WorkerStates
+from hvdtrain.adapters.worker_states import AlternatingStates
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.comm.communicator import Communicator
@@ -32,7 +32,7 @@ class AdapterState(ABC):
     _average: WeightAverage | NoAverage
     _update: ScaledUpdate
     _gradient_sync: SyncState
-    worker_states: WorkerStates[Any] | None = None
+    worker_states: AlternatingStates[Any] | None = None
 
     @abstractmethod
     def _syncing(self) -> AbstractContextManager[None]:

@@ -24,8 +24,8 @@ _PREFIX: Final = "virtual_workers/"
 """Begins the names in a checkpoint, each of an array [V, ...]."""
 
 
-class WorkerStates(ABC, Generic[T]):
-    """Those of the virtual workers that this worker computes.
+class AlternatingStates(ABC, Generic[T]):
+    """Implements `WorkerStates`: those of the virtual workers that this worker computes.
 
     Args: `arrays`: the framework's functions.
 

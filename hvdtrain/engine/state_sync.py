@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.adapters.worker_states import WorkerStates
+from hvdtrain.adapters.adapter_protocol import Adapter, WorkerStates
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json
@@ -163,7 +162,7 @@ def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
         adapter.load_rank_local_state(common)
 
 
-def _average_virtual_workers(comm: Communicator, workers: WorkerStates[Any]) -> None:
+def _average_virtual_workers(comm: Communicator, workers: WorkerStates) -> None:
     if not workers.differ:
         return
     states = workers.states()

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.worker_parts import parts_of_workers
 from hvdtrain.algorithms.micro_batches import micro_batches
-from hvdtrain.algorithms.worker_parts import parts_of_workers
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 

@@ -19,7 +19,7 @@ from hvdtrain.adapters.keras.compiled import graph
 from hvdtrain.adapters.keras.gradient_sync import SummedGradients
 from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.keras.state import seed_states
-from hvdtrain.adapters.worker_states import WorkerStates
+from hvdtrain.adapters.worker_states import AlternatingStates
 from hvdtrain.algorithms.summation_tree import TreeSum, subtrees, sum_of_subtrees
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
@@ -171,7 +171,7 @@ def _added(left: list[Any], right: list[Any]) -> list[Any]:
     return [None if a is None else a + b for a, b in zip(left, right, strict=True)]
 
 
-class KerasWorkerStates(WorkerStates[Any]):
+class KerasWorkerStates(AlternatingStates[Any]):
     """All variables of the model that no gradient moves, but random seeds."""
 
     def _read(self) -> list[Any]:

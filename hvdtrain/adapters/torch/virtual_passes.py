@@ -8,12 +8,12 @@ import torch
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
-from hvdtrain.adapters.worker_states import WorkerStates
-from hvdtrain.algorithms.worker_parts import parts_of_workers
+from hvdtrain.adapters.worker_parts import parts_of_workers
+from hvdtrain.adapters.worker_states import AlternatingStates
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
-class TorchWorkerStates(WorkerStates[torch.Tensor]):
+class TorchWorkerStates(AlternatingStates[torch.Tensor]):
     """All buffers of the model."""
 
     def _read(self) -> list[torch.Tensor]:
@@ -30,7 +30,7 @@ class WorkersPasses(WholeModelPasses):
     """Implements `Passes`. The slices of a batch always have the same shapes, so that the same kernels compute them."""
 
     workers: VirtualWorkers
-    states: WorkerStates[torch.Tensor]
+    states: AlternatingStates[torch.Tensor]
     measurements: Sequence[Measurement]  # of each of the workers
 
     def train(self, batch: LoadedBatch, step: int) -> None:
