@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
@@ -77,6 +78,24 @@ class WorkerStates(Protocol):
         """Put the mean of all into the model. Each virtual worker goes on with its own."""
 
 
+class PassChecks(Protocol):
+    """Repeats passes of virtual workers, and says which gradients they gave.
+
+    Attributes: `names`: of the trained weights.
+    """
+
+    names: Sequence[str]
+
+    def note(self, worker: int) -> None:
+        """The next update is to note the gradients of one of this rank's virtual workers."""
+
+    def noted(self) -> NDArray[np.int64]:
+        """A checksum of each weight's gradient, in the order of `names`."""
+
+    def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
+        """The same of a pass of any virtual worker, which leaves no trace. Called before update `step`."""
+
+
 class Adapter(Protocol):
     """One model in training, in one framework, on one rank. Steps return before the device has finished them.
 
@@ -85,6 +104,7 @@ class Adapter(Protocol):
         stage: of a pipeline, which part of the model this rank has, from 0; None: all of it.
         counts: this rank measures the samples that it is given; other stages of its pipeline are given the same ones.
         worker_states: what each virtual worker of this rank has for itself; None: there are no virtual workers.
+        pass_checks: repeats their passes; None likewise.
     """
 
     @property
@@ -98,6 +118,9 @@ class Adapter(Protocol):
 
     @property
     def worker_states(self) -> WorkerStates | None: ...
+
+    @property
+    def pass_checks(self) -> PassChecks | None: ...
 
     def begin_epoch(self) -> None:
         """Called before each EpochStarted: all layers train, whatever user code did to them in the epoch before."""

@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.adapters.gathered_state import Arrays, ShardedState, StageState
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
@@ -33,6 +34,7 @@ class AdapterState(ABC):
     _update: ScaledUpdate
     _gradient_sync: SyncState
     worker_states: AlternatingStates[Any] | None = None
+    pass_checks: PassChecks | None = None
 
     @abstractmethod
     def _syncing(self) -> AbstractContextManager[None]:

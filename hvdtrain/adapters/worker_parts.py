@@ -10,10 +10,10 @@ from hvdtrain.topology.virtual_workers import VirtualWorkers
 def parts_of_workers(batch: LoadedBatch, workers: VirtualWorkers) -> list[LoadedBatch]:
     """A worker's batch, cut into those of its virtual workers, in order."""
     parts = cut_batch(batch, workers.slots)
-    return [_with_own_stand_ins(part) for part in parts] if len(batch.damaged) else parts
+    return [with_own_stand_ins(part) for part in parts] if len(batch.damaged) else parts
 
 
-def _with_own_stand_ins(part: LoadedBatch) -> LoadedBatch:
+def with_own_stand_ins(part: LoadedBatch) -> LoadedBatch:
     """In the place of a damaged record, the reader puts the first sound one of the batch, which depends on the number
     of workers. It weighs nothing, but BatchNorm sees it: so it becomes the virtual worker's own first one, or zeros."""
     damaged = np.isin(part.ids, part.damaged) & (part.weights == 0)

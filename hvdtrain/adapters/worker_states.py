@@ -88,6 +88,14 @@ class AlternatingStates(ABC, Generic[T]):
         self._arrays.load_rank_local_state(self._model, mean)
         self._in_model = None
 
+    def copy(self) -> list[T]:
+        """What is in the model, for `put_back`."""
+        return self._read()
+
+    def put_back(self, values: list[T]) -> None:
+        """After a pass that is to leave no trace."""
+        self._write(values)
+
     def gather(self, comm: Communicator, keeps: bool) -> None:
         """Collect those of all virtual workers for a checkpoint, on ranks that keep it. Collective."""
         states = self.states()

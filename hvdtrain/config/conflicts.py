@@ -128,6 +128,9 @@ virtual_workers excludes parallel.stages parallel.choose
 virtual_workers excludes data.mode=pipe
     Which worker gets which records is decided by what feeds the pipes.
     HINT: read the data from files.
+check_workers needs virtual_workers
+    What a worker computes can be repeated by another one only where it does not depend on the worker.
+    HINT: give --virtual-workers too, or leave --check-workers out.
 hash_every excludes sync_every
     Each worker has weights of its own between two averages.
 hash_every excludes parallel.stages

@@ -20,7 +20,7 @@ from hvdtrain.config.option import (
     option,
 )
 from hvdtrain.config.parallel_options import ParallelOptions
-from hvdtrain.config.value_syntax import require_readable
+from hvdtrain.config.value_syntax import require_readable, updates_between_checks
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -91,6 +91,10 @@ class TrainingOptions(Options):
         """train as V workers would, to the last bit, whatever number of workers from 1 to V there is; implies
         deterministic (default: numbers round differently for each number of workers)."""
     )
+    check_workers: str | None = option(None, Group.REPEATABILITY, metavar="every=M").help(
+        """with virtual_workers, let two workers repeat a part of what each worker computes at every M-th update, and
+        compare the bits, e.g. every=1000: finds a processor that computes wrongly (default: nothing is repeated)."""
+    )
     compute_threads: int | None = option(None, Group.PRECISION, must=AT_LEAST_ONE, metavar="N", example="1").help(
         """threads that compute for each worker (default: OMP_NUM_THREADS, or its share of the host's cores; with
         virtual_workers always the host's cores divided by V, as their number changes the last bits)."""
@@ -133,6 +137,8 @@ class TrainingOptions(Options):
         super().__post_init__()
         if self.process_sets is not None:
             require_readable(self.process_sets)
+        if self.check_workers is not None:
+            updates_between_checks(self.check_workers)
 
     @property
     def same_bits(self) -> bool:

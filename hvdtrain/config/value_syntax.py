@@ -1,7 +1,8 @@
-"""Options whose text has a syntax of its own: --trace and --process-sets.
+"""Options whose text has a syntax of its own: --trace, --check-workers and --process-sets.
 
 --trace         100:110        updates 100 to 110
                 10             ten updates, after a warm-up
+--check-workers every=100      at each hundredth update
 --process-sets  node           one set for each node
                 0-3,4-7        commas separate sets; a-b is every rank from a to b
                 0+2,1+3        + puts ranks, or ranges of them, into one set
@@ -49,6 +50,18 @@ def trace_steps(text: str) -> TraceSteps:
     if count > MOST:
         raise _trace_refusal(text, f"A trace of {count} updates would be too large: {MOST} are the most.")
     return TraceSteps(first, last)
+
+
+def updates_between_checks(text: str) -> int:
+    """Of "every=100". Raises UsageError: it is something else."""
+    word, _, count = text.partition("=")
+    if word.strip() != "every" or not count.strip().isdecimal() or not int(count):
+        raise UsageError(
+            f"--check-workers is {text}.",
+            "It must be every=M, where M is how many updates lie between two checks.",
+            "try --check-workers every=100.",
+        )
+    return int(count)
 
 
 def require_trained(text: str, updates: int) -> None:

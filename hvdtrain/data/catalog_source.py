@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import Catalog, DecodeProcesses, RecordReader, SampleRandom, ShardLoader, ShardPlan, keep_at_most
+from data_sharding import (
+    Catalog,
+    DecodeProcesses,
+    LoadedBatch,
+    RecordReader,
+    SampleRandom,
+    ShardLoader,
+    ShardPlan,
+    keep_at_most,
+)
 from data_sharding.loading.decoding import Decode, read_and_decode
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.file_cache import file_cache
@@ -117,6 +126,12 @@ class CatalogSource:
         random = SampleRandom(self.seed, epoch, drawn) if self.training else None
         return read_and_decode(self._reader, self._decode_here, ids, random, longest).features
 
+    def of_worker(self, epoch: int, step: int, worker: int) -> LoadedBatch:
+        """What a virtual worker, of any rank, has in a step of an epoch, read and decoded now."""
+        assert self.workers is not None
+        with self._opened(epoch, step, _Place(worker, self.workers.count, 1), prefetch=1) as loader:
+            return next(loader)
+
     @property
     def _place(self) -> "_Place":
         if self.workers is None:
@@ -124,14 +139,17 @@ class CatalogSource:
         return _Place(self.workers.own.start, self.workers.count, len(self.workers.own))
 
     def _open(self, epoch: int, start_step: int) -> ShardLoader:
+        return self._opened(epoch, start_step, self._place, self.config.prefetch)
+
+    def _opened(self, epoch: int, start_step: int, place: "_Place", prefetch: int) -> ShardLoader:
         return ShardLoader(
             self.plan(epoch),
             self._reader,
             self._decode,
-            **self._place._asdict(),
+            **place._asdict(),
             augment=self.training,
             start_step=start_step,
-            prefetch=self.config.prefetch,
+            prefetch=prefetch,
             threads=self.config.threads,
             timeout_s=self.config.timeout,
         )

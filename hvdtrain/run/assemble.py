@@ -15,12 +15,13 @@ from hvdtrain.comm.timeline import Timeline
 from hvdtrain.config.checkpoint_options import seconds_between
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.validation_options import early_stopping_of
-from hvdtrain.config.value_syntax import trace_steps
+from hvdtrain.config.value_syntax import trace_steps, updates_between_checks
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
+from hvdtrain.engine.repeated_passes import RepeatedPasses
 from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.engine.source import Ledger
 from hvdtrain.engine.state_sync import whole_state
@@ -76,7 +77,16 @@ class Assembly:
             save_policy=_save_policy(config),
             hosts=hosts,
             summarizes_ranks=summarizes(config.metrics_detail, self.comm.topology.size),
+            repeated_passes=self._repeated_passes(hosts),
         )
+
+    def _repeated_passes(self, hosts: Sequence[str]) -> RepeatedPasses | None:
+        setup, train, checks = self.setup, self.setup.train, self.adapter.pass_checks
+        if setup.config.check_workers is None or setup.workers is None or checks is None:
+            return None
+        assert isinstance(train, CatalogSource)  # as the options' conflicts say
+        every = updates_between_checks(setup.config.check_workers)
+        return RepeatedPasses(checks, self.comm, train.of_worker, setup.workers, every, hosts, setup.may_change_workers)
 
     def _checkpoint_writer(self) -> CheckpointWriter:
         setup, config = self.setup, self.setup.config

@@ -95,6 +95,7 @@ class NumpyAdapter:
     stage: int | None = None
     counts = True
     worker_states = None
+    pass_checks = None
 
     def __init__(self, task: NumpyTask, comm: Communicator, seed: int, noise: float = 0.0) -> None:
         self._task, self._comm, self._seed, self._noise = task, comm, seed, noise

@@ -34,6 +34,7 @@ from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
 from hvdtrain.adapters.keras.measure_sums import MeasureSums
 from hvdtrain.adapters.keras.micro_batch import MicroBatch, in_micro_batches, of_workers
+from hvdtrain.adapters.keras.pass_checks import KerasPassChecks
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
 from hvdtrain.adapters.keras.state import seed_states
@@ -63,6 +64,7 @@ class KerasAdapter(AdapterState):
     """
 
     compiles_buckets = True
+    pass_checks: KerasPassChecks | None = None
     _arrays = state
     _gradient_sync: GradientSync
     _update: Update
@@ -102,23 +104,29 @@ class KerasAdapter(AdapterState):
         self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
         self._worker_sync = sync if isinstance(sync, WorkersGradients) else None
         if workers is not None:
-            self.worker_states = KerasWorkerStates(self.model, state, workers)
+            states = self.worker_states = KerasWorkerStates(self.model, state, workers)
+            self.pass_checks = KerasPassChecks(self.model.trainable_variables, states, self._repeat_pass)
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums = MeasureSums(1 if workers is None else len(workers.own))
         self._measured_layouts: set[object] = set()
         self._skipped = 0
-        self._measure_in_graph = converted(task.measure)
+        self._open_graphs()
+
+    def _open_graphs(self) -> None:
+        self._measure_in_graph = converted(self._task.measure)
         self._gradients: Callable[..., Any] = (
-            graph(self._gradients_graph, jit_compile=True) if options.compile else self._gradients_graph
+            graph(self._gradients_graph, jit_compile=True) if self._options.compile else self._gradients_graph
         )
         self._collect = CompiledStep(self._collect_graph)
+        self._collect_noted, self._train_noted = CompiledStep(self._collect_graph), CompiledStep(self._train_graph)
+        self._repeat = CompiledStep(self._repeat_graph)
         self._train = CompiledStep(self._train_graph)
         self._train_several = SeveralSteps(self._train_graph)
-        self._trains = {bucket_bytes(options): self._train}
+        self._trains = {bucket_bytes(self._options): self._train}
         self._eval = CompiledStep(self._eval_graph)
         self._eval_with_output = graph(self._eval_with_output_graph)
-        self._predict_in_graph = converted(task.predict)
+        self._predict_in_graph = converted(self._task.predict)
         self._predict = graph(self._predict_graph)
 
     def take_changes(self, comm: Communicator) -> None:
@@ -131,12 +139,12 @@ class KerasAdapter(AdapterState):
         self._create_sums(layout, batch)
         with self._syncing(), task_errors():
             for part in parts:
-                self._begin(part)
-                self._collect(_layout(part.batch), *self._copied(part, step, lr))
+                collect = self._collect_noted if self._begin(part) else self._collect
+                collect(_layout(part.batch), *self._copied(part, step, lr))
                 if self._worker_sync is not None:
                     self._worker_sync.end_worker(part.worker)
-            self._begin(last)
-            changed, norm = self._train(layout, *self._copied(last, step, lr))
+            train = self._train_noted if self._begin(last) else self._train
+            changed, norm = train(layout, *self._copied(last, step, lr))
             self._timer.end_steps(1)
             self._gradient_sync.after_update(step)
         self._skipped += not self._update.after_step(changed, norm)
@@ -171,11 +179,17 @@ class KerasAdapter(AdapterState):
             return in_micro_batches(batch, self._options.accumulate_steps, self._rank)
         return of_workers(batch, self._workers)
 
-    def _begin(self, part: MicroBatch) -> None:
-        """Its pass follows."""
-        if self.worker_states is not None:
-            self.worker_states.use(part.worker)
-            self._sums.use(part.row)
+    def _begin(self, part: MicroBatch) -> bool:
+        """Its pass follows. Returns whether its gradients are to be noted."""
+        if self.worker_states is None or self.pass_checks is None:
+            return False
+        self.worker_states.use(part.worker)
+        self._sums.use(part.row)
+        return self.pass_checks.notes(part.worker)
+
+    def _repeat_pass(self, part: MicroBatch, step: int) -> None:
+        with task_errors():
+            self._repeat(_layout(part.batch), *self._copied(part, step, 0.0))
 
     def _numbers(self, part: MicroBatch, step: int, lr: float) -> NDArray[np.float64]:
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""
@@ -243,6 +257,14 @@ class KerasAdapter(AdapterState):
 
     def _micro_batch(self, features: dict[str, Any], real: Any, packed: Any) -> tuple[list[Any], StepNumbers]:
         """Its gradients, reduced where reduced ones are summed; measures are added to the sums."""
+        gradients, measures, numbers = self._pass(features, real, packed)
+        self._sums.add(measures, real)
+        if self.pass_checks is not None and self.pass_checks.active:
+            self.pass_checks.put(gradients)
+        return self._reduced(gradients) if self._sums_reduced else gradients, numbers
+
+    def _pass(self, features: dict[str, Any], real: Any, packed: Any) -> tuple[list[Any], dict[str, Any], StepNumbers]:
+        """Forward and backward: gradients and measures of a micro batch, and its numbers."""
         self._timer.begin((features, packed))
         numbers = StepNumbers.unpacked(packed)
         for variable, seed in zip(self._seed_states, tf.unstack(numbers.seeds, len(self._seed_states)), strict=True):
@@ -251,8 +273,13 @@ class KerasAdapter(AdapterState):
         shares = real / numbers.global_weight * self._gradient_sync.loss_multiplier
         gradients, measures = self._gradients(features, real, shares, numbers.scale)
         self._timer.mark("backward", gradients)
-        self._sums.add(measures, real)
-        return self._reduced(gradients) if self._sums_reduced else gradients, numbers
+        return gradients, measures, numbers
+
+    def _repeat_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
+        """A pass of which only the checksums are kept."""
+        assert self.pass_checks is not None
+        self.pass_checks.put(self._pass(features, real, packed)[0])
+        self._timer.end(is_last=False)
 
     def _collect_graph(self, features: dict[str, Any], real: Any, packed: Any) -> None:
         """A micro batch that others follow."""

@@ -20,6 +20,7 @@ from hvdtrain.adapters.torch.device import apply_settings, gpu_use, memory_peak,
 from hvdtrain.adapters.torch.gpu_step_timer import GpuStepTimer
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.optimizers import optimizer_of
+from hvdtrain.adapters.torch.pass_checks import TorchPassChecks
 from hvdtrain.adapters.torch.passes import Draws, Measurement, Passes, TrainingMode, WholeModelPasses
 from hvdtrain.adapters.torch.sharded_state import ShardedArrays
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
@@ -27,6 +28,7 @@ from hvdtrain.adapters.torch.state import require_own_parameters
 from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
 from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
 from hvdtrain.adapters.torch.virtual_passes import TorchWorkerStates, WorkersPasses
+from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
@@ -101,7 +103,9 @@ class TorchAdapter(AdapterState):
         else:
             self.worker_states = TorchWorkerStates(self.model, state, self._workers)
             measurements = [Measurement(task, options.precision, self._device) for _ in self._workers.own]
-            self._passes = WorkersPasses(*parts, self._workers, self.worker_states, measurements)
+            passes = self._passes = WorkersPasses(*parts, self._workers, self.worker_states, measurements)
+            assert isinstance(sync, WorkersGradients)
+            self.pass_checks = TorchPassChecks(self.model, sync, passes, self.worker_states)
         self._parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def _open_stages(

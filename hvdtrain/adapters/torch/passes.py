@@ -246,18 +246,25 @@ class WholeModelPasses:
             self._add(part, number + 1 == len(parts), self.measurement)
 
     def _add(self, part: LoadedBatch, last: bool, measurement: Measurement, aligned: bool = False) -> None:
-        timer = self.timer
-        timer.begin()
-        rows, features = measurement.rows(part), measurement.placed(part.features, aligned)
-        timer.end(HOST_TO_DEVICE)
+        self.timer.begin()
         self.gradient_sync.set_grad_sync(last)
         with peer_failures():  # SyncBatchNorm reduces its statistics in the forward pass
-            losses = measurement.measure(self.forward, features, rows, len(part.ids)).float()
-            share = self.gradient_sync.loss_multiplier * self.update.scale / max(part.global_weight, 1.0)
-            require_gradients(losses)
-            timer.end(FORWARD)
-            backward(losses, measurement.shares(rows, losses, share))
-            timer.end(BACKWARD)
+            losses, shares = self.weighted_losses(part, measurement, aligned)
+            self.timer.end(FORWARD)
+            backward(losses, shares)
+            self.timer.end(BACKWARD)
+
+    def weighted_losses(
+        self, part: LoadedBatch, measurement: Measurement, aligned: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The forward pass of a micro batch: losses float32[n], and by which each of them counts, as `backward` takes
+        them."""
+        rows, features = measurement.rows(part), measurement.placed(part.features, aligned)
+        self.timer.end(HOST_TO_DEVICE)
+        losses = measurement.measure(self.forward, features, rows, len(part.ids)).float()
+        share = self.gradient_sync.loss_multiplier * self.update.scale / max(part.global_weight, 1.0)
+        require_gradients(losses)
+        return losses, measurement.shares(rows, losses, share)
 
     def evaluate(self, batch: LoadedBatch) -> None:
         self._evaluate(self.forward, batch, self.measurement)

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from hvdtrain.adapters.choose_sync import ChosenSync
-from hvdtrain.adapters.torch.buckets import SharedBucket, Trainable, grouped
+from hvdtrain.adapters.torch.buckets import Bucket, SharedBucket, Trainable, grouped
+from hvdtrain.adapters.torch.checksum import checksum
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.algorithms.summation_tree import TreeSum, subtrees, sum_of_subtrees
@@ -123,15 +125,22 @@ class WorkersBucket(SharedBucket):
 
 
 class WorkersGradients(SummedGradients):
-    """Sums the gradients of all virtual workers. Each micro batch is that of one of them."""
+    """Sums the gradients of all virtual workers. Each micro batch is that of one of them.
 
+    Attributes:
+        noted: the virtual worker of which `notes` are to be taken; None: of none.
+        notes: checksums of its gradients.
+    """
+
+    noted: int | None = None
+    notes: dict[nn.Parameter, torch.Tensor]
     _hook: TreeReduction
     _buckets: list[WorkersBucket]  # type: ignore[assignment]
 
     def __init__(self, trainable: Trainable, chosen: ChosenSync, workers: VirtualWorkers) -> None:
         hvd = _horovod(workers)
         wait = (lambda handle: handle) if hvd is None else hvd.synchronize
-        self._has_begun = False
+        self._own, self._begun, self.notes = workers.own, 0, {}
         super().__init__(trainable, TreeReduction(hvd, workers, _SENT_AS[chosen.hook]), wait, chosen.bucket_bytes)
 
     def _cut(self) -> list[WorkersBucket]:  # type: ignore[override]
@@ -139,12 +148,22 @@ class WorkersGradients(SummedGradients):
         return [WorkersBucket(f"hvdtrain.gradients.{i}", group, self._hook) for i, group in enumerate(groups)]
 
     def set_grad_sync(self, last: bool) -> None:
-        if self._has_begun:
+        if self._begun:
             for bucket in self._buckets:
                 bucket.end_worker()
-        self._has_begun = True
+        self._begun += 1
         super().set_grad_sync(last)
 
     def clear(self) -> None:
-        self._has_begun = False
+        self._begun = 0
         super().clear()
+
+    def _on_gradient(self, bucket: Bucket) -> Callable[[nn.Parameter], None]:
+        take = super()._on_gradient(bucket)
+
+        def hook(parameter: nn.Parameter) -> None:
+            if self.noted is not None and self.noted == self._own[self._begun - 1]:
+                self.notes[parameter] = checksum(parameter.grad)
+            take(parameter)
+
+        return hook

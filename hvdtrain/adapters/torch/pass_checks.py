@@ -1,0 +1,51 @@
+"""Passes of virtual workers that are repeated in torch."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.torch.checksum import checksum
+from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
+from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
+from hvdtrain.adapters.worker_parts import with_own_stand_ins
+from hvdtrain.adapters.worker_states import AlternatingStates
+
+
+class TorchPassChecks:
+    """Implements `PassChecks`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sync: WorkersGradients,
+        passes: WholeModelPasses,
+        states: AlternatingStates[torch.Tensor],
+    ) -> None:
+        trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self.names: Sequence[str] = [name for name, _ in trained]
+        self._parameters = [parameter for _, parameter in trained]
+        self._sync, self._passes, self._states = sync, passes, states
+        of = passes.measurement
+        self._measurement = Measurement(of.task, of.precision, of.device)  # whose sums nobody reads
+
+    def note(self, worker: int) -> None:
+        self._sync.noted, self._sync.notes = worker, {}
+
+    def noted(self) -> NDArray[np.int64]:
+        notes, self._sync.noted, self._sync.notes = self._sync.notes, None, {}
+        nothing = checksum(None)
+        return np.array([int(notes.get(parameter, nothing)) for parameter in self._parameters], np.int64)
+
+    def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
+        before = self._states.copy()
+        self._passes.mode.set(True)
+        self._passes.draws.begin_of(worker, step)
+        losses, shares = self._passes.weighted_losses(with_own_stand_ins(batch), self._measurement, aligned=True)
+        gradients = torch.autograd.grad([losses], self._parameters, [shares], allow_unused=True)
+        self._states.put_back(before)
+        self._measurement.read()
+        return np.array([int(checksum(gradient)) for gradient in gradients], np.int64)
