@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
+RAISED_VARIABLE = "HVDTRAIN_FAILURE_IS_RAISED"
+"""A variable of the launcher and its workers, "1" where whoever has started the launcher raises the cause of its end.
+Then no process of the job prints that, too."""
 STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
 Kind = Literal["exception", "error", "signal", "lost_rank", "stall"]
 """An exception that hvdtrain did not raise, an error that it did, a signal that ended this rank before it had saved,
@@ -20,7 +23,8 @@ another rank that has ended, one that has stalled."""
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
-    """Why one rank failed; `detail` is what its launcher should print, where the rank has printed a single line."""
+    """Why one rank failed; `detail` is what its launcher should print, where the rank has printed a single line, or
+    nothing because the cause is raised."""
 
     kind: Kind
     rank: int
@@ -70,9 +74,19 @@ def claim_failure_file() -> None:
         _claimed[os.getpid()] = place
 
 
+def is_raised() -> bool:
+    """Whether whoever has started this job raises the cause of its end; see RAISED_VARIABLE."""
+    return os.environ.get(RAISED_VARIABLE) == "1"
+
+
 def write_failure(kind: Kind, rank: int, cause: str, exit_code: int, detail: str = "") -> bool:
     """Leave a record for the launcher; returns False if it asks for none. A later record replaces an earlier one."""
     return pass_on_failure(FailureRecord(kind, rank, socket.gethostname(), cause, exit_code, detail))
+
+
+def left_to_raise(kind: Kind, rank: int, cause: str, exit_code: int, message: str) -> bool:
+    """Leave a record with `message`, which then need not be printed, if the cause is raised; returns whether it is."""
+    return is_raised() and write_failure(kind, rank, cause, exit_code, message)
 
 
 def pass_on_failure(record: FailureRecord) -> bool:

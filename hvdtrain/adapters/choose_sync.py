@@ -119,15 +119,19 @@ def needs_whole_weights(what: str, usable: Iterable[type], place: str) -> UsageE
     )
 
 
-def require_adasum(hvd: Any, on_gpu: bool) -> None:
+def require_adasum(hvd: Any, on_gpu: bool, given: str = "--reduce-op adasum") -> None:
     """Raise `UsageError` where Horovod 0.28.1's Adasum would fail at the first update.
 
     It halves a vector between pairs of workers, so that their number must be a power of two; with NCCL, gradients are
     averaged within a node first, and the number of nodes must be one. Gloo has no Adasum.
+
+    Args: `given`: the option or the argument that asks for it.
     """
+    if hvd.size() == 1:
+        return
     if not hvd.mpi_enabled():
         raise UsageError(
-            "--reduce-op adasum is given, and Horovod runs over Gloo.",
+            f"{given} is given, and Horovod runs over Gloo.",
             "Horovod combines gradients by Adasum over MPI only.",
             "start the job with mpirun, or with horovodrun --mpi.",
         )
@@ -135,7 +139,7 @@ def require_adasum(hvd: Any, on_gpu: bool) -> None:
     count, what = (hvd.size() // hvd.local_size(), "nodes") if by_node else (hvd.size(), "workers")
     if count & (count - 1):
         raise UsageError(
-            f"--reduce-op adasum is given for {count} {what}.",
+            f"{given} is given for {count} {what}.",
             "Horovod combines gradients by Adasum in pairs, and pairs of pairs.",
             f"start 2, 4, 8 … {what}.",
         )

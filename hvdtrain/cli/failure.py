@@ -19,7 +19,7 @@ from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
-from hvdtrain.failure_record import Kind, write_failure
+from hvdtrain.failure_record import Kind, left_to_raise, write_failure
 from hvdtrain.topology import Topology, detect_topology
 
 OTHER_LAUNCHERS_SECONDS = 4.0
@@ -46,15 +46,21 @@ def leave_after(error: BaseException, in_full: bool) -> int:
     if isinstance(error, BrokenPipeError) and _is_output_closed():  # as in `hvdtrain env | head -3`
         return 128 + signal.SIGPIPE
     if isinstance(error, PeerError):
-        _leave_record("lost_rank", str(error), error.exit_code)
-        return _leave(error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
+        return _end("lost_rank", error, error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
     if not isinstance(error, HvdtrainError) and not _is_about_data(error):
         return _fail(error, in_full)
     if in_full:
         traceback.print_exc()
     code = error.exit_code if isinstance(error, HvdtrainError) else 1
-    _leave_record("error", str(error), code)
-    return _leave(code, f"{who()}: {error}")
+    return _end("error", error, code, f"{who()}: {error}")
+
+
+def _end(kind: Kind, error: BaseException, code: int, message: str) -> int:
+    """Print the message, or leave it to whoever raises it."""
+    if left_to_raise(kind, _rank(), str(error), code, message):
+        return _leave(code, message, in_stream=False)
+    _leave_record(kind, str(error), code)
+    return _leave(code, message)
 
 
 def who() -> str:
@@ -93,7 +99,8 @@ def _fail(error: BaseException, in_full: bool) -> int:
     """An exception of the user's code, or a defect of ours. Rank 0 prints its traceback, every other rank one line.
 
     The traceback of another rank is printed by `hvdtrain launch`, unless rank 0 has failed alike. Other launchers take
-    no record, so the rank prints it itself, unless its launcher ends it first because rank 0 has failed too.
+    no record, so the rank prints it itself, unless its launcher ends it first because rank 0 has failed too. Where the
+    cause is raised, no rank prints any.
     """
     failure, topology = Failure(error), _topology()
     whole, shown = f"{who()} failed:\n{failure.full}", f"{who()} failed{failure.traceback(_log_file())}"
@@ -101,6 +108,8 @@ def _fail(error: BaseException, in_full: bool) -> int:
         _leave_record("exception", failure.line(), 1)
         return _leave(1, whole)
     _note_in_log(whole)
+    if left_to_raise("exception", _rank(), failure.line(), 1, shown):
+        return _leave(1, shown, in_log=False, in_stream=False)
     if topology is None or topology.is_root:
         _leave_record("exception", failure.line(), 1)
         return _leave(1, shown, in_log=False)
@@ -115,11 +124,15 @@ def _fail(error: BaseException, in_full: bool) -> int:
 
 
 def _leave_record(kind: Kind, cause: str, code: int, detail: str = "") -> bool:
+    return write_failure(kind, _rank(), cause, code, detail)
+
+
+def _rank() -> int:
     topology = _topology()
-    return write_failure(kind, topology.rank if topology else 0, cause, code, detail)
+    return topology.rank if topology else 0
 
 
-def _leave(code: int, message: str, in_log: bool = True) -> int:
+def _leave(code: int, message: str, in_log: bool = True, in_stream: bool = True) -> int:
     """Say why, and end this process so that the others notice.
 
     One write for the whole message: launchers mix ranks' outputs line by line. In a job, `os._exit`: an orderly exit
@@ -129,7 +142,8 @@ def _leave(code: int, message: str, in_log: bool = True) -> int:
     if code == UsageError.exit_code and topology is not None and not topology.is_root:
         message = message.replace("\n", " ")  # rank 0 most likely says the same; whoever is first ends the job
     sys.stdout.flush()
-    sys.stderr.write(message.rstrip() + "\n")
+    if in_stream:
+        sys.stderr.write(message.rstrip() + "\n")
     sys.stderr.flush()
     if in_log:
         _note_in_log(message)

@@ -144,16 +144,6 @@ def require_joined(hvd: Any, wanted: str) -> None:
         )
 
 
-def require_adasum(hvd: Any) -> None:
-    """Raise `UsageError` if these ranks cannot combine gradients by Adasum. Args: `hvd`: Horovod's module."""
-    if hvd.size() > 1 and not hvd.mpi_enabled():
-        raise UsageError(
-            "op is Adasum, and Horovod runs over Gloo.",
-            "Horovod combines gradients by Adasum over MPI only.",
-            "start the job with mpirun, or with horovodrun --mpi.",
-        )
-
-
 def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
     """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
     limit, hvd = _stall_limit(), binding.hvd

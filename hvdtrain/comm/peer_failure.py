@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from hvdtrain import activity
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
-from hvdtrain.failure_record import Kind, write_failure
+from hvdtrain.failure_record import Kind, left_to_raise, write_failure
 from hvdtrain.topology import Topology
 from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 
@@ -110,10 +110,14 @@ def _telling_sentence(error: BaseException) -> str:
 
 def end_process(rank: int, kind: Kind, error: HvdtrainError, with_stacks: bool = False) -> NoReturn:
     """Print `error` and exit; the launcher ends the other ranks. `with_stacks`: print each thread's stack, too."""
-    write_failure(kind, rank, str(error), error.exit_code)
+    message = f"rank {rank} on {socket.gethostname()}: {error}"
+    is_left = left_to_raise(kind, rank, str(error), error.exit_code, message)
+    if not is_left:
+        write_failure(kind, rank, str(error), error.exit_code)
     if with_stacks:
         faulthandler.dump_traceback(sys.stderr)
-    sys.stderr.write(f"rank {rank} on {socket.gethostname()}: {error}\n")
+    if not is_left:
+        sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
     os._exit(error.exit_code)
 

@@ -1,5 +1,6 @@
 """`hvd.callbacks` for `model.fit(..., callbacks=[...])`: they keep ranks equal, and warm up the learning rate."""
 
+from functools import partial
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -8,6 +9,7 @@ import keras
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import UsageError
 from hvdtrain.keras.fit_progress import FitProgress, agree_on_steps
+from hvdtrain.keras.last_callback import call_behind_callbacks
 from hvdtrain.keras.metric_callback import MetricAverageCallback
 from hvdtrain.keras.runtime import average_rank_local_weights, broadcast_model, communicator
 from hvdtrain.keras.saving_callbacks import BestModelCheckpoint, refuse_shared_files
@@ -35,6 +37,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     A model whose weights do not exist yet is built from the shapes of its first batch, so that already the first
     gradient is taken at equal weights. At the end of each epoch, and before its validation, weights that ranks
     update from their own samples (BatchNormalization's moving statistics) are averaged.
+
+    A callback that sets `model.stop_training` on one rank, within an epoch or at its end, stops all ranks. After a stop
+    at the end of an epoch, all ranks have the weights of the first one that was stopped, as EarlyStopping left them.
 
     Put it first in the list of callbacks: those after it then see equal models.
 
@@ -87,7 +92,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._sent = -1
         self._checked = False
         refuse_shared_files()
-        self._progress = FitProgress(self.model)
+        progress = self._progress = FitProgress(self.model)
+        if horovod.size() > 1:
+            end_fit = partial(self._take_weights_of_stopped_rank, progress)
+            call_behind_callbacks(self.model, progress.end_callbacks, end_fit)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._epoch = epoch
@@ -115,6 +123,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
         self._in_fit.end()
         self._progress, self._sent = None, -1
+
+    def _take_weights_of_stopped_rank(self, progress: FitProgress) -> None:
+        """EarlyStopping may have restored the best weights there, and others on other ranks."""
+        if progress.stopped_rank is not None:
+            broadcast_model(self.model, progress.stopped_rank, (), self._local)
 
     @property
     def _in_fit(self) -> FitProgress:

@@ -19,9 +19,11 @@ _PLACES: Final = (
     "was stopped after batch {batch} of epoch {epoch}",
     "validates epoch {epoch}",
     "ends epoch {epoch}",
+    "goes on after epoch {epoch}",
+    "was stopped after epoch {epoch}",
     "has ended after epoch {epoch}",
 )
-_EPOCH, _BATCH, _NO_BATCH, _STOPPED, _VALIDATION, _EPOCH_END, _END = range(len(_PLACES))
+_EPOCH, _BATCH, _NO_BATCH, _STOPPED, _VALIDATION, _EPOCH_END, _GOES_ON, _STOPPED_AFTER, _END = range(len(_PLACES))
 _NAME: Final = "hvdtrain.keras.fit_progress"
 _ATTRIBUTE: Final = "_hvdtrain_fit_progress"
 
@@ -30,9 +32,12 @@ class FitProgress:
     """What one rank's `fit` does next, and whether all others do the same. All methods are collective.
 
     A callback that sets `model.stop_training` within an epoch on one rank, as TerminateOnNaN does, stops all ranks: the
-    others leave out the step that they have begun. Everything else that ranks do not do together is refused.
+    others leave out the step that they have begun. At the end of an epoch, as with EarlyStopping, all stop after that
+    epoch. Everything else that ranks do not do together is refused.
 
     Args: `model`: which `fit` trains; its `train_step` has been given to `agree_on_steps`.
+
+    Attributes: `stopped_rank`: the first rank that was stopped at the end of an epoch, if there was one.
 
     Raises: `UsageError`, from all methods and from the model's train function, on all ranks at once.
     """
@@ -41,6 +46,7 @@ class FitProgress:
         self._model, self._comm = model, communicator()
         self._epoch = self.batch = 0
         self._batches_are_over = True
+        self.stopped_rank: int | None = None
         vars(model)[_ATTRIBUTE] = self  # not by setattr: Keras would take it for a part of the model
 
     def begin_epoch(self, epoch: int) -> None:
@@ -66,6 +72,10 @@ class FitProgress:
         self.end_batches()
         self._meet(_EPOCH_END)
 
+    def end_callbacks(self) -> None:
+        """After all callbacks of an epoch's end."""
+        self._model.stop_training = self._meet(_STOPPED_AFTER if self._model.stop_training else _GOES_ON)
+
     def end(self) -> None:
         """At the end of `fit`."""
         self._meet(_END)
@@ -79,17 +89,25 @@ class FitProgress:
         return self._model.get_metrics_result()
 
     def _meet(self, place: int) -> bool:
-        """Whether a rank was stopped, if it is the end of the batches of an epoch."""
+        """Whether a rank was stopped, if it is the end of the batches of an epoch or of an epoch."""
+        is_stopped = place in (_STOPPED, _STOPPED_AFTER)
         if not self._comm.topology.is_distributed:
-            return place == _STOPPED
+            return is_stopped
         with waits_for_peers(name=_NAME), tf.device("/cpu:0"):
             places = _places_of_ranks(tf.constant([place], tf.int32)).numpy()
-        return place == _STOPPED if np.all(places == place) else self._compare(place)
+        if not np.all(places == place):
+            return self._compare(place)
+        if place == _STOPPED_AFTER:
+            self.stopped_rank = 0
+        return is_stopped
 
     def _compare(self, place: int) -> bool:
         by_rank = gather_json(self._comm, [place, self._epoch, self.batch], f"{_NAME}.apart")
         places = {theirs for theirs, _, _ in by_rank}
         if _STOPPED in places and places <= {_BATCH, _NO_BATCH, _STOPPED}:
+            return True
+        if places == {_GOES_ON, _STOPPED_AFTER}:
+            self.stopped_rank = next(rank for rank, (theirs, _, _) in enumerate(by_rank) if theirs == _STOPPED_AFTER)
             return True
         described = [
             f"rank {rank} {_PLACES[theirs].format(epoch=epoch + 1, batch=batch + 1)}"
@@ -99,7 +117,7 @@ class FitProgress:
             f"The ranks' calls of fit have come apart: {', '.join(described)}.",
             "Every step and every average needs all ranks, so that one of them would wait forever.",
             "give every rank equally many batches (by repeat() and steps_per_epoch), validation data or none, and "
-            "callbacks that stop all ranks at once: MetricAverageCallback gives them equal values.",
+            "the same callbacks in the same order, with a History of your own last.",
         )
 
 

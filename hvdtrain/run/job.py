@@ -14,7 +14,7 @@ from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.failure_record import write_failure
+from hvdtrain.failure_record import left_to_raise, write_failure
 from hvdtrain.run.compute_threads import set_compute_threads
 from hvdtrain.run.data_opening import DataOpening
 from hvdtrain.run.prepare import RunSetup, prepare
@@ -105,10 +105,12 @@ def joined_ranks(
             raise
         failure = error.with_traceback(None)
         # Every rank leaves a record of a failure that all share; rank 0's message is enough.
-        write_failure("error", comm.topology.rank, str(failure), failure.exit_code)
-        if comm.topology.is_root:
-            sys.stderr.write(f"hvdtrain: {failure}\n")
-            sys.stderr.flush()
+        record = (comm.topology.rank, str(failure), failure.exit_code)
+        if not left_to_raise("error", *record, f"hvdtrain: {failure}"):
+            write_failure("error", *record)
+            if comm.topology.is_root:
+                sys.stderr.write(f"hvdtrain: {failure}\n")
+                sys.stderr.flush()
     settle()
     comm.close()
     if failure is not None:

@@ -12,10 +12,10 @@ from typing import Any, Final
 import horovod.tensorflow as horovod
 import tensorflow as tf
 
+from hvdtrain.adapters.choose_sync import require_adasum
 from hvdtrain.adapters.keras.gradients import Op, densified, reduce_gradients, refuse_overwritten
 from hvdtrain.adapters.keras.numbered_calls import NumberedCalls
 from hvdtrain.comm.horovod_world import is_elastic
-from hvdtrain.comm.open import require_adasum
 from hvdtrain.errors import UsageError
 from hvdtrain.tensorflow.keras_variables import key_of
 
@@ -53,7 +53,8 @@ class GradientReduction:
 
     def __post_init__(self) -> None:
         if self.op == horovod.Adasum:
-            require_adasum(horovod)
+            on_gpu = bool(tf.config.get_visible_devices("GPU"))
+            require_adasum(horovod, on_gpu, "op=hvd.Adasum")
         if self.predivide != 1.0 and self.op != horovod.Average:
             raise UsageError(
                 f"gradient_predivide_factor={self.predivide} was given with another op than hvd.Average.",

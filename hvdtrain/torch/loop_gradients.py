@@ -168,7 +168,7 @@ class LoopGradients(SummedGradients):
             self._agree()
         for bucket in self._buckets:
             if bucket.has_begun and bucket.was_changed:
-                raise _changed_while_sent()
+                raise self._changed_while_sent()
             if not bucket.has_begun:  # the loop may have set or replaced gradients
                 for parameter in bucket.parameters:
                     bucket.take(parameter)
@@ -240,11 +240,20 @@ class LoopGradients(SummedGradients):
             "of backward passes of an update.",
         )
 
+    def _changed_while_sent(self) -> WrongOrderError:
+        return WrongOrderError(
+            "Gradients were changed after backward() and before synchronize().",
+            "They travel to the other ranks at that time, and ranks would update with different values.",
+            "call optimizer.synchronize() before gradients are clipped or changed, and update in "
+            "`with optimizer.skip_synchronize():`.",
+        )
 
-def _changed_while_sent() -> WrongOrderError:
-    return WrongOrderError(
-        "Gradients were changed after backward() and before synchronize().",
-        "They travel to the other ranks at that time, and ranks would update with different values.",
-        "call optimizer.synchronize() before gradients are clipped or changed, and update in "
-        "`with optimizer.skip_synchronize():`.",
+
+def no_gradient() -> WrongOrderError:
+    """What ends an update on all ranks."""
+    error = WrongOrderError(
+        "step() or synchronize() was called, and no rank has computed a gradient.",
+        "There is nothing to update with.",
+        "call backward() on the loss first, with parameters of this optimizer in it.",
     )
+    return error.on_all_ranks()

@@ -5,9 +5,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-import horovod.torch
 import torch
 from horovod.common.util import split_list
 from horovod.torch import mpi_ops
@@ -16,8 +16,9 @@ from torch import nn
 
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.adapters.torch.buckets import Together
+from hvdtrain.torch.adasum_optimizer import CombiningSteps, OwnSteps
 from hvdtrain.torch.collectives import bounded
-from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError
+from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError, no_gradient
 from hvdtrain.torch.optimizer_arguments import check_arguments, names_of
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import require_start
@@ -82,11 +83,7 @@ class _Reducing:
     def _fill(self, gradients: LoopGradients) -> None:
         trained = [parameter for parameter in gradients.parameters if parameter.requires_grad]
         if trained and all(parameter.grad is None for parameter in trained):
-            raise WrongOrderError(
-                "step() or synchronize() was called, and no rank has computed a gradient.",
-                "There is nothing to update with.",
-                "call backward() on the loss first, with parameters of this optimizer in it.",
-            ).on_all_ranks()
+            raise no_gradient()
         for parameter in trained:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -198,7 +195,8 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments
         named_parameters: names for messages, usually `model.named_parameters()`.
         compression: `hvd.Compression.none`, `.fp16`, or a class with compress(tensor) and decompress(tensor, context).
         backward_passes_per_step: backward passes whose gradients are added before they are reduced.
-        op: `hvd.Average`, `Sum`, `Min`, `Max`, `Product`, or `Adasum`, for which Horovod's own optimizer is returned.
+        op: `hvd.Average`, `Sum`, `Min`, `Max` or `Product` of gradients; or `Adasum` of what each rank's own
+            step changes.
         gradient_predivide_factor: gradients are divided by it before the sum, and by size / it afterwards; with
             Average only.
         num_groups: an old name for `groups`.
@@ -213,20 +211,11 @@ def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments
     if num_groups != 0:
         warnings.warn("Parameter `num_groups` has been replaced by `groups`.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
-    check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor, groups)
+    check_arguments(optimizer, backward_passes_per_step, op, gradient_predivide_factor, groups, process_set)
     names = names_of(optimizer, named_parameters)
     require_start("hvd.DistributedOptimizer")
-    if op == mpi_ops.Adasum and mpi_ops.size() > 1:
-        adasum: torch.optim.Optimizer = horovod.torch.DistributedOptimizer(
-            optimizer,
-            [(name, p) for p, name in names.items()],
-            compression,
-            backward_passes_per_step,
-            op,
-            process_set=process_set,
-        )
-        return adasum
-    reduction = Reduction(op, process_set, gradient_predivide_factor, compression, sparse_as_dense)
+    as_dense = sparse_as_dense or op == mpi_ops.Adasum  # whose steps are dense
+    reduction = Reduction(op, process_set, gradient_predivide_factor, compression, as_dense)
     return _wrapped(optimizer, names, reduction, backward_passes_per_step, groups)
 
 
@@ -239,7 +228,8 @@ def _wrapped(
 ) -> torch.optim.Optimizer:
     plain = type(optimizer)
     # Horovod's `broadcast_optimizer_state` steps without a reduction what is defined in this module of its own.
-    methods = {name: value for name, value in vars(_Reducing).items() if name not in ("__dict__", "__weakref__")}
+    defined = {**vars(_Reducing), **(vars(CombiningSteps) if reduction.op == mpi_ops.Adasum else {})}
+    methods = {name: value for name, value in defined.items() if name not in ("__dict__", "__weakref__")}
     namespace = {**methods, "_plain": plain, "__module__": "horovod.torch.optimizer"}
     result: Any = object.__new__(type(plain.__name__, (plain,), namespace))
     # The state and the groups are the same objects; `step` would be what a scheduler has put around the other one's.
@@ -253,7 +243,8 @@ def _wrapped(
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         cap, together = _cut(parameters, groups, reduction.compression)
         trainable = [(names[parameter], parameter) for parameter in parameters]
-        result._gradients = LoopGradients(trainable, reduction, passes=passes, cap=cap, together=together)
+        kind = partial(OwnSteps, result) if reduction.op == mpi_ops.Adasum else LoopGradients
+        result._gradients = kind(trainable, reduction, passes=passes, cap=cap, together=together)
     distributed: torch.optim.Optimizer = result
     return distributed
 

@@ -8,12 +8,16 @@ import torch
 from horovod.torch import mpi_ops
 from torch import nn
 
-from hvdtrain.comm.open import require_adasum
+from hvdtrain.adapters.choose_sync import require_adasum
 from hvdtrain.errors import UsageError
 
 
 class WrongArgumentError(UsageError, ValueError):
     """An argument of `DistributedOptimizer` that cannot be meant."""
+
+
+class UnknownCombinationError(WrongArgumentError, NotImplementedError):
+    """Arguments that Horovod refuses with a `NotImplementedError`."""
 
 
 def names_of(
@@ -48,7 +52,7 @@ def names_of(
     return names
 
 
-def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, groups: Any) -> None:
+def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, groups: Any, within: Any) -> None:
     """Raise `WrongArgumentError` for arguments that exclude each other, and an optimizer that is distributed."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise WrongArgumentError(
@@ -63,7 +67,10 @@ def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, grou
             "call hvd.DistributedOptimizer once for each optimizer.",
         )
     if op == mpi_ops.Adasum and mpi_ops.is_initialized():
-        require_adasum(mpi_ops)
+        require_adasum(
+            mpi_ops, any(p.is_cuda for group in optimizer.param_groups for p in group["params"]), "op=hvd.Adasum"
+        )
+        _require_all_ranks(within)
     if predivide != 1.0 and op != mpi_ops.Average:
         raise WrongArgumentError(
             f"gradient_predivide_factor={predivide} is given, and op is not Average.",
@@ -75,6 +82,15 @@ def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, grou
             f"backward_passes_per_step is {passes}.", "An update needs a gradient.", "use 1 or more."
         )
     _check_groups(groups)
+
+
+def _require_all_ranks(process_set: Any) -> None:
+    if process_set != mpi_ops.global_process_set:
+        raise UnknownCombinationError(
+            "op=hvd.Adasum is given with a process set.",
+            "Horovod combines steps of all ranks only.",
+            "leave process_set out, or use another op.",
+        )
 
 
 def _check_groups(groups: Any) -> None:

@@ -38,7 +38,7 @@ def ranks(folder: Path) -> list[dict[str, Any]]:
         ("uneven", 3, "rank 0 has no batch 4 in epoch 1, rank 1 has batch 4 of epoch 1"),
         ("uneven, not averaged", 3, "rank 0 has no batch 4 in epoch 1, rank 1 has batch 4 of epoch 1"),
         ("validation", 4, "rank 0 validates epoch 1, rank 1 ends epoch 1"),
-        ("stopped after an epoch", 4, "rank 0 begins epoch 2, rank 1 has ended after epoch 1"),
+        ("stopped behind a history", 4, "rank 0 begins epoch 2, rank 1 has ended after epoch 1"),
         ("shared file", 0, "The callback ModelCheckpoint of ranks 0, 1 writes "),
     ],
 )
@@ -51,13 +51,27 @@ def test_ranks_that_come_apart_are_told_so(ranks: list[dict[str, Any]], check: s
 
 
 @pytest.mark.parametrize(
-    ("check", "steps"), [("nan", 3), ("stopped in an epoch", 2), ("stopped at its end", 4), ("no epochs", 0)]
+    ("check", "steps", "epochs"),
+    [
+        ("nan", 3, 1),
+        ("stopped in an epoch", 2, 1),
+        ("stopped at its end", 4, 1),
+        ("stopped after an epoch", 4, 1),
+        ("stopped early", 8, 2),
+        ("no epochs", 0, 0),
+    ],
 )
-def test_a_rank_that_is_stopped_stops_all(ranks: list[dict[str, Any]], check: str, steps: int) -> None:
+def test_a_rank_that_is_stopped_stops_all(ranks: list[dict[str, Any]], check: str, steps: int, epochs: int) -> None:
     for rank in ranks:
-        assert (rank[check]["ended"], rank[check]["steps"], rank[check]["epochs"]) == ("", steps, min(steps, 1))
-    if check in ("stopped in an epoch", "stopped at its end"):
+        assert (rank[check]["ended"], rank[check]["steps"], rank[check]["epochs"]) == ("", steps, epochs)
+    if check not in ("nan", "no epochs"):
         assert ranks[0][check]["weights"] == ranks[1][check]["weights"]
+
+
+def test_all_ranks_have_the_weights_that_one_has_restored(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert rank["stopped early"]["weights"] == pytest.approx(rank["stopped after an epoch"]["weights"], rel=1e-5)
+        assert rank["stopped early"]["weights"] != pytest.approx(rank["stopped in an epoch"]["weights"], rel=1e-5)
 
 
 def test_only_one_rank_writes_the_best_model(ranks: list[dict[str, Any]], folder: Path) -> None:

@@ -29,6 +29,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         spawned.require_gone()
     assert done.returncode == 0, done.tail()
     assert list(folder.iterdir()) == []
+    for text in ("nothing is here", "This is a fact", "was killed by", "cannot be pickled", "cannot be started"):
+        assert text not in done.stderr, done.stderr  # the exceptions say it, and nobody else
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -53,6 +55,10 @@ def test_an_error_of_hvdtrain_keeps_its_class_and_sentences(told: dict[str, Any]
     error = told["refuses"]
     assert (error["kind"], error["text"]) == ("UsageError", "This is a fact. This is a conflict.\nHINT: this helps.")
     assert error["notes"].startswith("Raised by refuses() on rank 0 of 1, on "), error
+
+
+def test_the_last_lines_of_a_killed_worker_are_the_note(told: dict[str, Any]) -> None:
+    assert told["killed"]["notes"].startswith("hvdtrain launch: rank 0 of 1 was killed by SIGKILL. "), told["killed"]
 
 
 @pytest.mark.parametrize(

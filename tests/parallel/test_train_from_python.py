@@ -29,9 +29,11 @@ def test_a_script_trains_its_own_class_by_two_workers_as_one_process_would(tmp_p
     assert told["run_folder"] == str(tmp_path / "by_2")
     assert result_of(tmp_path / "by_2")["weights"]["equal_on_all_ranks"]
     assert ", 2 workers by hvdtrain launch on 1 node" in done.stdout, done.tail()
-    kind, text = told["failing"].values()
+    kind, text, notes = told["failing"].values()
     assert kind == "HvdtrainError", told
     assert "failed: LookupError: a Sequential has no use for records of shape (8, 8, 1) (" in text, told
+    assert "LookupError: a Sequential has no use" in notes, told
+    assert "LookupError" not in done.stdout.rpartition("\n{")[0] + done.stderr, done.tail()
     assert told["open"]["text"].startswith("The class Open cannot be pickled: "), told
 
 

@@ -16,6 +16,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch.hosts.host import Host, parse_host_list, total_slots
 from hvdtrain.launch.hosts.host_files import read_hostfile
 from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.ssh.folder_on_hosts import FOLDER_VARIABLE
 from hvdtrain.tasks.by_value import packed
 from hvdtrain.topology import detect_topology
 
@@ -48,8 +49,8 @@ def run(
         hostfile: a file with a host in each line: `a slots=2` or `a:2`.
         start_timeout: seconds until all hosts must answer and all workers must have met.
         executable: the Python of the workers.
-        shared_folder: with hosts, a folder that all of them see under this path (default: the working directory). The
-            function and the results are exchanged there, in a folder that only its owner can open.
+        shared_folder: with hosts, a folder that all of them see under this path. The function and the results are
+            exchanged there, in a folder that only its owner can open. None: through the connections of ssh.
         others: `use_gloo`, `disable_cache`, `verbose` and `network_interfaces` as in `horovod.run`. Its other arguments
             are refused.
 
@@ -66,11 +67,12 @@ def run(
     if places:
         JobSpec(command=("call",), np=count, hosts=places)  # refuses more workers than slots
     content = packed((func, tuple(args), dict(kwargs or {}), start_timeout), f"The function {name_of(func)}", _HINT)
-    with private_folder(Path(shared_folder or os.getcwd()).absolute() if places else None) as folder:
+    with private_folder(Path(shared_folder).absolute() if places and shared_folder else None) as folder:
         (folder / CALL).write_bytes(content)
         where = _ssh(places, ssh_port, start_timeout, horovod_arguments.interfaces(others)) if places else ["local"]
         words = [*where, "-np", str(count), "--", "call", str(folder)]
-        end = run_job(words, {}, executable)
+        by_ssh = {FOLDER_VARIABLE: str(folder)} if places and not shared_folder else {}
+        end = run_job(words, by_ssh, executable)
         _raise_failure(end, folder, name_of(func), count)
         require_success(end)
         return read_values(folder, count)

@@ -8,6 +8,7 @@ from hvdtrain.errors import RESUMABLE, HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import FailureRecord
 
 _ABOVE: Final = "read what the workers have printed above."
+_NOTE: Final = "read the note of this error, and what the workers have printed above."
 
 
 def require_success(end: JobEnd) -> None:
@@ -15,7 +16,7 @@ def require_success(end: JobEnd) -> None:
 
     Raises:
         UsageError, HvdtrainError: what the rank raised that has caused the end, with its sentences; of an exception of
-            user code, HvdtrainError with rank, host and traceback.
+            user code, HvdtrainError with rank, host and traceback. Nobody has printed it; its note has what was not.
         KeyboardInterrupt: a second interrupt, or one before there was anything to save, has ended the job.
         SystemExit: the same of SIGTERM.
     """
@@ -34,25 +35,32 @@ def failure_of(end: JobEnd) -> HvdtrainError:
     if record is None:
         how = f"was killed by signal {-end.code}" if end.code < 0 else f"ended with exit code {end.code}"
         return HvdtrainError(f"The launcher {how}.", "It has left no record of the cause.", _ABOVE)
+    error = _error_of(record)
+    more = _not_in(record)
+    if more:
+        error.add_note(more)
+    return error
+
+
+def _error_of(record: FailureRecord) -> HvdtrainError:
     if record.kind == "error":
         kind = UsageError if record.exit_code == UsageError.exit_code else HvdtrainError
         return kind(*_sentences(record.cause))
     if record.kind == "lost_rank":
         return PeerError(*_sentences(record.cause))
+    hint = _NOTE if record.detail else _ABOVE
     if record.kind == "exception":
-        return _of_user_code(record)
-    return HvdtrainError(_as_sentence(record.cause), "All workers have ended.", _ABOVE)
+        where, what = f"Rank {record.rank} on {record.host}", record.cause.rstrip(".")
+        return HvdtrainError(f"{where} failed: {what}.", "All workers were ended, for they wait for each other.", hint)
+    return HvdtrainError(_as_sentence(record.cause), "All workers have ended.", hint)
 
 
-def _of_user_code(record: FailureRecord) -> HvdtrainError:
-    error = HvdtrainError(
-        f"Rank {record.rank} on {record.host} failed: {record.cause.rstrip('.')}.",
-        "All workers were ended, for they wait for each other.",
-        _ABOVE,
-    )
-    if record.detail:
-        error.add_note(record.detail)
-    return error
+def _not_in(record: FailureRecord) -> str:
+    """What the error of this record does not say: of an error of hvdtrain, who has raised it."""
+    if record.kind != "error" or not record.detail.endswith(record.cause):
+        return record.detail
+    who = record.detail.removesuffix(record.cause).rstrip(": ")
+    return f"Raised by {who}." if who.startswith("rank ") else ""
 
 
 def _sentences(text: str) -> tuple[str, str, str]:

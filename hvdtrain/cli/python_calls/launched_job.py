@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from hvdtrain.cli.python_calls.relay import Relay
 from hvdtrain.errors import UsageError
-from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
+from hvdtrain.failure_record import FILE_VARIABLE, RAISED_VARIABLE, FailureFile, FailureRecord
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, OrphanReaper, with_job_token
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.supervisor.signals import SignalInbox
@@ -34,8 +34,8 @@ def run_job(arguments: Sequence[str], variables: Mapping[str, str], executable: 
     """Run `hvdtrain launch ARGUMENTS` with `variables` added to this process's own until it has ended; `executable` is
     the Python of launcher and workers (None: this one).
 
-    What it prints goes to sys.stdout and sys.stderr. Signals that ask for a stop are passed on; a second one kills the
-    workers. Whatever ends this call, no process of the job is left.
+    What it prints goes to sys.stdout and sys.stderr, but not the failure that this returns. Signals that ask for a stop
+    are passed on; a second one kills the workers. Whatever ends this call, no process of the job is left.
 
     Raises: UsageError: there is no such `executable`. HvdtrainError: a process cannot be killed.
     """
@@ -47,7 +47,7 @@ def run_job(arguments: Sequence[str], variables: Mapping[str, str], executable: 
         reaper = stack.enter_context(OrphanReaper(token))
         process = _started(
             [executable or sys.executable, "-m", "hvdtrain", "launch", *arguments],
-            {**variables, FILE_VARIABLE: record.place},
+            {**variables, FILE_VARIABLE: record.place, RAISED_VARIABLE: "1"},
             token,
         )
         stack.callback(process.wait)

@@ -26,6 +26,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.launch.processes.orphan_reaper import OrphanReaper, kill_job
 from hvdtrain.launch.processes.worker import WorkerExit, WorkerSpec, require_none_left
 from hvdtrain.launch.processes.worker_group import LocalWorkerGroup
+from hvdtrain.launch.ssh.folder_on_hosts import FoldersHere
 from hvdtrain.launch.ssh.frames import MAX_BODY_BYTES, PREAMBLE, BrokenFrameError, Frame, FrameReader
 from hvdtrain.launch.ssh.host_addresses import interface_towards
 from hvdtrain.launch.worker_environment import worker_environment
@@ -243,4 +244,8 @@ def start_workers(agent: Agent, job: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    Agent(float(sys.argv[1]), {}).run()
+    folders = FoldersHere()
+    try:
+        Agent(float(sys.argv[1]), folders.questions).run()
+    finally:
+        folders.remove()

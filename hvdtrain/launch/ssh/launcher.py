@@ -6,13 +6,13 @@ import secrets
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import Discovery, HostDiscovery
@@ -24,6 +24,7 @@ from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup
 from hvdtrain.launch.ssh.check import check_hosts
 from hvdtrain.launch.ssh.command import SshOptions, SshReach, preview
 from hvdtrain.launch.ssh.elastic_hosts import HostWorlds
+from hvdtrain.launch.ssh.folder_on_hosts import FolderOnHosts
 from hvdtrain.launch.ssh.host_addresses import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
 from hvdtrain.launch.supervisor.console import Console
@@ -83,6 +84,7 @@ def run(job: JobSpec, options: SshOptions) -> int:
         console, script = Console(inbox), job.host_discovery_script
         discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
         attempt = Attempt(job, agents, console, inbox, functools.partial(_unreachable, job), discovery)
+        attempt.folder = FolderOnHosts.asked_for(os.environ)
         return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
 
 
@@ -101,7 +103,8 @@ def require_runnable(
 @dataclass(eq=False)
 class Attempt:
     """Starts all workers of a job on the hosts of `agents`, once for each call of `run`. `refusal` explains hosts that
-    cannot be used at the first start, given the reasons; `variables` makes those that workers of a host get."""
+    cannot be used at the first start, given the reasons; `variables` makes those that workers of a host get. The
+    `folder` is sent to the hosts, and fetched."""
 
     job: JobSpec
     agents: HostAgents
@@ -110,6 +113,7 @@ class Attempt:
     refusal: Callable[[Mapping[str, str]], UsageError]
     discovery: Discovery | None = None
     variables: Callable[[JobSpec, Host, Mapping[str, str]], dict[str, str]] = host_variables
+    folder: FolderOnHosts | None = None
 
     def __post_init__(self) -> None:
         self._token = secrets.token_hex(16)
@@ -128,9 +132,25 @@ class Attempt:
             return self._too_few(hosts, restarts)
         self._tell_of_change(np, restarts)
         self.console.holding = True
+        self._send_folder(hosts)
         outcome = self._supervise(assign_ranks(hosts, np), restarts, cause)
+        self._fetch_folder(outcome)
         require_none_left(self.agents.sweep())
         return outcome
+
+    def _send_folder(self, hosts: Sequence[Host]) -> None:
+        if self.folder is not None:
+            self.folder.send([self.agents.links[host.name] for host in hosts], self.inbox.has_signal)
+            self.inbox.wake()  # a signal is the supervisor's
+
+    def _fetch_folder(self, outcome: JobOutcome) -> None:
+        if self.folder is None:
+            return
+        try:
+            self.folder.fetch()
+        except HvdtrainError:
+            if outcome.code == 0:  # else the failure itself says more
+                raise
 
     def _connect(self) -> signal.Signals | None:
         """Reach the hosts that there are at the end; returns a signal that came meanwhile."""

@@ -76,6 +76,10 @@ class Console:
     def held(self) -> frozenset[int]:
         return frozenset(self._held)
 
+    def end_line(self) -> None:
+        """Put the cursor at the beginning of a line: rank 0's bar may be before it."""
+        self._whole_lines(ERR, b"")
+
     def say(self, text: str) -> None:
         """The launcher's own words, on standard error."""
         self._whole_lines(ERR, text.encode(errors="replace") + b"\n")

@@ -78,6 +78,19 @@ def diagnose(
     return JobOutcome(max(root.code, 1), root.rank, message, may_restart=True)
 
 
+def has_cause(outcome: JobOutcome) -> bool:
+    """Whether the job has failed because of one rank, and was not asked to stop."""
+    stops = (0, RESUMABLE, 128 + signal.SIGINT, 128 + signal.SIGTERM)
+    return outcome.root_cause_rank is not None and outcome.code not in stops
+
+
+def words_of_others(workers: Sequence[WorkerState], root: int | None) -> list[str]:
+    """What workers other than `root` have left to this launcher to print, unless `root` has failed alike."""
+    cause = next((w.failure.cause for w in workers if w.rank == root and w.failure), None)
+    failures = [(worker.rank, worker.failure) for worker in workers if worker.rank != root and worker.failure]
+    return [f"[{rank}] {each.detail}" for rank, each in failures if each.detail and each.cause != cause]
+
+
 def start_timed_out(
     workers: Sequence[WorkerState], there: Iterable[Container[int]], seconds: float, held: Container[int]
 ) -> JobOutcome:

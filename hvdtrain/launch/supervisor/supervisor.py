@@ -10,11 +10,18 @@ from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.failure_record import FailureRecord, pass_on_failure
+from hvdtrain.failure_record import FailureRecord, is_raised, pass_on_failure
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.diagnosis import USAGE, JobOutcome, diagnose, start_timed_out
+from hvdtrain.launch.supervisor.diagnosis import (
+    USAGE,
+    JobOutcome,
+    diagnose,
+    has_cause,
+    start_timed_out,
+    words_of_others,
+)
 from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
 from hvdtrain.launch.supervisor.newcomers import KILLED_SECONDS
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
@@ -207,14 +214,25 @@ class Supervisor:
         self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
 
     def _print(self, outcome: JobOutcome) -> None:
-        if outcome.code == USAGE and outcome.root_cause_rank is not None and not outcome.message:
-            self.console.release(outcome.root_cause_rank)
+        message, root = outcome.message, outcome.root_cause_rank
+        if outcome.code == USAGE and root is not None and not message:
+            self.console.release(root)
             self.console.drop_held(self.console.held)
-        elif outcome.root_cause_rank is not None and outcome.message:
-            self.console.drop_held([outcome.root_cause_rank])
+        elif root is not None and message and not self._leaves_words(root):
+            self.console.drop_held([root])
         self.console.release_all()
-        if outcome.message:
-            self.console.say(outcome.message)
+        if is_raised() and message:
+            for words in words_of_others(self.workers, root):
+                self.console.say(words)
+        if is_raised() and has_cause(outcome):
+            self.console.end_line()  # an exception follows
+        elif message:
+            self.console.say(message)
+
+    def _leaves_words(self, rank: int) -> bool:
+        """Whether the message does not quote the lines that are held of this rank."""
+        failure = self.workers[rank].failure
+        return is_raised() and failure is not None and bool(failure.detail)
 
     def _pass_on_cause(self, outcome: JobOutcome) -> None:
         """For a program that has started this launcher and asks for the cause of its end."""
@@ -222,11 +240,13 @@ class Supervisor:
         if outcome.code == 0 or root is None:
             return
         worker = self.workers[root]
-        if worker.failure is not None:
-            pass_on_failure(replace(worker.failure, exit_code=outcome.code))
-        else:
+        failure = worker.failure
+        if failure is None:
             host = worker.host or socket.gethostname()
-            pass_on_failure(FailureRecord("signal", root, host, outcome.cause, outcome.code))
+            failure = FailureRecord("signal", root, host, outcome.cause, outcome.code)
+        if is_raised() and (failure.is_consequence or not failure.detail):
+            failure = replace(failure, detail=outcome.message)
+        pass_on_failure(replace(failure, exit_code=outcome.code))
 
 
 def _after(seconds: float | None) -> float | None:

@@ -93,7 +93,20 @@ def nan_on_one_rank() -> dict[str, Any]:
 
 def stopped(**when: int) -> dict[str, Any]:
     rows, sums = array_data()
-    return fitted(rows, StopAfter(1, **when), y=sums, batch_size=8, epochs=3)
+    return fitted(rows, StopAfter(1, **when), y=sums, batch_size=8, epochs=3, shuffle=False)
+
+
+def early_stopped() -> dict[str, Any]:
+    """By rank 1 alone, whose loss is best in the first epoch, since more is better; it restores the weights of then."""
+    rows, sums = array_data()
+    stop = keras.callbacks.EarlyStopping("loss", mode="max", patience=1, restore_best_weights=True)
+    return fitted(rows, *[stop] * hvd.rank(), y=sums, batch_size=8, epochs=4, shuffle=False)
+
+
+def stopped_behind_a_history() -> dict[str, Any]:
+    """By a callback behind the place where ranks ask each other."""
+    rows, sums = array_data()
+    return fitted(rows, keras.callbacks.History(), StopAfter(1, epoch=0), y=sums, batch_size=8, epochs=3)
 
 
 def shared_file() -> dict[str, Any]:
@@ -117,6 +130,8 @@ CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "stopped in an epoch": lambda: stopped(batch=1),
     "stopped at its end": lambda: stopped(batch=3),
     "stopped after an epoch": lambda: stopped(epoch=0),
+    "stopped early": early_stopped,
+    "stopped behind a history": stopped_behind_a_history,
     "no epochs": lambda: fitted(array_data()[0], y=array_data()[1], epochs=0),
     "shared file": shared_file,
     "own files": own_files,

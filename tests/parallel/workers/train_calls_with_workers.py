@@ -51,7 +51,8 @@ def raised(task: Any, **config: Any) -> dict[str, Any]:
     try:
         call(task, **config)
     except Exception as error:
-        return {"kind": type(error).__name__, "text": str(error)}
+        notes = "\n".join(getattr(error, "__notes__", []))
+        return {"kind": type(error).__name__, "text": str(error), "notes": notes}
     return {}
 
 

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from hvdtrain.cli.failure import Failure
-from hvdtrain.failure_record import FILE_VARIABLE, FailureFile
+from hvdtrain.failure_record import FILE_VARIABLE, RAISED_VARIABLE, FailureFile
 
 
 def failure_of(work: object) -> Failure:
@@ -105,3 +106,31 @@ def test_an_interrupt_leaves_a_record() -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
     assert record is not None
     assert (record.kind, record.rank, record.exit_code, record.is_consequence) == ("signal", 1, 130, False)
+
+
+FAILING = """
+import sys
+from hvdtrain.cli import env, main
+from hvdtrain.errors import HvdtrainError
+def run(argv):
+    raise HvdtrainError("It is.", "It must not.", "go.") if sys.argv[1] == "ours" else LookupError("nothing")
+env.run = run
+sys.exit(main(["env"]))
+"""
+
+
+@pytest.mark.parametrize(("whose", "last"), [("ours", "hvdtrain: It is. It must not.\nHINT: go."), ("theirs", "")])
+def test_what_the_caller_raises_is_not_printed(whose: str, last: str) -> None:
+    file = FailureFile()
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, whose],
+        cwd=Path(__file__).parents[3],
+        env={FILE_VARIABLE: file.place, RAISED_VARIABLE: "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    record = file.read()
+    file.close()
+    assert (done.returncode, done.stderr) == (1, "")
+    assert record is not None
+    assert record.detail.endswith(last or "LookupError: nothing\n"), record.detail

@@ -41,6 +41,14 @@ def test_an_exception_of_user_code_names_rank_and_host_and_keeps_the_traceback()
     assert error.__notes__ == ["Traceback ..."]
 
 
+@pytest.mark.parametrize(("who", "notes"), [("rank 1 on node7", ["Raised by rank 1 on node7."]), ("hvdtrain", None)])
+def test_what_nobody_has_printed_is_in_the_error_once(who: str, notes: list[str] | None) -> None:
+    again = failure_of(end("error", "It is. It must not.\nHINT: go.", detail=f"{who}: It is. It must not.\nHINT: go."))
+    assert (str(again), getattr(again, "__notes__", None)) == ("It is. It must not.\nHINT: go.", notes)
+    killed = failure_of(end("signal", "rank 1 of 2 was killed", detail="rank 1 of 2 was killed. Its last lines: …"))
+    assert killed.__notes__ == ["rank 1 of 2 was killed. Its last lines: …"]
+
+
 def test_a_rank_that_was_lost_is_a_peer_error() -> None:
     assert type(failure_of(end("lost_rank", "A rank is gone. It was killed.\nHINT: look."))) is PeerError
 

@@ -16,7 +16,7 @@ from hvdtrain.failure_record import STALL, FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, OUT, WorkerEvents
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words
+from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words, words_of_others
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
@@ -340,6 +340,11 @@ def test_a_traceback_that_was_left_to_the_launcher_is_printed_whatever_ends_the_
     assert diagnose(workers((1, LOST), (1, left)), None, all_connected=True).message.endswith(f"Its last lines:{lines}")
     for outcome in (diagnose(workers(75, (1, left)), None), diagnose(workers(75, (1, left)), signal.SIGTERM)):
         assert outcome.message.endswith(f"rank 1 of 2 failed with exit code 1. Its last lines:{lines}")
+
+
+def test_where_the_cause_is_raised_the_launcher_says_what_others_have_left() -> None:
+    left = [crashed("ValueError: x", "of 0"), crashed("ValueError: x", "of 1"), crashed("KeyError: y", "of 2")]
+    assert words_of_others(workers(*((1, each) for each in left)), 0) == ["[2] of 2"]
 
 
 FORWARD, IGNORE, KILL = SignalAction
