@@ -1,0 +1,66 @@
+"""`--check-workers`: a worker that computes wrongly is named; one that does not is not, and no bit changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.processes import Finished, run_command
+from support.runs import result_of
+
+WORKERS = Path(__file__).parent / "workers"
+DEADLINE_S = 200
+QUIET = ["--progress", "none", "--report", "never"]
+NOBODY = "9"
+
+
+def train(cwd: Path, task: str, size: int, wrong: str, *options: str, launch: tuple[str, ...] = ()) -> Finished:
+    command = ["python", "-m", "hvdtrain", "launch", "local", "-np", str(size), *launch, "--", "train", "--task", task]
+    command += ["--virtual-workers", "6", "--epochs", "1", "--output-dir", "out", *QUIET, *options]
+    variables = {"WRONG": wrong, "PYTHONPATH": str(WORKERS)}
+    return run_command(command, DEADLINE_S, variables, cwd, "fresh")
+
+
+@pytest.mark.parametrize(
+    ("task", "weight"), [("wrong_torch:Wrong", "5.weight"), ("wrong_keras:Wrong", "unequal/filters/kernel")]
+)
+def test_the_worker_that_two_others_contradict_is_named(task: str, weight: str, tmp_path: Path) -> None:
+    finished = train(tmp_path, task, 3, "1", "--check-workers", "every=5")
+    assert finished.returncode == 1, finished.tail()
+    text = finished.stdout + finished.stderr
+    assert "rank 1 on " in text, finished.tail()
+    assert "has computed other gradients than two other workers" in text, finished.tail()
+    assert weight in text, finished.tail()
+
+
+def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
+    finished = train(tmp_path, "wrong_torch:Wrong", 2, "0", "--check-workers", "every=5")
+    assert finished.returncode == 1, finished.tail()
+    assert "rank 0 on " in finished.stderr, finished.tail()
+    assert "have computed different gradients for the same virtual workers" in finished.stderr, finished.tail()
+
+
+def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> None:
+    """They go on from the last checkpoint, here the start."""
+    finished = train(
+        tmp_path,
+        "wrong_torch:Wrong",
+        3,
+        "1",
+        "--check-workers",
+        "every=5",
+        launch=("--min-workers", "2", "--max-restarts", "3"),
+    )
+    assert finished.returncode == 0, finished.tail()
+    assert "2 workers train on" in finished.stderr, finished.tail()
+    assert result_of(tmp_path / "out")["status"] == "finished"
+
+
+def test_a_check_changes_no_bit(tmp_path: Path) -> None:
+    hashes = []
+    for folder, options in (("checked", ["--check-workers", "every=1"]), ("unchecked", [])):
+        (tmp_path / folder).mkdir()
+        finished = train(tmp_path / folder, "wrong_torch:Wrong", 3, NOBODY, *options)
+        assert finished.returncode == 0, finished.tail()
+        hashes.append(result_of(tmp_path / folder / "out")["weights"]["sha256"])
+    assert hashes[0] == hashes[1]
