@@ -181,6 +181,7 @@ def test_matplotlib_is_imported_to_draw_only() -> None:
         "startup",
         "step",
         "versions",
+        "virtual_workers",
     )
     imports = ", ".join(f"benchmarks.{kind}.__main__" for kind in kinds)
     code = f"import sys, {imports}; print('matplotlib' in sys.modules)"

@@ -1,0 +1,1 @@
+"""What `--virtual-workers` costs."""

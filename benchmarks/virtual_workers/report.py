@@ -1,0 +1,69 @@
+"""A result as a page and as a picture."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import saved
+from benchmarks.pictures import dots
+from benchmarks.statistics import Ratio, estimate_of
+from benchmarks.step.report import versions
+from benchmarks.virtual_workers.arms import AGAIN, BATCH, GOALS, PLAIN, SIDE, STEPS, SUITES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["markdown", "picture", "versions"]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The whole page."""
+    head = saved.head("What --virtual-workers costs", result)
+    intro = (
+        f"ResNet-18 on random pictures of {SIDE} × {SIDE} in torch, global batch {BATCH}, {STEPS} steps in each run, "
+        "under `hvdtrain launch local`; one compute thread for each worker, also without virtual workers, and "
+        "`--deterministic` in all runs. Each figure is the median step of a run; ratios are those of blocks of two "
+        "runs, with their range. **Goals**: 1.15 where each worker has one virtual worker, 1.05 for one worker with one."
+    )
+    lines = [
+        "| workers | virtual workers | ms a step | with / without | memory of a worker, MB |",
+        "|---|---|---|---|---|",
+    ]
+    for workers in SUITES:
+        for arm in _arms(result, workers):
+            lines.append(_line(result, workers, arm))
+    return "\n\n".join([head, intro, "\n".join(lines)]) + "\n"
+
+
+def _arms(result: dict[str, Any], workers: int) -> list[str]:
+    return list(result["suites"][str(workers)][0])
+
+
+def _line(result: dict[str, Any], workers: int, arm: str) -> str:
+    blocks = result["suites"][str(workers)]
+    name = {PLAIN: "none", AGAIN: "none, once more"}.get(arm, arm)
+    milliseconds = 1e3 * statistics.median(block[arm][0] for block in blocks)
+    memory = max(block[arm][1] for block in blocks) / 1e6
+    ratios = _ratios(result, workers, arm)
+    shown = "" if arm == PLAIN else f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return f"| {workers} | {name} | {milliseconds:.0f} | {shown} | {memory:.0f} |"
+
+
+def _ratios(result: dict[str, Any], workers: int, arm: str) -> list[float]:
+    return [block[arm][0] / block[PLAIN][0] for block in result["suites"][str(workers)]]
+
+
+def picture(result: dict[str, Any]) -> Figure:
+    """A panel for each number of workers."""
+    panels = []
+    for workers in SUITES:
+        noise = Ratio(*estimate_of(_ratios(result, workers, AGAIN)))
+        rows = [
+            dots.Row(f"{arm} virtual workers", _ratios(result, workers, arm), noise, GOALS.get((workers, int(arm))))
+            for arm in _arms(result, workers)
+            if arm not in (PLAIN, AGAIN)
+        ]
+        title = f"{workers} worker{'s' if workers > 1 else ''}"
+        panels.append(dots.Panel(title, rows, "time with virtual workers / time without"))
+    return dots.figure("A training step with --virtual-workers", result, panels)
