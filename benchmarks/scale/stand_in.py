@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.topology import Topology
+
+RANKS_PER_HOST: Final = 8
 
 Array = NDArray[Any]
 Others = Callable[[Array, int, str], Array]
@@ -65,7 +67,7 @@ class StandIn:
         self.received[name] = self.received.get(name, 0) + count
 
 
-def topology_of(size: int, ranks_per_host: int = 8) -> Topology:
+def topology_of(size: int) -> Topology:
     """Of rank 0 on the first of many hosts."""
-    local = min(size, ranks_per_host)
+    local = min(size, RANKS_PER_HOST)
     return Topology(0, size, 0, local, 0, size // local, launcher="slurm")

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.scale.stand_in import StandIn, topology_of
+from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
 from data_sharding import Catalog, LoadedBatch, ShardPlan
 from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.audit.ledger import CoverageLedger
@@ -32,6 +32,7 @@ from hvdtrain.engine import events, meter
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.files import open_lines, write_json
+from hvdtrain.history import heartbeats
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
 from hvdtrain.history.rank_logs import LogFormatter
 from hvdtrain.run.result import Totals, environment, result
@@ -76,14 +77,13 @@ def main() -> None:
     size, folder = int(sys.argv[1]), Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     comm = StandIn(topology_of(size), spread)
-    hosts = [f"node-{rank // 8:05}" for rank in range(size)]
+    hosts = [f"node-{rank // RANKS_PER_HOST:05}" for rank in range(size)]
     before = _memory()
     found: dict[str, Any] = {"start": _start(comm, hosts, folder)}
     found["start"]["memory"] = _memory() - before
     found |= _training(comm, hosts, folder)
     found["save"] = _save(comm, folder)
     _ranks_files(size, hosts, folder)
-    found["heartbeat"] = {"bytes": heartbeat_file(folder, 0).stat().st_size}
     print(json.dumps(found))
 
 
@@ -223,7 +223,7 @@ def _size(folder: Path) -> int:
 
 
 def _ranks_files(size: int, hosts: list[str], folder: Path) -> None:
-    """A heartbeat and a log of each rank."""
+    """Heartbeats and logs of all ranks."""
     for name in ("heartbeats", "logs"):
         (folder / name).mkdir(exist_ok=True)
     record = logging.LogRecord(
@@ -231,12 +231,16 @@ def _ranks_files(size: int, hosts: list[str], folder: Path) -> None:
     )
     line = LogFormatter().format(record) + "\n"
     now = time.time()
-    for rank in range(size):
-        beat = Heartbeat(
-            rank=rank, size=size, start="x", host=hosts[rank], pid=rank, time=now, end="ended", step=LINES, memory=2**30
-        )
-        heartbeat_file(folder, rank).write_text(json.dumps(vars(beat)))
+    facts: dict[str, Any] = {"size": size, "start": "x", "time": now, "end": "ended", "step": LINES, "memory": 2**30}
+    beats = [Heartbeat(rank=rank, host=hosts[rank], pid=rank, **facts) for rank in range(size)]
+    for rank, beat in enumerate(beats):
         (folder / "logs" / f"rank_{rank}.log").write_text(line * LOG_LINES)
+        if not _summarizes(size) or not hasattr(heartbeats, "host_file"):
+            heartbeat_file(folder, rank).write_text(json.dumps(vars(beat)))
+        elif rank % RANKS_PER_HOST == 0:
+            of_host = beats[rank : rank + RANKS_PER_HOST]
+            content = heartbeats.host_content(heartbeats.Heard(each, 0.0) for each in of_host)
+            heartbeats.host_file(folder, rank).write_bytes(content)
 
 
 if __name__ == "__main__":
