@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
 from data_sharding import Catalog, LoadedBatch, ShardPlan
 from hvdtrain.adapters.adapter_protocol import Sums
@@ -38,6 +39,7 @@ from hvdtrain.history.rank_logs import LogFormatter
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.slowness.stragglers import Stragglers
+from hvdtrain.topology import Topology
 
 BATCH: Final = 32
 RECORDS: Final = 1_281_167  # as many as ImageNet has
@@ -82,7 +84,7 @@ def main() -> None:
     found: dict[str, Any] = {"start": _start(comm, hosts, folder)}
     found["start"]["memory"] = _memory() - before
     found |= _training(comm, hosts, folder)
-    found["save"] = _save(comm, folder)
+    found["save"] = _save(comm.topology, folder)
     _ranks_files(size, hosts, folder)
     print(json.dumps(found))
 
@@ -199,20 +201,18 @@ def _result(comm: StandIn, hosts: list[str], folder: Path, totals: Totals, is_su
     return {"seconds": seconds, "received": comm.take_received(), "bytes": size}
 
 
-def _save(comm: StandIn, folder: Path) -> dict[str, Any]:
+def _save(topology: Topology, folder: Path) -> dict[str, Any]:
     """The proof of used records before a checkpoint: what all ranks have used since the last one."""
+    others = OtherAudits(topology.size, RECORDS, BATCH)
+    comm = StandIn(topology, others.gathered, others.summed)
     catalog = Catalog.of(np.arange(RECORDS))
-    size = comm.topology.size
-    steps = max(1, RECORDS // (BATCH * size))
-    ledger = CoverageLedger(comm, folder / "audit", catalog, bytes, steps_per_epoch=steps)
+    ledger = CoverageLedger(comm, folder / "audit", catalog, bytes, steps_per_epoch=others.steps_per_epoch)
     ledger.start(0)
-    weights = np.ones(BATCH, np.float32)
-    for step in range(min(steps, 10)):
-        ids = np.arange(BATCH) + step * BATCH * size
-        ledger.add(LoadedBatch(0, ids, weights, {}, float(BATCH * size)))
+    for ids in others.ids[:, 0]:
+        ledger.add(LoadedBatch(0, ids, np.ones(BATCH, np.float32), {}, float(BATCH * topology.size)))
     comm.take_received()
     begin = time.process_time()
-    write = ledger.end_segment(min(steps, 10))
+    write = ledger.end_segment(others.steps)
     received = comm.take_received()
     write()
     return {"seconds": time.process_time() - begin, "received": received, "bytes": _size(folder / "audit")}
