@@ -36,6 +36,7 @@ from hvdtrain.files import open_lines, write_json
 from hvdtrain.history import heartbeats
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
 from hvdtrain.history.rank_logs import LogFormatter
+from hvdtrain.run import training
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.slowness.stragglers import Stragglers
@@ -65,7 +66,9 @@ class Measures:
 
 
 def spread(array: np.ndarray[Any, Any], size: int, name: str) -> np.ndarray[Any, Any]:
-    """Rows of a reading in which each rank's times differ a little; the same of all elsewhere."""
+    """Rows of a reading in which each rank's times differ a little, and the hosts' names; the same of all elsewhere."""
+    if name == "hvdtrain.start.hosts.first":
+        return np.tile(array, size // RANKS_PER_HOST)
     if name != "hvdtrain.meter.training":
         return np.tile(array, (size, *[1] * (array.ndim - 1)))
     rows = np.tile(array, (size, 1))
@@ -103,9 +106,10 @@ def _timed(work: Callable[[], Any]) -> float:
 def _start(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
     """A start's own work besides imports and reading data: hosts, agreements, the plan, and the files about the run."""
     catalog = Catalog.of(np.arange(RECORDS))
+    gather_hosts = getattr(training, "gather_hosts", gather_json)  # which an earlier version uses
 
     def work() -> None:
-        gather_json(comm, hosts[0], "hvdtrain.start.hosts")
+        gather_hosts(comm, hosts[0], "hvdtrain.start.hosts")
         for number in range(_AGREEMENTS):
             agree(comm, lambda: None, f"hvdtrain.start.{number}")
         plan = ShardPlan.for_catalog(catalog, global_batch=BATCH * comm.topology.size, seed=0, epoch=0)
