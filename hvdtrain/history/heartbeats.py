@@ -156,14 +156,10 @@ def _beats_of_host(value: Any) -> tuple[float, list[tuple[Heartbeat, float]]]:
     Raises ValueError: as `heartbeat_of`."""
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
-    same, ranks = value.get("same"), value.get("ranks")
-    if not isinstance(same, dict) or not isinstance(ranks, list):
+    same, ranks = _known(value.get("same")), value.get("ranks")
+    if not isinstance(ranks, list):
         raise ValueError("no heartbeats of a host")
-    beats = []
-    for own in ranks:
-        if not isinstance(own, dict):
-            raise ValueError("no JSON object")
-        beats.append((heartbeat_of({**same, **own}), max(0.0, _seconds(own))))
+    beats = [(_with({**same, **_known(own)}), max(0.0, _seconds(own))) for own in ranks]
     return _seconds(value, "written"), beats
 
 
@@ -177,14 +173,23 @@ def _seconds(value: Mapping[str, Any], key: str = "age") -> float:
 def heartbeat_of(value: Any) -> Heartbeat:
     """The heartbeat that a file's JSON holds; keys of a later version are left out. Raises ValueError: it lacks a key,
     or a value has another type."""
+    return _with(_known(value))
+
+
+def _known(value: Any) -> dict[str, Any]:
+    """The keys of a heartbeat, whose values have the right types. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
-    known = {name: value[name] for name in _KINDS if name in value}
+    known = {name: each for name, each in value.items() if name in _KINDS}
+    is_infinite = any(isinstance(each, float) and not math.isfinite(each) for each in known.values())
+    if is_infinite or not all(isinstance(each, _KINDS[name]) for name, each in known.items()):
+        raise ValueError("a value of another type")
+    return known
+
+
+def _with(known: dict[str, Any]) -> Heartbeat:
     if any(name not in known for name in _REQUIRED):
         raise ValueError("a key is missing")
-    is_infinite = any(isinstance(value, float) and not math.isfinite(value) for value in known.values())
-    if is_infinite or not all(isinstance(value, _KINDS[name]) for name, value in known.items()):
-        raise ValueError("a value of another type")
     return Heartbeat(**known)
 
 
