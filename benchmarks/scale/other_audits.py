@@ -16,13 +16,13 @@ class OtherAudits:
     """Some steps of a shuffled epoch of so many records, in which each of `size` ranks has used `batch` a step."""
 
     def __init__(self, size: int, records: int, batch: int) -> None:
-        self.steps_per_epoch = max(1, records // (batch * size))
-        self.steps = min(self.steps_per_epoch, _STEPS)
+        whole = records // (batch * size)  # steps; the one after them has the rest of the records
+        self.steps, self.steps_per_epoch = min(whole, _STEPS), whole + 1
         used = np.random.default_rng(0).permutation(records)[: self.steps * size * batch]
         self.ids = used.reshape(self.steps, size, batch)  # of each step and rank
         self._parts = [_audit(records, self.ids[:, rank]).to_bytes() for rank in range(size)]
-        whole = _audit(records, self.ids)
-        self._words = whole.words() if hasattr(whole, "words") else None  # an earlier version has none
+        together = _audit(records, self.ids)
+        self._words = together.words() if hasattr(together, "words") else None  # an earlier version has none
 
     def gathered(self, array: Array, size: int, name: str) -> Array:
         """As `StandIn.others`."""
