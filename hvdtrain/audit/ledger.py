@@ -199,12 +199,12 @@ class CoverageLedger:
             _warn_of_changes(kept, self.catalog)
 
     def _write_segment(self, line: dict[str, Any], of_all: _OfAllRanks) -> str:
-        is_merged = isinstance(of_all, CoverageAudit)
-        merged = of_all if is_merged else CoverageAudit.union_of_bytes(of_all, len(self.catalog))
+        if not isinstance(of_all, CoverageAudit):
+            of_all = CoverageAudit.union_of_bytes(of_all, len(self.catalog))
         stem = f"segment_{line['first']:08d}-{line['end']:08d}"
         number = len(list(self.folder.glob(f"{stem}*.bin")))
         name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
-        write_atomically(self.folder / name, merged.to_bytes())
+        write_atomically(self.folder / name, of_all.to_bytes())
         return name
 
 
