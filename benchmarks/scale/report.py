@@ -63,8 +63,9 @@ def markdown(result: Result) -> str:
         "One process is rank 0 of N; a communicator stands for the other ranks, whose rows are made up. Times are "
         "seconds of the process on a processor, with imports for commands; an allreduce counts as twice its array, as "
         "a ring receives it. A reading is the fastest of 12, as other work on the machine only adds to it. A run "
-        "folder has 20 lines of metrics, and a heartbeat and a log of 20 lines for each "
-        f"worker. The exponent e is fitted to the figures from {_FROM} workers on: the cost grows as N to the power e. "
+        "folder has 20 lines of metrics, and a heartbeat and a log of 20 lines for each worker; from 64 workers on, "
+        "the heartbeats of a host of 8 are one file. The exponent e is fitted to the figures from "
+        f"{_FROM} workers on: the cost grows as N to the power e. "
         "The time of the network itself is not in these figures. A command that needed more than "
         f"{MOST_SECONDS} s of a processor was ended, and has none."
     )

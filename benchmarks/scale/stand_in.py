@@ -9,20 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.topology import Topology
 
+RANKS_PER_HOST: Final = 8
+
 Array = NDArray[Any]
 Others = Callable[[Array, int, str], Array]
-"""An array, how many ranks there are, and the operation's name → what all of them send together, along axis 0."""
+"""An array, how many ranks there are, and the operation's name → what all of them send together, along axis 0; or the
+sum of what they send."""
 
 
 def same_of_all(array: Array, size: int, _name: str) -> Array:
     return np.tile(array, (size, *[1] * (array.ndim - 1)))
+
+
+def sum_of_same(array: Array, size: int, _name: str) -> Array:
+    summed: Array = array * array.dtype.type(size)
+    return summed
 
 
 @dataclass
@@ -31,11 +39,12 @@ class StandIn:
 
     topology: Topology
     others: Others = same_of_all
+    sums: Others = sum_of_same
     received: dict[str, int] = field(default_factory=dict)
 
     def allreduce(self, array: Array, name: str, op: str = "sum") -> Array:
         self._count(name, 2 * array.nbytes)
-        return array * array.dtype.type(self.topology.size) if op == "sum" else array.copy()
+        return self.sums(array, self.topology.size, name) if op == "sum" else array.copy()
 
     def start_allreduce(self, array: Array, name: str, op: str = "sum") -> Callable[[], Array]:
         result = self.allreduce(array, name, op)
@@ -65,7 +74,7 @@ class StandIn:
         self.received[name] = self.received.get(name, 0) + count
 
 
-def topology_of(size: int, ranks_per_host: int = 8) -> Topology:
+def topology_of(size: int) -> Topology:
     """Of rank 0 on the first of many hosts."""
-    local = min(size, ranks_per_host)
+    local = min(size, RANKS_PER_HOST)
     return Topology(0, size, 0, local, 0, size // local, launcher="slurm")

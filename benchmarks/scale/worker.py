@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.scale.stand_in import StandIn, topology_of
+from benchmarks.scale.other_audits import OtherAudits
+from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
 from data_sharding import Catalog, LoadedBatch, ShardPlan
 from hvdtrain.adapters.adapter_protocol import Sums
 from hvdtrain.audit.ledger import CoverageLedger
@@ -32,11 +33,14 @@ from hvdtrain.engine import events, meter
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.files import open_lines, write_json
+from hvdtrain.history import heartbeats
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
 from hvdtrain.history.rank_logs import LogFormatter
+from hvdtrain.run import training
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
 from hvdtrain.slowness.stragglers import Stragglers
+from hvdtrain.topology import Topology
 
 BATCH: Final = 32
 RECORDS: Final = 1_281_167  # as many as ImageNet has
@@ -62,7 +66,9 @@ class Measures:
 
 
 def spread(array: np.ndarray[Any, Any], size: int, name: str) -> np.ndarray[Any, Any]:
-    """Rows of a reading in which each rank's times differ a little; the same of all elsewhere."""
+    """Rows of a reading in which each rank's times differ a little, and the hosts' names; the same of all elsewhere."""
+    if name == "hvdtrain.start.hosts.first":
+        return np.tile(array, size // RANKS_PER_HOST)
     if name != "hvdtrain.meter.training":
         return np.tile(array, (size, *[1] * (array.ndim - 1)))
     rows = np.tile(array, (size, 1))
@@ -76,14 +82,13 @@ def main() -> None:
     size, folder = int(sys.argv[1]), Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     comm = StandIn(topology_of(size), spread)
-    hosts = [f"node-{rank // 8:05}" for rank in range(size)]
+    hosts = [f"node-{rank // RANKS_PER_HOST:05}" for rank in range(size)]
     before = _memory()
     found: dict[str, Any] = {"start": _start(comm, hosts, folder)}
     found["start"]["memory"] = _memory() - before
     found |= _training(comm, hosts, folder)
-    found["save"] = _save(comm, folder)
+    found["save"] = _save(comm.topology, folder)
     _ranks_files(size, hosts, folder)
-    found["heartbeat"] = {"bytes": heartbeat_file(folder, 0).stat().st_size}
     print(json.dumps(found))
 
 
@@ -101,9 +106,10 @@ def _timed(work: Callable[[], Any]) -> float:
 def _start(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
     """A start's own work besides imports and reading data: hosts, agreements, the plan, and the files about the run."""
     catalog = Catalog.of(np.arange(RECORDS))
+    gather_hosts = getattr(training, "gather_hosts", gather_json)  # which an earlier version uses
 
     def work() -> None:
-        gather_json(comm, hosts[0], "hvdtrain.start.hosts")
+        gather_hosts(comm, hosts[0], "hvdtrain.start.hosts")
         for number in range(_AGREEMENTS):
             agree(comm, lambda: None, f"hvdtrain.start.{number}")
         plan = ShardPlan.for_catalog(catalog, global_batch=BATCH * comm.topology.size, seed=0, epoch=0)
@@ -199,20 +205,18 @@ def _result(comm: StandIn, hosts: list[str], folder: Path, totals: Totals, is_su
     return {"seconds": seconds, "received": comm.take_received(), "bytes": size}
 
 
-def _save(comm: StandIn, folder: Path) -> dict[str, Any]:
+def _save(topology: Topology, folder: Path) -> dict[str, Any]:
     """The proof of used records before a checkpoint: what all ranks have used since the last one."""
+    others = OtherAudits(topology.size, RECORDS, BATCH)
+    comm = StandIn(topology, others.gathered, others.summed)
     catalog = Catalog.of(np.arange(RECORDS))
-    size = comm.topology.size
-    steps = max(1, RECORDS // (BATCH * size))
-    ledger = CoverageLedger(comm, folder / "audit", catalog, bytes, steps_per_epoch=steps)
+    ledger = CoverageLedger(comm, folder / "audit", catalog, bytes, steps_per_epoch=others.steps_per_epoch)
     ledger.start(0)
-    weights = np.ones(BATCH, np.float32)
-    for step in range(min(steps, 10)):
-        ids = np.arange(BATCH) + step * BATCH * size
-        ledger.add(LoadedBatch(0, ids, weights, {}, float(BATCH * size)))
+    for ids in others.ids[:, 0]:
+        ledger.add(LoadedBatch(0, ids, np.ones(BATCH, np.float32), {}, float(BATCH * topology.size)))
     comm.take_received()
     begin = time.process_time()
-    write = ledger.end_segment(min(steps, 10))
+    write = ledger.end_segment(others.steps)
     received = comm.take_received()
     write()
     return {"seconds": time.process_time() - begin, "received": received, "bytes": _size(folder / "audit")}
@@ -223,7 +227,7 @@ def _size(folder: Path) -> int:
 
 
 def _ranks_files(size: int, hosts: list[str], folder: Path) -> None:
-    """A heartbeat and a log of each rank."""
+    """Heartbeats and logs of all ranks."""
     for name in ("heartbeats", "logs"):
         (folder / name).mkdir(exist_ok=True)
     record = logging.LogRecord(
@@ -231,12 +235,16 @@ def _ranks_files(size: int, hosts: list[str], folder: Path) -> None:
     )
     line = LogFormatter().format(record) + "\n"
     now = time.time()
-    for rank in range(size):
-        beat = Heartbeat(
-            rank=rank, size=size, start="x", host=hosts[rank], pid=rank, time=now, end="ended", step=LINES, memory=2**30
-        )
-        heartbeat_file(folder, rank).write_text(json.dumps(vars(beat)))
+    facts: dict[str, Any] = {"size": size, "start": "x", "time": now, "end": "ended", "step": LINES, "memory": 2**30}
+    beats = [Heartbeat(rank=rank, host=hosts[rank], pid=rank, **facts) for rank in range(size)]
+    for rank, beat in enumerate(beats):
         (folder / "logs" / f"rank_{rank}.log").write_text(line * LOG_LINES)
+        if not _summarizes(size) or not hasattr(heartbeats, "host_file"):
+            heartbeat_file(folder, rank).write_text(json.dumps(vars(beat)))
+        elif rank % RANKS_PER_HOST == 0:
+            of_host = beats[rank : rank + RANKS_PER_HOST]
+            content = heartbeats.host_content(heartbeats.Heard(each, 0.0) for each in of_host)
+            heartbeats.host_file(folder, rank).write_bytes(content)
 
 
 if __name__ == "__main__":

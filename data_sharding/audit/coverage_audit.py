@@ -64,9 +64,44 @@ class CoverageAudit:
 
         Raises CatalogError (the bytes are damaged, of another version, or of another number of records).
         """
-        read, repeats, excluded = serialization.decode(data, num_records)
-        audit = cls(read.n)
-        audit._read, audit._repeats, audit._excluded = read, [repeats], excluded
+        decoded = serialization.decode(data, num_records)
+        audit = cls(decoded.n)
+        audit._read, audit._repeats, audit._excluded = decoded.bitmap(), [decoded.repeats], decoded.excluded
+        return audit
+
+    @classmethod
+    def union_of_bytes(cls, parts: Iterable[bytes], num_records: int) -> Self:
+        """As `union` of the audits that `to_bytes` wrote, such as those of many ranks: ids of all are put in at once.
+
+        Raises CatalogError as `from_bytes` does.
+        """
+        whole, ids, excluded = cls(num_records), [_NONE], [_NONE]
+        for decoded in (serialization.decode(part, num_records) for part in parts):
+            excluded.append(decoded.excluded)
+            whole._repeats.append(decoded.repeats)
+            if decoded.bits is None:
+                ids.append(decoded.ids)
+            else:
+                whole._merge_read(decoded.bits)
+        whole._put(np.concatenate(ids))
+        whole._excluded = np.unique(np.concatenate(excluded))
+        return whole
+
+    def words(self) -> NDArray[np.int64]:
+        """Which records were read, as 64 bits in each int64[ceil(N / 64)], for `from_sums`."""
+        return self._read.words()
+
+    @classmethod
+    def from_sums(cls, words: NDArray[np.int64], count: int, num_records: int) -> Self | None:
+        """The union of audits without exclusions, from the sum of their `words()`, modulo 2**64, and of their `count`s.
+
+        None: a record was read more than once, which sums do not name. That is certain: where bits are added, each
+        carry loses one (E. Kummer, 1852), so that the sum has `count` bits only if no two of them met.
+        """
+        if int(np.bitwise_count(words.view(np.uint64)).sum(dtype=np.int64)) != count:
+            return None
+        audit = cls(num_records)
+        audit._read = Bitmap.of_words(words, num_records)
         return audit
 
     def to_bytes(self) -> bytes:
@@ -107,10 +142,8 @@ class CoverageAudit:
         if other.num_records != self.num_records:
             fact = f"An audit of {other.num_records} records was to be merged into one of {self.num_records}."
             raise PlanError(fact, "They are about different data.", "merge audits of one catalog only.")
-        both = Bitmap(self.num_records)
-        np.bitwise_and(self._read.bits, other._read.bits, out=both.bits)
-        self._repeats += [*both.ids(), *other._repeats] if both.bits.any() else other._repeats
-        self._read.bits |= other._read.bits
+        self._repeats += other._repeats
+        self._merge_read(other._read.bits)
         self._excluded = np.union1d(self._excluded, other._excluded)
 
     def missing(self) -> NDArray[np.int64]:
@@ -161,6 +194,13 @@ class CoverageAudit:
     def _all_repeats(self) -> NDArray[np.int64]:
         self._repeats = [np.sort(np.concatenate([_NONE, *self._repeats]))]
         return self._repeats[0]
+
+    def _merge_read(self, bits: NDArray[np.uint8]) -> None:
+        both = Bitmap(self.num_records)
+        np.bitwise_and(self._read.bits, bits, out=both.bits)
+        if both.bits.any():
+            self._repeats += both.ids()
+        self._read.bits |= bits
 
     def _put(self, ids: NDArray[np.int64]) -> None:
         repeated = self._read.add(ids)

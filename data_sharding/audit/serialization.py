@@ -9,10 +9,11 @@ body      zlib: read, read again, excluded; a list of ids, ascending, is its fir
 """
 
 import hashlib
+import itertools
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,18 @@ class Bitmap:
             self.bits[places[begins]] |= np.bitwise_or.reduceat(masks, begins)
         return ids[again]
 
+    def words(self) -> NDArray[np.int64]:
+        """A copy of the bits, 64 in each int64[ceil(n / 64)]."""
+        padded = np.zeros((self.n + 63) // 64 * 8, np.uint8)
+        padded[: len(self.bits)] = self.bits
+        return padded.view(np.int64)
+
+    @classmethod
+    def of_words(cls, words: NDArray[np.int64], n: int) -> "Bitmap":
+        bitmap = cls(n)
+        bitmap.bits[:] = words.view(np.uint8)[: len(bitmap.bits)]
+        return bitmap
+
     def _add_if_new(self, ids: NDArray[np.int64]) -> bool:
         marks = np.zeros(self.n, np.bool_)
         marks[ids] = True
@@ -74,6 +87,24 @@ class Bitmap:
             yield np.flatnonzero(unpacked == inside) + 8 * begin
 
 
+class Decoded(NamedTuple):
+    """What bytes of an audit hold, before a bitmap of N records is made of it."""
+
+    n: int
+    bits: NDArray[np.uint8] | None  # of `Bitmap`; None: `ids` has what was read
+    ids: NDArray[np.int64]  # ascending
+    repeats: NDArray[np.int64]
+    excluded: NDArray[np.int64]
+
+    def bitmap(self) -> Bitmap:
+        read = Bitmap(self.n)
+        if self.bits is None:
+            read.add(self.ids)
+        else:
+            read.bits[:] = self.bits
+        return read
+
+
 def encode(read: Bitmap, repeats: NDArray[np.int64], excluded: NDArray[np.int64]) -> bytes:
     """Write an audit to bytes; equal audits give equal bytes on one machine, where zlib is the same.
 
@@ -88,7 +119,7 @@ def encode(read: Bitmap, repeats: NDArray[np.int64], excluded: NDArray[np.int64]
     return message + _checksum(message)
 
 
-def decode(data: bytes, records: int | None) -> tuple[Bitmap, NDArray[np.int64], NDArray[np.int64]]:
+def decode(data: bytes, records: int | None) -> Decoded:
     """What `encode` was given; `records`: what N has to be, so that it takes no more memory than that.
 
     Raises CatalogError if they are damaged, no audit of this version, or of another N.
@@ -110,13 +141,9 @@ def decode(data: bytes, records: int | None) -> tuple[Bitmap, NDArray[np.int64],
     if len(body) != expected:
         raise _damaged("their header contradicts their length")
     differences = np.frombuffer(body[bitmap_bytes:], kind).astype(np.int64)
-    lists = [np.cumsum(part) for part in np.split(differences, np.cumsum(counts)[:-1])]
-    read = Bitmap(n)
-    if as_bitmap:
-        read.bits[:] = np.frombuffer(body, np.uint8, bitmap_bytes)
-    else:
-        read.add(lists[0])
-    return read, lists[1], lists[2]
+    begins = [0, counts[0], counts[0] + counts[1], sum(counts)]
+    lists = [differences[begin:end].cumsum() for begin, end in itertools.pairwise(begins)]
+    return Decoded(n, np.frombuffer(body, np.uint8, bitmap_bytes) if as_bitmap else None, *lists)
 
 
 def _id_type(n: int) -> np.dtype[np.unsignedinteger]:

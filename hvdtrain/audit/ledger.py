@@ -35,6 +35,11 @@ CATALOG: Final = "catalog.npz"
 
 _COUNTED_TOGETHER: Final = 64  # batches: what counting costs is mostly its number of numpy calls
 
+_SUM_RECEIVES: Final = 2  # times its array: what a ring's allreduce brings to a rank
+
+_OfAllRanks = CoverageAudit | list[bytes]
+"""The audit of all ranks together, or the bytes of each."""
+
 _log = logging.getLogger("hvdtrain.data")
 
 
@@ -52,7 +57,7 @@ class CoverageLedger:
 
     def __post_init__(self) -> None:
         self._first = 0
-        self._unwritten: deque[tuple[dict[str, Any], list[bytes]]] = deque()  # on rank 0
+        self._unwritten: deque[tuple[dict[str, Any], _OfAllRanks]] = deque()  # on rank 0
         self._reset()
 
     def start(self, step: int) -> None:
@@ -90,21 +95,38 @@ class CoverageLedger:
         """
         if step != self._first:
             self._count()
-            parts = gather_bytes(self.comm, self._audit.to_bytes(), "hvdtrain.audit.counts")
-            damaged = gather_json(self.comm, self._damaged, "hvdtrain.audit.damaged")
+            of_all, damaged = self._of_all_ranks()
             line = {
                 "event": "segment",
                 "first": self._first,
                 "end": step,
                 "samples": int(self._planned),
-                "damaged": sorted({record_id for ids in damaged for record_id in ids}),
+                "damaged": damaged,
                 "world_size": self.comm.topology.size,
             }
             if self.comm.topology.is_root:
-                self._unwritten.append((line, parts))
+                self._unwritten.append((line, of_all))
             self._first = step
             self._reset()
         return self._write_unwritten
+
+    def _of_all_ranks(self) -> tuple[_OfAllRanks, list[int]]:
+        """What all ranks have used in the segment, and the ids of damaged records, ascending.
+
+        Few ids are sent as they are. Where a sum of bitmaps is shorter, that is sent, whose length does not depend on
+        the number of ranks; it tells everything unless a record was used twice.
+        """
+        audit, part = self._audit, self._audit.to_bytes()
+        numbers = np.array([len(part), audit.count, len(self._damaged)], np.int64)
+        length, count, damaged = self.comm.allreduce(numbers, "hvdtrain.audit.sizes").tolist()
+        names = gather_json(self.comm, self._damaged, "hvdtrain.audit.damaged") if damaged else []
+        of_all: _OfAllRanks | None = None
+        if length > _SUM_RECEIVES * len(self.catalog) / 8 and count <= len(self.catalog):
+            words = self.comm.allreduce(audit.words(), "hvdtrain.audit.words")
+            of_all = CoverageAudit.from_sums(words, count, len(self.catalog))
+        if of_all is None:
+            of_all = gather_bytes(self.comm, part, "hvdtrain.audit.counts")
+        return of_all, sorted({record_id for ids in names for record_id in ids})
 
     def _reset(self) -> None:
         self._audit = CoverageAudit(len(self.catalog))
@@ -140,8 +162,8 @@ class CoverageLedger:
 
     def _write_unwritten(self) -> None:
         while self._unwritten:
-            line, parts = self._unwritten[0]
-            self._append({**line, "file": self._write_segment(line, parts)})
+            line, of_all = self._unwritten[0]
+            self._append({**line, "file": self._write_segment(line, of_all)})
             self._unwritten.popleft()
 
     def _write_start(self, line: dict[str, Any]) -> str | None:
@@ -176,14 +198,13 @@ class CoverageLedger:
         else:
             _warn_of_changes(kept, self.catalog)
 
-    def _write_segment(self, line: dict[str, Any], parts: list[bytes]) -> str:
-        merged = CoverageAudit(len(self.catalog))
-        for part in parts:
-            merged.merge(CoverageAudit.from_bytes(part))
+    def _write_segment(self, line: dict[str, Any], of_all: _OfAllRanks) -> str:
+        if not isinstance(of_all, CoverageAudit):
+            of_all = CoverageAudit.union_of_bytes(of_all, len(self.catalog))
         stem = f"segment_{line['first']:08d}-{line['end']:08d}"
         number = len(list(self.folder.glob(f"{stem}*.bin")))
         name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
-        write_atomically(self.folder / name, merged.to_bytes())
+        write_atomically(self.folder / name, of_all.to_bytes())
         return name
 
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from hvdtrain.adapters.adapter_protocol import Adapter, WorkerStates
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json
+from hvdtrain.comm.messages import broadcast_json, gather_bytes, gather_json, is_same_on_all
 from hvdtrain.engine.sums_in_order import sum_in_order
 from hvdtrain.engine.weight_differences import divergence, ranks_unlike_first
 from hvdtrain.errors import DivergenceError
@@ -230,7 +230,10 @@ def weights_in_common(comm: Communicator, adapter: Adapter, when: str, known: in
 def assert_equal_weights(comm: Communicator, state: State, when: str, stage: int = 0, known: int | None = None) -> str:
     """The hash that the weights of all ranks with this stage have in common. Collective. Raises DivergenceError: on
     every rank; see `divergence`."""
-    by_rank: list[list[Any]] = gather_json(comm, [stage, weights_hash(state)], "hvdtrain.weights.hash")
+    local_hash = weights_hash(state)
+    if is_same_on_all(comm, local_hash, "hvdtrain.weights.hash"):
+        return local_hash
+    by_rank: list[list[Any]] = gather_json(comm, [stage, local_hash], "hvdtrain.weights.hash")
     if ranks_unlike_first(by_rank):
         raise divergence(comm, state, stage, when, known)
-    return str(by_rank[comm.topology.rank][1])
+    return local_hash

@@ -1,11 +1,15 @@
-"""The heartbeats of a run: what each rank did a moment ago, in one file a rank, and how long ago that was."""
+"""The heartbeats of a run: what each rank did a moment ago, and how long ago that was.
+
+A job of few workers has a file for each rank, one of many workers a file for each host. A rank may stand in several
+files, for example where another rank of its host has begun to write for the host: its newest heartbeat counts.
+"""
 
 import dataclasses
 import json
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +18,9 @@ from typing import Any, Final, get_args, get_type_hints
 from hvdtrain.history.reading import read_bounded
 
 FOLDER: Final = "heartbeats"
-_NAME: Final = re.compile(r"rank_(\d{1,7})\.json")
+_NAME: Final = re.compile(r"(rank|host_of_rank)_(\d{1,7})\.json")
 _BYTES: Final = 2**16
+_HOST_BYTES: Final = 2**20
 _LEAST_SILENCE: Final = 10.0
 _MISSED: Final = 3.0  # intervals
 
@@ -63,8 +68,25 @@ class Heard:
 
 
 def heartbeat_file(run: Path, rank: int) -> Path:
-    """Where the heartbeats of `rank` are written."""
+    """Where the heartbeats of `rank` alone are written."""
     return run / FOLDER / f"rank_{rank}.json"
+
+
+def host_file(run: Path, rank: int) -> Path:
+    """Where `rank` writes the heartbeats of all ranks of its host."""
+    return run / FOLDER / f"host_of_rank_{rank}.json"
+
+
+def host_content(heartbeats: Iterable[Heard]) -> bytes:
+    """The content of such a file: what all heartbeats have in common, once, and the rest of each."""
+    heard = list(heartbeats)
+    values = [vars(each.beat) for each in heard]
+    same = {name: value for name, value in values[0].items() if all(other[name] == value for other in values)}
+    ranks = [
+        {**{name: value for name, value in own.items() if name not in same}, "age": round(each.age, 3)}
+        for own, each in zip(values, heard, strict=True)
+    ]
+    return json.dumps({"written": round(time.time(), 3), "same": same, "ranks": ranks}).encode()
 
 
 def read_heartbeats(run: Path, unread: set[int] | None = None) -> dict[int, Heard]:
@@ -77,12 +99,13 @@ def read_heartbeats(run: Path, unread: set[int] | None = None) -> dict[int, Hear
     heartbeats: dict[int, Heard] = {}
     with suppress(OSError):
         names = [_NAME.fullmatch(path.name) for path in (run / FOLDER).iterdir()]
-        for rank in [int(name[1]) for name in names if name is not None]:
-            heard = read_heartbeat(run, rank)
-            if heard is not None:
-                heartbeats[rank] = heard
-            elif unread is not None:
-                unread.add(rank)
+        for name in names:
+            if name is None:
+                continue
+            heard = _of_rank(run, int(name[2])) if name[1] == "rank" else _of_host(run, int(name[2]))
+            _keep_newest(heartbeats, heard)
+            if not heard and unread is not None:
+                unread.add(int(name[2]))
     if not heartbeats:
         return {}
     first = heartbeats.get(0) or max(heartbeats.values(), key=lambda heard: heard.beat.time)  # each start has a rank 0
@@ -90,27 +113,83 @@ def read_heartbeats(run: Path, unread: set[int] | None = None) -> dict[int, Hear
 
 
 def read_heartbeat(run: Path, rank: int) -> Heard | None:
-    """The last heartbeat of one rank, of whichever start; None where there is none that can be read."""
+    """The last heartbeat of one rank, of whichever start, as far as the rank itself has written it; None where there is
+    none that can be read."""
+    heartbeats: dict[int, Heard] = {}
+    _keep_newest(heartbeats, [*_of_rank(run, rank), *_of_host(run, rank)])
+    return heartbeats.get(rank)
+
+
+def _keep_newest(heartbeats: dict[int, Heard], heard: Iterable[Heard]) -> None:
+    for each in heard:
+        beat, known = each.beat, heartbeats.get(each.beat.rank)
+        if known is None or (beat.time, beat.beat) > (known.beat.time, known.beat.beat):
+            heartbeats[beat.rank] = each
+
+
+def _of_rank(run: Path, rank: int) -> list[Heard]:
+    """The heartbeat in the rank's own file, if it can be read."""
     with suppress(OSError, ValueError, RecursionError):
         path = heartbeat_file(run, rank)
         beat = heartbeat_of(json.loads(read_bounded(path, _BYTES)))
-        now = time.time()
-        ages = (now - beat.time, now - path.stat().st_mtime)
-        return Heard(beat, max(0.0, min(ages))) if beat.rank == rank else None
-    return None
+        return [Heard(beat, _age(path, beat.time))] if beat.rank == rank else []
+    return []
+
+
+def _of_host(run: Path, rank: int) -> list[Heard]:
+    """The heartbeats that `rank` has written for its host, if all of them can be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        path = host_file(run, rank)
+        written, beats = _beats_of_host(json.loads(read_bounded(path, _HOST_BYTES)))
+        age = _age(path, written)
+        return [Heard(beat, before + age) for beat, before in beats]
+    return []
+
+
+def _age(path: Path, written: float) -> float:
+    now = time.time()
+    return max(0.0, min(now - written, now - path.stat().st_mtime))
+
+
+def _beats_of_host(value: Any) -> tuple[float, list[tuple[Heartbeat, float]]]:
+    """When the file was written, and the heartbeats that its JSON holds, with how old they were then, in seconds.
+    Raises ValueError: as `heartbeat_of`."""
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")
+    same, ranks = _known(value.get("same")), value.get("ranks")
+    if not isinstance(ranks, list):
+        raise ValueError("no heartbeats of a host")
+    beats = [(_with({**same, **_known(own)}), max(0.0, _seconds(own))) for own in ranks]
+    return _seconds(value, "written"), beats
+
+
+def _seconds(value: Mapping[str, Any], key: str = "age") -> float:
+    seconds = value.get(key)
+    if not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise ValueError(f"{key} is no number")
+    return float(seconds)
 
 
 def heartbeat_of(value: Any) -> Heartbeat:
     """The heartbeat that a file's JSON holds; keys of a later version are left out. Raises ValueError: it lacks a key,
     or a value has another type."""
+    return _with(_known(value))
+
+
+def _known(value: Any) -> dict[str, Any]:
+    """The keys of a heartbeat, whose values have the right types. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError("no JSON object")
-    known = {name: value[name] for name in _KINDS if name in value}
+    known = {name: each for name, each in value.items() if name in _KINDS}
+    is_infinite = any(isinstance(each, float) and not math.isfinite(each) for each in known.values())
+    if is_infinite or not all(isinstance(each, _KINDS[name]) for name, each in known.items()):
+        raise ValueError("a value of another type")
+    return known
+
+
+def _with(known: dict[str, Any]) -> Heartbeat:
     if any(name not in known for name in _REQUIRED):
         raise ValueError("a key is missing")
-    is_infinite = any(isinstance(value, float) and not math.isfinite(value) for value in known.values())
-    if is_infinite or not all(isinstance(value, _KINDS[name]) for name, value in known.items()):
-        raise ValueError("a value of another type")
     return Heartbeat(**known)
 
 
@@ -119,29 +198,36 @@ _KINDS: Final = {name: (*types, int) if float in types else types for name, type
 _REQUIRED: Final = [field.name for field in dataclasses.fields(Heartbeat) if field.default is dataclasses.MISSING]
 
 
+class Ages:
+    """Ages of heartbeats by the clock of this process, for who looks at them again and again: after the first look,
+    clocks of other hosts do not matter, as what changes has just been written."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # by rank: which heartbeat was seen last, when it was written, and when it was looked for
+        self._last: dict[int, tuple[tuple[str, int, int], float, float]] = {}
+
+    def aged(self, heard: Heard) -> Heard:
+        """The same heartbeat with its age by the clock of this process."""
+        now, beat = self._clock(), heard.beat
+        which, written = (beat.start, beat.pid, beat.beat), now - heard.age
+        known = self._last.get(beat.rank)
+        if known is not None:
+            _, known_written, looked_at = known
+            written = known_written if known[0] == which else max(looked_at, written)  # written since the last look
+        self._last[beat.rank] = which, written, now
+        return Heard(beat, max(0.0, now - written))
+
+
 class Listener:
-    """Listens to the ranks of the run in the folder `run` over time. By then clocks of other hosts do not matter: what
-    changes has just been written."""
+    """Listens to the ranks of the run in the folder `run` over time."""
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._run, self._clock = run, clock
-        self._last: dict[int, tuple[tuple[str, int, int], float]] = {}  # which heartbeat, and when it was written
-        self._looked_at: float | None = None
+        self._run, self._ages = run, Ages(clock)
         self.unread: set[int] = set()  # ranks whose files could not be read when they were looked at last
 
     def hear(self) -> dict[int, Heard]:
         """The heartbeats of the last start, by rank, with their ages by the clock of this process."""
         self.unread = set()
-        heartbeats, now = read_heartbeats(self._run, self.unread), self._clock()
-        last: dict[int, tuple[tuple[str, int, int], float]] = {}
-        for rank, heard in heartbeats.items():
-            which = (heard.beat.start, heard.beat.pid, heard.beat.beat)
-            known = self._last.get(rank)
-            if known is not None and known[0] == which:
-                last[rank] = known
-            elif self._looked_at is not None and known is not None:
-                last[rank] = which, max(self._looked_at, now - heard.age)  # written since the last look
-            else:
-                last[rank] = which, now - heard.age
-        self._last, self._looked_at = last, now
-        return {rank: Heard(heard.beat, max(0.0, now - last[rank][1])) for rank, heard in heartbeats.items()}
+        heartbeats = read_heartbeats(self._run, self.unread)
+        return {rank: self._ages.aged(heard) for rank, heard in heartbeats.items()}

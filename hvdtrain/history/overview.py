@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.errors import UsageError
-from hvdtrain.history.heartbeats import Heard, read_heartbeat, read_heartbeats
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.history.run_facts import is_run, read_facts
-from hvdtrain.history.run_state import RunState, is_locked, state_of
+from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats
 from hvdtrain.set_names import readable
 
 _DEPTH: Final = 3  # folders below the one that was named, e.g. sweep/lr-0.1/RUN
@@ -73,7 +72,7 @@ def overview(run: Path) -> Overview:
     facts = read_facts(run)
     metrics = run / "metrics.jsonl"
     end, locked = read_metrics_end(metrics), is_locked(run)
-    heartbeats = _heartbeats(run, end, locked)
+    heartbeats = telling_heartbeats(run, end, locked)
     state = state_of(run, facts.result, end, heartbeats, locked)
     result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
     beat = heartbeats[0].beat if 0 in heartbeats else None
@@ -106,14 +105,6 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
             inside = [e.path for e in os.scandir(folder) if e.name[0] != "." and e.is_dir(follow_symlinks=False)]
             for path in sorted(inside):
                 yield from _runs_below(Path(path), depth - 1)
-
-
-def _heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mapping[int, Heard]:
-    """Of a run that has ended well, those of rank 0 are enough: there may be many runs, of many ranks each."""
-    if locked or text(end.end, "event") != "ended":
-        return read_heartbeats(run)
-    first = read_heartbeat(run, 0)
-    return {} if first is None else {0: first}
 
 
 def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:

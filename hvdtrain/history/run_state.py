@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hvdtrain.history.heartbeats import Heard, read_heartbeats
+from hvdtrain.history.heartbeats import Heard, read_heartbeat, read_heartbeats
 from hvdtrain.history.metrics_end import MetricsEnd, read_metrics_end
 from hvdtrain.history.reading import text
 from hvdtrain.history.run_facts import read_result
@@ -43,12 +43,22 @@ class RunState:
 
 def is_over(run: Path) -> bool:
     """Whether the run in the folder `run` has ended, and no launcher is about to start it again after a failure."""
-    result, end, heartbeats = read_result(run), read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run)
-    word = state_of(run, result, end, heartbeats, is_locked(run)).word
+    result, end, locked = read_result(run), read_metrics_end(run / "metrics.jsonl"), is_locked(run)
+    heartbeats = telling_heartbeats(run, end, locked)
+    word = state_of(run, result, end, heartbeats, locked).word
     if word in ("failed", "lost", "unknown"):
         ages = [heard.age for heard in heartbeats.values()] + ([] if end.time is None else [time.time() - end.time])
         return min(ages, default=math.inf) > RESTART_SECONDS
     return word != "running"
+
+
+def telling_heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mapping[int, Heard]:
+    """Those that `state_of` needs. Of a run that has ended well, those of rank 0 are enough: there may be many runs, of
+    many ranks each."""
+    if locked or text(end.end, "event") != "ended":
+        return read_heartbeats(run)
+    first = read_heartbeat(run, 0)
+    return {} if first is None else {0: first}
 
 
 def state_of(

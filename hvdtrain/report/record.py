@@ -10,13 +10,12 @@ from hvdtrain.audit.audit_summary import CoverageReport, read_coverage
 from hvdtrain.audit.ledger import CATALOG, LEDGER
 from hvdtrain.checkpoints.inspection import Entry, entries
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.history.heartbeats import read_heartbeats
 from hvdtrain.history.metrics import MetricsHistory, read_metrics
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import JsonLines, Progress, mapping, number, size_of, text, whole
 from hvdtrain.history.run_events import read_stalls
 from hvdtrain.history.run_facts import RunFacts, read_facts
-from hvdtrain.history.run_state import RunState, is_locked, state_of
+from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats
 
 _MOST_CHECKPOINTS: Final = 1000
 _MOST_RECORDS: Final = 2 * 10**9  # of a proof, in all epochs together: a bit each
@@ -85,9 +84,8 @@ def read_record(
     UsageError where there is no run."""
     facts = read_facts(run)
     if state is None:
-        state = state_of(
-            run, facts.result, read_metrics_end(run / "metrics.jsonl"), read_heartbeats(run), is_locked(run)
-        )
+        end, locked = read_metrics_end(run / "metrics.jsonl"), is_locked(run)
+        state = state_of(run, facts.result, end, telling_heartbeats(run, end, locked), locked)
     metrics = read_metrics(run, progress)
     stalls, unread = read_stalls(run)
     problems = [*facts.problems, *metrics.problems, *unread]

@@ -15,7 +15,7 @@ from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.algorithms.lr_schedule import Schedule, scaled_lr
 from hvdtrain.algorithms.micro_batches import count_for_fewer_workers
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.comm.messages import agree, gather_json, is_same_on_all
 from hvdtrain.config.logger_options import named_loggers
 from hvdtrain.config.schedule_options import schedule_of
 from hvdtrain.config.train_config import DataConfig, TrainConfig
@@ -151,6 +151,8 @@ def require_same_data(comm: Communicator, parts: Mapping[str, Catalog]) -> None:
 
 def require_same(comm: Communicator, local: list[list[Any]]) -> None:
     """As `require_same_data`. `local`: name, records and fingerprint of each part."""
+    if is_same_on_all(comm, local, "hvdtrain.prepare.fingerprints"):
+        return
     everywhere = gather_json(comm, local, "hvdtrain.prepare.fingerprints")
     other = next((rank for rank, seen in enumerate(everywhere) if seen != everywhere[0]), None)
     if other is not None:

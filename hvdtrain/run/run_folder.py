@@ -20,7 +20,7 @@ _PROBE_BYTES = 2**16  # a full disk still makes empty files
 
 
 class RunFolder:
-    """Paths in a run folder; heartbeats/rank_N.json say what each rank does now."""
+    """Paths in a run folder; heartbeats/rank_N.json, or host_of_rank_N.json of many ranks, say what each does now."""
 
     def __init__(self, path: Path, keep_checkpoints: int) -> None:
         self.path = path

@@ -15,7 +15,8 @@ from hvdtrain.checkpoints.parts import require_shared
 from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
-from hvdtrain.comm.messages import agree, gather_json
+from hvdtrain.comm.host_names import gather_hosts
+from hvdtrain.comm.messages import agree
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import require_little_lost, warn_of_damage
 from hvdtrain.engine.limits import RunResult
@@ -89,7 +90,7 @@ def _introduce(setup: RunSetup, comm: Communicator, adapter: TunableAdapter, fol
 def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequest) -> str:
     """Train from where the adapter is; returns what has asked to stop, where that left something undone."""
     setup, comm, folder, is_root = run.setup, run.comm, run.folder, run.comm.topology.is_root
-    hosts = gather_json(comm, node_name(), "hvdtrain.start.hosts")
+    hosts = gather_hosts(comm, node_name(), "hvdtrain.start.hosts")
     agree(comm, lambda: _write_facts(run, position, hosts) if is_root else None, "hvdtrain.folder.config")
     if setup.config.checkpoint_writers > 1:
         require_shared(folder.checkpoints.folder, comm)

@@ -13,6 +13,8 @@ import pytest
 from support.jobs import ENDLESS, Job
 from support.runs import ledger_of, result_of, trained_lines
 
+from hvdtrain.history.heartbeats import read_heartbeats
+
 RANKS, FEWER, LOST = 64, 48, 3
 PATIENCE_S = 1200.0
 """What is done by one worker after the other on few cores."""
@@ -28,6 +30,7 @@ def test_they_train_and_go_on_as_fewer_which_are_lost_one_by_one(tmp_path: Path)
         await_training(job, lines=4)
         job.stop()
     stopped = result_of(job.out)["steps"]
+    assert_heartbeats_by_host(job.out)
     flags = ["-np", str(FEWER), "--min-workers", str(FEWER - LOST), "--max-restarts", str(LOST), *FLAGS]
     with Job(tmp_path, flags, OPTIONS) as job:
         await_training(job, lines=1)
@@ -54,3 +57,13 @@ def await_training(job: Job, lines: int) -> None:
     job.await_that(
         lambda: latest.exists() and trained_lines(job.out) >= before + lines, "further lines of metrics", PATIENCE_S
     )
+
+
+def assert_heartbeats_by_host(run: Path) -> None:
+    """The first worker has written for its host; others have where they ended later, or it was late on few cores."""
+    files = {path.name for path in (run / "heartbeats").glob("*.json")}
+    assert "host_of_rank_0.json" in files
+    assert not any(name.startswith("rank_") for name in files)
+    heard = read_heartbeats(run)
+    assert list(heard) == list(range(RANKS))
+    assert {each.beat.end for each in heard.values()} == {"ended"}

@@ -14,8 +14,13 @@ from support.jobs import Job
 from support.processes import Spawned, run_command
 from support.runs import read_json
 
+from hvdtrain.history.heartbeats import read_heartbeats
+
 DEADLINE_S = 150.0
 TRAIN = ["--epochs", "2000", "--output-dir", "runs/long", "--log-level", "debug", "--progress", "none"]
+MANY = ["--epochs", "2000", "--output-dir", "runs/many", "--progress", "none", "--metrics-detail", "summary"]
+"""As 64 workers and more do it."""
+
 _CHANGING = shutil.ignore_patterns("*.tmp", "checkpoints")  # old checkpoints may vanish while they are copied
 
 
@@ -69,3 +74,22 @@ def test_a_run_is_seen_while_it_runs_and_afterwards(tmp_path: Path) -> None:
     found = json.loads(view(tmp_path, "compare", "--json", "runs/long", "runs/copy"))
     assert (found["config"], found["environment"], found["data"]["same_batches"]) == ({}, {}, True)
     assert 0 < found["outcome"]["steps"]["values"][1] < found["outcome"]["steps"]["values"][0]
+
+
+@pytest.mark.timeout(600)
+def test_workers_of_a_host_write_one_file_of_heartbeats(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "many"
+    with Job(tmp_path, ["-np", "2"], MANY) as job:
+        job.await_that(lambda: steps_of(run).keys() == {0, 1} and min(steps_of(run).values()) > 0, "steps", DEADLINE_S)
+        look = view(tmp_path, "top", "--once", "runs/many")
+        assert re.match(r"many +running +torch, 2 ranks on \S+\n", look), look
+        job.process.send_signal(signal.SIGTERM)
+        assert job.ended(DEADLINE_S) == 75, job.output
+    files = {path.name for path in (run / "heartbeats").glob("*.json")}
+    assert "host_of_rank_0.json" in files
+    assert not any(name.startswith("rank_") for name in files)
+    assert {heard.beat.end for heard in read_heartbeats(run).values()} == {"ended"}
+
+
+def steps_of(run: Path) -> dict[int, int]:
+    return {rank: heard.beat.step for rank, heard in read_heartbeats(run).items()}

@@ -15,7 +15,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import open_lines, write_atomically, write_json
-from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
+from hvdtrain.history.heartbeats import Heard, Heartbeat, heartbeat_file, host_content, host_file
 from hvdtrain.measured import Seconds
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
@@ -76,6 +76,13 @@ class FakeRun:
             path = heartbeat_file(self.folder, beat.rank)
             path.parent.mkdir(exist_ok=True)
             write_json(path, vars(beat))
+        return self
+
+    def beats_of_host(self, *beats: Heartbeat, writer: int | None = None, age: float = 0.0) -> Self:
+        """Args: `writer`: the rank that writes, by default the first one; `age`: of all of them, in seconds."""
+        path = host_file(self.folder, beats[0].rank if writer is None else writer)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(host_content(Heard(beat, age) for beat in beats))
         return self
 
     def log(self, rank: int, lines: Sequence[bytes], torn: bytes = b"") -> Self:

@@ -1,25 +1,25 @@
 """A thread on each rank that writes every 2 s what the rank does, for `hvdtrain top`.
 
-It reads `activity.now`, which the main thread writes in any case. There is one file a rank, replaced each time, so any
-host that sees the run folder can watch the run.
+It reads `activity.now`, which the main thread writes in any case. There is one file a rank, and in jobs of many ranks
+one file a host, replaced each time, so any host that sees the run folder can watch the run.
 """
 
-import json
 import logging
 import sys
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Self
 
 from hvdtrain import activity
 from hvdtrain.activity import Activity
 from hvdtrain.engine.memory import resident_bytes
-from hvdtrain.files import replace_quickly
-from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
+from hvdtrain.errors import HvdtrainError, PeerError
+from hvdtrain.history.heartbeats import Heartbeat
+from hvdtrain.run.watch.host_heartbeats import HostHeartbeats, write_own
 
 _SECONDS: Final = 2.0
 _MANY_SECONDS: Final = 10.0
@@ -31,20 +31,35 @@ _LONGEST_ERROR: Final = 300
 _log = logging.getLogger("hvdtrain.run")
 
 
-def interval_of(size: int) -> float:
+def interval_of(size: int, is_by_host: bool) -> float:
     """Seconds between two heartbeats of a rank: a file system that many ranks share gets no more than it can bear."""
-    return _SECONDS if size <= _MANY_RANKS else _MANY_SECONDS
+    return _SECONDS if size <= _MANY_RANKS or is_by_host else _MANY_SECONDS
 
 
 class HeartbeatWriter:
-    """Writes heartbeats into a run folder while its block runs, `interval` seconds apart, and a last one when it ends.
-    `first` has what stays the same in all of them."""
+    """Writes heartbeats while its block runs, `interval` seconds apart, and a last one when it ends.
 
-    def __init__(self, run: Path, first: Heartbeat, interval: float, now: Activity = activity.now) -> None:
-        self._path, self._interval, self._now = heartbeat_file(run, first.rank), interval, now
+    Args:
+        run: the run folder.
+        first: what stays the same in all of them.
+        interval: in seconds.
+        now: what the rank does.
+        by_host: passes them on, where one rank writes for all of its host; None: each rank writes its own file.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        first: Heartbeat,
+        interval: float,
+        now: Activity = activity.now,
+        by_host: HostHeartbeats | None = None,
+    ) -> None:
+        self._run_folder, self._by_host, self._interval, self._now = run, by_host, interval, now
         self._same = replace(first, interval=interval)
         self._beats = 0
         self._end = self._error = ""
+        self._fails_alone = False
         self._steps: deque[tuple[float, int]] = deque(maxlen=_RATE_BEATS)
         self._stopping = threading.Event()
         self._has_complained = False
@@ -58,6 +73,7 @@ class HeartbeatWriter:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._end = "ended" if error is None else "failed"
         self._error = "" if error is None else f"{type(error).__name__}: {error}".partition("\n")[0][:_LONGEST_ERROR]
+        self._fails_alone = _is_of_this_rank(error)
         self._stopping.set()
         self._thread.join(_LAST_SECONDS)
 
@@ -75,8 +91,10 @@ class HeartbeatWriter:
     def _write(self, beat: Heartbeat) -> None:
         """The disk may be full for a while."""
         try:
-            self._path.parent.mkdir(exist_ok=True)
-            replace_quickly(self._path, json.dumps(asdict(beat)).encode())
+            if self._by_host is None:
+                write_own(self._run_folder, beat)
+            else:
+                self._by_host.write(beat, at_once=self._fails_alone)
         except OSError as error:
             if not self._has_complained:
                 _log.warning("no heartbeat was written, so that `hvdtrain top` calls this rank silent: %s", error)
@@ -103,6 +121,13 @@ class HeartbeatWriter:
             gpu_memory=self._gpu.memory(),
             gpu_use=self._gpu.use(),
         )
+
+
+def _is_of_this_rank(error: BaseException | None) -> bool:
+    """Whether no other rank tells of it: the job may be killed before another one could pass it on."""
+    if isinstance(error, HvdtrainError):
+        return not error.joint and not isinstance(error, PeerError)
+    return isinstance(error, Exception)
 
 
 def _rate(steps: "deque[tuple[float, int]]") -> float | None:

@@ -20,13 +20,16 @@ from hvdtrain import activity
 from hvdtrain.activity import Activity
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_connections import end_connections
+from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import STALL, write_failure
 from hvdtrain.history.heartbeats import Heartbeat
+from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.watch.heartbeat import HeartbeatWriter, interval_of
+from hvdtrain.run.watch.host_heartbeats import HostHeartbeats
 from hvdtrain.run.watch.stall_reports import Report, StallReports, explain
 from hvdtrain.units import seconds_of
 
@@ -198,7 +201,11 @@ def watched(setup: RunSetup, comm: Communicator, folder: RunFolder, step: int) -
         total_steps=setup.total_steps,
         epochs=setup.epochs,
     )
-    heartbeats = HeartbeatWriter(folder.path, first, interval_of(topology.size))
+    by_host = None
+    if summarizes(setup.config.metrics_detail, topology.size):
+        by_host = HostHeartbeats(folder.path, node_name(), is_first=topology.local_rank == 0)
+    interval = interval_of(topology.size, by_host is not None)
+    heartbeats = HeartbeatWriter(folder.path, first, interval, by_host=by_host)
     reports = StallReports(folder.stalls / start, topology.size)
     with heartbeats, _watchdog(setup, topology.rank, reports, step):
         yield

@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 
 from benchmarks.commands import REPOSITORY, printed_json
+from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.report import COSTS, exponent, markdown
-from benchmarks.scale.stand_in import StandIn, topology_of
+from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
+from data_sharding import Catalog, CoverageAudit, LoadedBatch
+from hvdtrain.audit.ledger import CoverageLedger
+from hvdtrain.history.heartbeats import read_heartbeats
 
 
 def test_a_stand_in_counts_what_a_rank_receives() -> None:
@@ -46,4 +50,22 @@ def test_the_worker_leaves_a_run_folder_and_its_figures(tmp_path: Path) -> None:
     found = printed_json(argv, "reading", {**os.environ, "PYTHONPATH": str(REPOSITORY)}, 100, tmp_path)
     assert found["line"]["bytes"] <= 4096
     assert found["result"]["bytes"] <= 200_000
-    assert len(list((tmp_path / "run" / "heartbeats").iterdir())) == 64
+    assert len(list((tmp_path / "run" / "heartbeats").iterdir())) == 64 // RANKS_PER_HOST
+    assert len(read_heartbeats(tmp_path / "run")) == 64
+
+
+@pytest.mark.parametrize(("size", "name"), [(8, "hvdtrain.audit.counts.data"), (512, "hvdtrain.audit.words")])
+def test_the_audit_of_made_up_ranks_has_all_that_they_used(size: int, name: str, tmp_path: Path) -> None:
+    """Whichever way it comes to rank 0."""
+    others = OtherAudits(size, 100_000, 16)
+    comm = StandIn(topology_of(size), others.gathered, others.summed)
+    ledger = CoverageLedger(comm, tmp_path, Catalog.of(np.arange(100_000)), bytes, others.steps_per_epoch)
+    ledger.start(0)
+    for ids in others.ids[:, 0]:
+        ledger.add(LoadedBatch(0, ids, np.ones(16, np.float32), {}, 16.0 * size))
+    comm.take_received()
+    ledger.end_segment(others.steps)()
+    assert name in comm.received
+    (segment,) = tmp_path.glob("segment_*.bin")
+    audit = CoverageAudit.from_bytes(segment.read_bytes())
+    assert np.array_equal(np.flatnonzero(audit.to_array() == 1), np.sort(others.ids.ravel()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import MissingDataError
 from hvdtrain.comm.communicator import SerialCommunicator
-from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json
+from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json, is_same_on_all
 from hvdtrain.errors import DivergenceError, HvdtrainError, PeerError, UsageError
 from hvdtrain.topology import Topology
 
@@ -27,6 +28,17 @@ json_values = st.recursive(
 def test_gather_gives_every_rank_everybodys_value(values: list[Any]) -> None:
     gathered = all_well(run_on_ranks(len(values), lambda comm: gather_json(comm, values[comm.topology.rank], "x")))
     assert gathered == [values] * len(values)
+
+
+@given(
+    values=st.lists(json_values, min_size=1, max_size=2), of_ranks=st.lists(st.integers(0, 1), min_size=1, max_size=4)
+)
+@settings(max_examples=30)
+def test_all_ranks_know_whether_their_values_are_the_same(values: list[Any], of_ranks: list[int]) -> None:
+    chosen = [values[number % len(values)] for number in of_ranks]
+    answers = all_well(run_on_ranks(len(chosen), lambda comm: is_same_on_all(comm, chosen[comm.topology.rank], "x")))
+    texts = {json.dumps(value) for value in chosen}
+    assert answers == [len(texts) == 1] * len(chosen)
 
 
 @given(values=st.lists(st.binary(max_size=20), min_size=1, max_size=4))

@@ -143,4 +143,5 @@ def test_the_gpu_is_the_one_of_the_main_thread(
 
 
 def test_many_ranks_write_less_often() -> None:
-    assert [interval_of(size) for size in (1, 64, 65, 4096)] == [2.0, 2.0, 10.0, 10.0]
+    assert [interval_of(size, is_by_host=False) for size in (1, 64, 65, 4096)] == [2.0, 2.0, 10.0, 10.0]
+    assert interval_of(4096, is_by_host=True) == 2.0

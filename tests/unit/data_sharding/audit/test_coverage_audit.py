@@ -161,6 +161,35 @@ def test_bytes_bring_the_same_audit_back(batches: list[list[tuple[int, float]]],
     assert back != audit
 
 
+@given(st.lists(st.tuples(reads, exclusions), max_size=5), st.sampled_from([N, 300, 70_000]))
+def test_a_union_of_bytes_is_the_union(ranks: list[tuple[list[list[tuple[int, float]]], list[int]]], n: int) -> None:
+    parts = [audit_of(batches, excluded, n) for batches, excluded in ranks]
+    at_once = CoverageAudit.union_of_bytes([part.to_bytes() for part in parts], n)
+    assert at_once == CoverageAudit.union([CoverageAudit(n), *parts])
+    assert (at_once.count, at_once.complete) == (sum(part.count for part in parts), at_once.complete)
+    with pytest.raises(CatalogError, match="not of"):
+        CoverageAudit.union_of_bytes([CoverageAudit(n + 1).to_bytes()], n)
+
+
+@given(st.lists(reads, min_size=1, max_size=5), st.sampled_from([N, 65, 300]))
+def test_sums_of_words_are_the_union_unless_a_record_was_read_twice(
+    ranks: list[list[list[tuple[int, float]]]], n: int
+) -> None:
+    parts = [audit_of(batches, n=n) for batches in ranks]
+    words, count = np.sum([part.words() for part in parts], axis=0), sum(part.count for part in parts)
+    union = CoverageAudit.union(parts)
+    of_sums = CoverageAudit.from_sums(words, count, n)
+    assert (of_sums is None) == bool(len(union.duplicates()))
+    assert of_sums is None or of_sums == union
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 64, 256, 1000])
+@pytest.mark.parametrize("record", [0, 7, 63])
+def test_a_record_that_many_ranks_read_is_noticed_whatever_it_adds_up_to(ranks: int, record: int) -> None:
+    audit = audit_of([[(record, 1.0)]], n=64)
+    assert CoverageAudit.from_sums(audit.words() * ranks, ranks, 64) is None
+
+
 @given(reads, exclusions, st.data())
 def test_any_flipped_bit_and_any_cut_is_noticed(
     batches: list[list[tuple[int, float]]], excluded: list[int], data: st.DataObject
