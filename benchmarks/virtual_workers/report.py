@@ -24,7 +24,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"ResNet-18 on random pictures of {SIDE} × {SIDE} in torch, global batch {BATCH}, {STEPS} steps in each run, "
         "under `hvdtrain launch local`; one compute thread for each worker, also without virtual workers, and "
         "`--deterministic` in all runs. Each figure is the median step of a run; ratios are those of blocks of two "
-        "runs, with their range. **Goals**: 1.15 where each worker has one virtual worker, 1.05 for one worker with one."
+        "runs, with their range. **Goals**: 1.15 where each worker has one virtual worker, 1.05 for a single worker."
     )
     lines = [
         "| workers | virtual workers | ms a step | with / without | memory of a worker, MB |",
