@@ -29,7 +29,7 @@ from hvdtrain.run.compute_threads import compute_threads
 from hvdtrain.run.data_opening import DataOpening, OpenedData
 from hvdtrain.run.sinks.logger_api import require_loggers
 from hvdtrain.run.stage_checks import micro_batch_count, require_stages
-from hvdtrain.run.virtual_worker_checks import virtual_workers
+from hvdtrain.run.virtual_worker_checks import require_same_threads, virtual_workers
 from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import Task, TaskDefaults
 from hvdtrain.tasks.task_registry import task_arguments
@@ -88,6 +88,8 @@ def prepare(
     require_same_data(comm, data.parts())
     agree(comm, lambda: _verify(config.data, data, comm.topology), "hvdtrain.prepare.verify")
     setup = agree(comm, lambda: _build_sources(config, task, data, comm), "hvdtrain.prepare.plan")
+    if config.virtual_workers and (threads := compute_threads(config)) is not None:
+        require_same_threads(comm, threads)
     if config.data.mode == "pipe":  # each host reads a plan file of its own
         require_same(comm, [["training", setup.train.plan(0).num_records, setup.about["data"]]])
     return setup

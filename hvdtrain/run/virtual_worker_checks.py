@@ -1,5 +1,8 @@
 """Whether these workers can train as V virtual ones."""
 
+import numpy as np
+
+from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 from hvdtrain.topology.virtual_workers import VirtualWorkers
@@ -28,3 +31,16 @@ def virtual_workers(count: int | None, place: Topology, global_batch: int, most:
             f"give --global-batch-size {count} or more, or fewer --virtual-workers.",
         )
     return VirtualWorkers(count, place.rank, place.size, global_batch)
+
+
+def require_same_threads(comm: Communicator, threads: int) -> None:
+    """Raise `UsageError` on all ranks where they compute with different numbers of threads. Collective."""
+    limits = np.array([threads, -threads])
+    most, least = comm.allreduce(limits, "hvdtrain.prepare.threads", "max").tolist()
+    if most != -least:
+        raise UsageError(
+            f"Some workers compute with {-least} threads, and others with {most}.",
+            "With --virtual-workers all need the same number, since it changes the last bits, and hosts have different "
+            "numbers of cores.",
+            f"give it as --compute-threads {-least}.",
+        ).on_all_ranks()

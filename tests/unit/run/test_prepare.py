@@ -14,6 +14,7 @@ from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import RunSetup, prepare, with_defaults
 from hvdtrain.run.start import with_common_resume
+from hvdtrain.run.virtual_worker_checks import require_same_threads
 from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import TaskDefaults
 from hvdtrain.topology.launcher_variables import ASKED_SIZE_VARIABLE, LAUNCHER_VARIABLE, MOST_SIZE_VARIABLE
@@ -145,6 +146,14 @@ def test_workers_that_may_come_need_virtual_ones(data: Data, monkeypatch: pytest
     monkeypatch.setenv(MOST_SIZE_VARIABLE, "6")
     config = TrainConfig(virtual_workers=4, global_batch_size=48)
     assert "a job that may have 6 workers" in str(refused(config, [data.folder] * 2)[0])
+
+
+def test_hosts_with_other_numbers_of_cores_need_a_number_of_threads() -> None:
+    errors = run_on_ranks(3, lambda comm: require_same_threads(comm, 4 if comm.topology.rank == 1 else 2))
+    assert {str(error) for error in errors} == {str(errors[0])}
+    assert "2 threads, and others with 4" in str(errors[0])
+    assert "--compute-threads 2" in str(errors[0])
+    all_well(run_on_ranks(3, lambda comm: require_same_threads(comm, 2)))
 
 
 def test_virtual_workers_read_the_same_slices_on_any_number_of_workers(data: Data) -> None:
