@@ -25,6 +25,7 @@ _HEADER: Final = struct.Struct("<8s4QB")
 _DIGEST_BYTES: Final = 16
 _BLOCK_BYTES: Final = 1 << 17  # of the bitmap are unpacked together: 2**20 ids, 8 MiB of them at most
 _LEVEL: Final = 1  # bitmaps of a shuffled epoch hardly compress, whatever the effort
+_MOST_RATIO: Final = 1100  # of zlib's compression, which has 1,032 at most
 
 
 class Bitmap:
@@ -120,7 +121,8 @@ def encode(read: Bitmap, repeats: NDArray[np.int64], excluded: NDArray[np.int64]
 
 
 def decode(data: bytes, records: int | None) -> Decoded:
-    """What `encode` was given; `records`: what N has to be, so that it takes no more memory than that.
+    """What `encode` was given; `records`: what N has to be, so that it takes no more memory than that, and what the
+    bytes hold of records that were read again, which may be any number of times.
 
     Raises CatalogError if they are damaged, no audit of this version, or of another N.
     """
@@ -131,9 +133,11 @@ def decode(data: bytes, records: int | None) -> Decoded:
         raise _damaged("they do not match their checksum")
     _, n, *counts, as_bitmap = _HEADER.unpack_from(message)
     kind, bitmap_bytes = _id_type(n), (n + 7) // 8 if as_bitmap else 0
-    if records is not None and (n != records or max(counts) > records):
+    if records is not None and (n != records or max(counts[0], counts[2]) > records):
         raise _damaged(f"they are of {n} records, not of {records}")
     expected = bitmap_bytes + sum(counts) * kind.itemsize
+    if expected > _MOST_RATIO * len(message):
+        raise _damaged("their header contradicts their length")
     try:
         body = zlib.decompressobj().decompress(message[_HEADER.size :], expected + 1)
     except (zlib.error, OverflowError) as error:

@@ -121,8 +121,8 @@ class ShardLoader:
         at_least(1, "threads", threads, "Loading needs at least one thread.")
         plan.step_at(whole("start_step", start_step) * plan.global_batch)
         at_least(1, "slices", slices, "A loader reads at least its own slice.")
-        plan.shard(rank + slices - 1, size, 0)
         plan.shard(rank, size, 0)
+        plan.shard(rank + slices - 1, size, 0)
         processes = whole("processes", processes)
         if reader.catalog.format.draws and not isinstance(decode, DecodeProcesses):
             processes = processes or threads

@@ -170,9 +170,8 @@ def _measured_steps(
 ) -> WorkerSteps:
     """Real steps of the whole model on each worker; each of the measurements takes about `seconds`. Collective."""
     alone, peak = Topology.single(), setup.schedule.peak
-    adapter = agree(
-        comm, lambda: open_adapter(setup.task, alone, setup.config.seed, peak, setup.config), "hvdtrain.plan.adapter"
-    )
+    config = replace(setup.config, virtual_workers=None, check_workers=None)
+    adapter = agree(comm, lambda: open_adapter(setup.task, alone, config.seed, peak, config), "hvdtrain.plan.adapter")
     whole = _timed(adapter, batch, comm, seconds)
     halved = None if half is None else _timed(adapter, half, comm, seconds)
     state = adapter.view_state()

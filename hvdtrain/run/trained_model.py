@@ -140,6 +140,7 @@ def _config_of(checkpoint: Checkpoint, data_dir: str | None) -> TrainConfig:
 _ONLY_TRAINING: Final = {
     "accumulate_steps": 1,
     "virtual_workers": None,
+    "check_workers": None,
     "steps_per_call": 1,
     "shard": "none",
     "tune": "never",
