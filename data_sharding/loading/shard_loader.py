@@ -13,6 +13,7 @@ from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.memory_watch import MemoryWatch
 from data_sharding.loading.prefetch import OrderedPrefetch
 from data_sharding.loading.read_ahead import READ_AHEAD_BYTES, StepReads
+from data_sharding.loading.slices import by_slices, slice_places
 from data_sharding.loading.step_batches import Fetch, LoadedBatch, decode_step, load_step, load_steps, read_step
 from data_sharding.plan.position import State, plan_at, state_at
 from data_sharding.plan.shard_plan import ShardPlan
@@ -79,7 +80,8 @@ class ShardLoader:
         decode: turns k records into arrays of k rows; runs in the background threads, so in several at a time
             if `threads` > 1; or `DecodeProcesses` that do it.
         rank, size: whose slice of each global batch to load.
-        slices: slices of so many ranks, from `rank` on, as one batch, where a worker does the work of several.
+        slices: slices of so many ranks, from `rank` on, as one batch, where a worker does the work of several; each is
+            read and decoded by itself.
         augment: give `decode` random draws, which belong to (plan.seed, plan.epoch, record); None: where making an item
             takes random numbers.
         start_step: first step to load; `plan.steps` gives an empty loader.
@@ -127,7 +129,11 @@ class ShardLoader:
         if reader.catalog.format.draws and not isinstance(decode, DecodeProcesses):
             processes = processes or threads
         fetch, at_a_time = _fetcher(reader, decode, processes)
-        here = None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
+        # What decodes whole batches in threads; slices are decoded one by one.
+        here = (
+            None if slices > 1 or isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
+        )
+        read_slices = by_slices(fetch, slice_places(plan.global_batch, rank, size, slices)) if slices > 1 else fetch
         self._ended = False
         self._memory = MemoryWatch(plan, reader, rank)
 
@@ -135,7 +141,7 @@ class ShardLoader:
             planner = SlotPlanner(plan, rank, size, augment, reader.gains_by_blocks, slices)
             who = f"epoch {plan.epoch} for rank {rank} of {size}"
             reads: StepReads | None = None
-            produce = functools.partial(load_step, planner, fetch, who)
+            produce = functools.partial(load_step, planner, read_slices, who)
             several = None if here is None else functools.partial(load_steps, planner, reader, here, who)
             if here is not None and read_ahead and reader.waits_for_network():
                 read = functools.partial(read_step, planner, reader)

@@ -29,12 +29,12 @@ class AlternatingStates(ABC, Generic[T]):
 
     Args: `arrays`: the framework's functions.
 
-    Raises `UsageError`: the model keeps Python values.
+    Raises `UsageError`: the model keeps an extra state.
     """
 
     def __init__(self, model: Any, arrays: Arrays, workers: VirtualWorkers) -> None:
         for name, array in arrays.drifting_buffers(model).items():
-            if array.dtype.kind == "S":
+            if array.dtype.kind == "S" or name.endswith("_extra_state"):
                 raise _no_values(name.partition("/")[2])
         self._model, self._arrays, self._workers = model, arrays, workers
         self._gathered: State = {}
@@ -133,7 +133,7 @@ class AlternatingStates(ABC, Generic[T]):
 
 def _no_values(name: str) -> UsageError:
     return UsageError(
-        f"--virtual-workers is given, and the model keeps Python values in {name!r}.",
-        "They may change with each batch, and only tensors are exchanged before the pass of each virtual worker.",
+        f"--virtual-workers is given, and the model keeps an extra state, {name!r}.",
+        "It may change with each batch, and only buffers are exchanged before the pass of each virtual worker.",
         "keep numbers in a buffer (register_buffer), or leave --virtual-workers out.",
     )

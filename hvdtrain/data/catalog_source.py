@@ -20,6 +20,7 @@ from data_sharding import (
     keep_at_most,
 )
 from data_sharding.loading.decoding import Decode, read_and_decode
+from data_sharding.loading.read_ahead import READ_AHEAD_BYTES
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.file_cache import file_cache
 from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
@@ -129,7 +130,8 @@ class CatalogSource:
     def of_worker(self, epoch: int, step: int, worker: int) -> LoadedBatch:
         """What a virtual worker, of any rank, has in a step of an epoch, read and decoded now."""
         assert self.workers is not None
-        with self._opened(epoch, step, _Place(worker, self.workers.count, 1), prefetch=1) as loader:
+        place = _Place(worker, self.workers.count, 1)
+        with self._opened(epoch, step, place, prefetch=1, read_ahead=0) as loader:
             return next(loader)
 
     @property
@@ -141,7 +143,9 @@ class CatalogSource:
     def _open(self, epoch: int, start_step: int) -> ShardLoader:
         return self._opened(epoch, start_step, self._place, self.config.prefetch)
 
-    def _opened(self, epoch: int, start_step: int, place: "_Place", prefetch: int) -> ShardLoader:
+    def _opened(
+        self, epoch: int, start_step: int, place: "_Place", prefetch: int, read_ahead: int = READ_AHEAD_BYTES
+    ) -> ShardLoader:
         return ShardLoader(
             self.plan(epoch),
             self._reader,
@@ -152,6 +156,7 @@ class CatalogSource:
             prefetch=prefetch,
             threads=self.config.threads,
             timeout_s=self.config.timeout,
+            read_ahead=read_ahead,
         )
 
 

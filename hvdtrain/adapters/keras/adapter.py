@@ -29,7 +29,7 @@ from hvdtrain.adapters.keras.calling import (
     widened,
 )
 from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
-from hvdtrain.adapters.keras.device import apply_settings, memory_peak
+from hvdtrain.adapters.keras.device import apply_settings, memory_peak, require_threads
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
 from hvdtrain.adapters.keras.measure_sums import MeasureSums
@@ -104,6 +104,7 @@ class KerasAdapter(AdapterState):
         self._gradient_sum = GradientSum(summed) if options.accumulate_steps > 1 else None
         self._worker_sync = sync if isinstance(sync, WorkersGradients) else None
         if workers is not None:
+            require_threads()
             states = self.worker_states = KerasWorkerStates(self.model, state, workers)
             self.pass_checks = KerasPassChecks(self.model.trainable_variables, states, self._repeat_pass)
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
@@ -136,7 +137,7 @@ class KerasAdapter(AdapterState):
         self._lr = lr
         *parts, last = self._micro_batches(batch)
         layout = _layout(last.batch)
-        self._create_sums(layout, batch)
+        self._create_sums(layout, last.batch)
         with self._syncing(), task_errors():
             for part in parts:
                 collect = self._collect_noted if self._begin(part) else self._collect
@@ -205,12 +206,16 @@ class KerasAdapter(AdapterState):
         return tensors
 
     def eval_step(self, batch: LoadedBatch) -> None:
-        self._create_sums(_layout(batch), batch)
         if self._workers is None:
+            self._create_sums(_layout(batch), batch)
             self._eval(_layout(batch), *self._tensors(batch))
             return
         for part in self._micro_batches(batch):
+            self._create_sums(_layout(part.batch), part.batch)
             self._sums.use(part.row)
+            for place, variable in enumerate(self._seed_states):  # for models that draw in validation
+                seed = mix(self._seed, part.worker, batch.step, place)
+                variable.assign([seed >> 32, seed & 0xFFFFFFFF])
             self._eval(_layout(part.batch), *self._tensors(part.batch))
 
     def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:

@@ -73,6 +73,17 @@ def _share_threads(local_size: int) -> None:
         )
 
 
+def require_threads() -> None:
+    """Raise `UsageError` where TensorFlow does not compute with the threads that OMP_NUM_THREADS says."""
+    wanted, chosen = os.environ.get("OMP_NUM_THREADS", ""), tf.config.threading.get_intra_op_parallelism_threads()
+    if wanted.isdigit() and chosen != int(wanted):
+        raise UsageError(
+            f"TensorFlow computes with {chosen or 'other'} threads, and --virtual-workers needs {wanted} on each worker.",
+            "Their number changes the last bits, and was chosen by TF_NUM_INTRAOP_THREADS, or before hvdtrain started.",
+            "leave that out, and give --compute-threads.",
+        )
+
+
 def apply_settings(precision: Precision, deterministic: bool) -> None:
     """Choose kernels for this process.
 

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.worker_parts import parts_of_workers
-from hvdtrain.algorithms.micro_batches import micro_batches
+from hvdtrain.algorithms.micro_batches import cut_batch, micro_batches
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
@@ -22,5 +21,5 @@ def in_micro_batches(batch: LoadedBatch, count: int, rank: int) -> list[MicroBat
 
 def of_workers(batch: LoadedBatch, workers: VirtualWorkers) -> list[MicroBatch]:
     """The part of each of this worker's virtual workers."""
-    parts = enumerate(zip(parts_of_workers(batch, workers), workers.own, strict=True))
+    parts = enumerate(zip(cut_batch(batch, workers.slots), workers.own, strict=True))
     return [MicroBatch(part, worker, row=row) for row, (part, worker) in parts]

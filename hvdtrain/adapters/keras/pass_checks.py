@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.micro_batch import MicroBatch
-from hvdtrain.adapters.worker_parts import with_own_stand_ins
 from hvdtrain.adapters.worker_states import AlternatingStates
 
 _BITS: Final = {2: tf.int16, 4: tf.int32, 8: tf.int64}
@@ -60,7 +59,7 @@ class KerasPassChecks:
 
     def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
         before = self._states.copy()
-        self._repeat(MicroBatch(with_own_stand_ins(batch), worker), step)
+        self._repeat(MicroBatch(batch, worker), step)
         self._states.put_back(before)
         return self._read()
 

@@ -21,6 +21,7 @@ from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.keras.state import seed_states
 from hvdtrain.adapters.worker_states import AlternatingStates
 from hvdtrain.algorithms.summation_tree import TreeSum, subtrees, sum_of_subtrees
+from hvdtrain.errors import UsageError
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 _SENT_AS: Final = {"plain": None, "fp16": tf.float16, "bf16": tf.bfloat16}
@@ -172,7 +173,20 @@ def _added(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 class KerasWorkerStates(AlternatingStates[Any]):
-    """All variables of the model that no gradient moves, but random seeds."""
+    """All variables of the model that no gradient moves, but random seeds.
+
+    Raises `UsageError`: a layer changes its weights in each pass; or as the other class.
+    """
+
+    def __init__(self, model: Any, arrays: Any, workers: VirtualWorkers) -> None:
+        for layer in model._flatten_layers():
+            if isinstance(layer, keras.layers.SpectralNormalization):
+                raise UsageError(
+                    f"--virtual-workers is given, and the model has the layer {layer.name!r} (SpectralNormalization).",
+                    "It changes its weights in each pass, and so once for each virtual worker of a worker.",
+                    "leave it out, or --virtual-workers.",
+                )
+        super().__init__(model, arrays, workers)
 
     def _read(self) -> list[Any]:
         return [tf.identity(variable.value) for variable in self._moving()]

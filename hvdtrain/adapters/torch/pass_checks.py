@@ -11,7 +11,6 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.checksum import checksum
 from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
-from hvdtrain.adapters.worker_parts import with_own_stand_ins
 from hvdtrain.adapters.worker_states import AlternatingStates
 
 
@@ -25,9 +24,9 @@ class TorchPassChecks:
         passes: WholeModelPasses,
         states: AlternatingStates[torch.Tensor],
     ) -> None:
-        trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self.names: Sequence[str] = [name for name, _ in trained]
-        self._parameters = [parameter for _, parameter in trained]
+        named = list(model.named_parameters())  # also those that are trained later
+        self.names: Sequence[str] = [name for name, _ in named]
+        self._parameters = [parameter for _, parameter in named]
         self._sync, self._passes, self._states = sync, passes, states
         of = passes.measurement
         self._measurement = Measurement(of.task, of.precision, of.device)  # whose sums nobody reads
@@ -44,8 +43,9 @@ class TorchPassChecks:
         before = self._states.copy()
         self._passes.mode.set(True)
         self._passes.draws.begin_of(worker, step)
-        losses, shares = self._passes.weighted_losses(with_own_stand_ins(batch), self._measurement, aligned=True)
-        gradients = torch.autograd.grad([losses], self._parameters, [shares], allow_unused=True)
+        losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
+        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+        gradients = dict(zip(trained, torch.autograd.grad([losses], trained, [shares], allow_unused=True), strict=True))
         self._states.put_back(before)
         self._measurement.read()
-        return np.array([int(checksum(gradient)) for gradient in gradients], np.int64)
+        return np.array([int(checksum(gradients.get(parameter))) for parameter in self._parameters], np.int64)

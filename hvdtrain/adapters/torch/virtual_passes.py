@@ -1,15 +1,16 @@
 """The passes of virtual workers in torch: one after the other, each with its own records, draws and buffers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
-from hvdtrain.adapters.worker_parts import parts_of_workers
 from hvdtrain.adapters.worker_states import AlternatingStates
+from hvdtrain.algorithms.micro_batches import cut_batch
+from hvdtrain.errors import UsageError
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
@@ -22,7 +23,8 @@ class TorchWorkerStates(AlternatingStates[torch.Tensor]):
     @torch.no_grad()
     def _write(self, values: list[torch.Tensor]) -> None:
         for buffer, value in zip(self._model.buffers(), values, strict=True):
-            buffer.copy_(value)
+            if buffer.device.type != "cpu" or not torch.equal(buffer, value):  # which are written count as changed
+                buffer.copy_(value)
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class WorkersPasses(WholeModelPasses):
     workers: VirtualWorkers
     states: AlternatingStates[torch.Tensor]
     measurements: Sequence[Measurement]  # of each of the workers
+    # empty once the passes of a step have changed no weight
+    looks: list[bool] = field(default_factory=lambda: [True])
 
     def train(self, batch: LoadedBatch, step: int) -> None:
         own = self.workers.own
@@ -39,14 +43,30 @@ class WorkersPasses(WholeModelPasses):
             self.states.use(worker)
             self.mode.set(True)
             self.draws.begin_of(worker, step)
+            versions = self._versions() if self.looks else []
             self._add(part, worker + 1 == own.stop, measurement, aligned=True)
+            if self.looks and versions != self._versions():
+                raise _changed_weights()
+        self.looks.clear()
 
     def evaluate(self, batch: LoadedBatch) -> None:
-        for part, measurement in zip(self._parts(batch), self.measurements, strict=True):
+        for worker, part, measurement in zip(self.workers.own, self._parts(batch), self.measurements, strict=True):
+            self.draws.begin_of(worker, batch.step)  # for models that draw in validation
             self._evaluate(self.forward, part, measurement, aligned=True)
 
     def read_sums(self) -> list[MeasureTotals]:
         return [measurement.read() for measurement in self.measurements]
 
+    def _versions(self) -> list[int]:
+        return [parameter._version for parameter in self.forward.parameters()]
+
     def _parts(self, batch: LoadedBatch) -> list[LoadedBatch]:
-        return parts_of_workers(batch, self.workers)
+        return cut_batch(batch, self.workers.slots)
+
+
+def _changed_weights() -> UsageError:
+    return UsageError(
+        "--virtual-workers is given, and the model changes weights in its forward pass.",
+        "They would change once for each virtual worker of a worker, and so depend on the number of workers.",
+        "leave out what does so (such as Embedding(max_norm=…)), or --virtual-workers.",
+    ).on_all_ranks()

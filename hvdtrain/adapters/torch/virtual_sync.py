@@ -68,7 +68,7 @@ class TreeReduction(CommHook):
 
     def _among_workers(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         flat, workers = bucket.flat, self._workers
-        slice_length = -(-flat.numel() // workers.size)
+        slice_length = max(1, -(-flat.numel() // workers.size))
         sent_parts = len(subtrees(workers.own, workers.count))
         sent = torch.zeros(
             workers.size, sent_parts, slice_length, dtype=self._sent_as or flat.dtype, device=flat.device
