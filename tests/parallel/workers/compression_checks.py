@@ -119,6 +119,7 @@ class Checks:
             self._comm,
             SimpleNamespace(  # the part of an adapter that is asked
                 stage=None,
+                worker_states=None,
                 rank_local_state=exchange.rank_local_state,
                 load_rank_local_state=exchange.load_rank_local_state,
             ),
