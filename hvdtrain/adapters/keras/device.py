@@ -78,7 +78,7 @@ def require_threads() -> None:
     wanted, chosen = os.environ.get("OMP_NUM_THREADS", ""), tf.config.threading.get_intra_op_parallelism_threads()
     if wanted.isdigit() and chosen != int(wanted):
         raise UsageError(
-            f"TensorFlow computes with {chosen or 'other'} threads, and --virtual-workers needs {wanted} on each worker.",
+            f"TensorFlow computes with {chosen or 'other'} threads, and --virtual-workers needs {wanted} of them.",
             "Their number changes the last bits, and was chosen by TF_NUM_INTRAOP_THREADS, or before hvdtrain started.",
             "leave that out, and give --compute-threads.",
         )
