@@ -129,10 +129,7 @@ class ShardLoader:
         if reader.catalog.format.draws and not isinstance(decode, DecodeProcesses):
             processes = processes or threads
         fetch, at_a_time = _fetcher(reader, decode, processes)
-        # What decodes whole batches in threads; slices are decoded one by one.
-        here = (
-            None if slices > 1 or isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
-        )
+        here = None if slices > 1 else _decode_here(decode, fetch)
         read_slices = by_slices(fetch, slice_places(plan.global_batch, rank, size, slices)) if slices > 1 else fetch
         self._ended = False
         self._memory = MemoryWatch(plan, reader, rank)
@@ -255,6 +252,11 @@ def _fetcher(reader: RecordReader, decode: Decode | DecodeProcesses, processes: 
     if processes:
         return DecodeProcesses(reader, decode, processes), processes
     return functools.partial(read_and_decode, reader, decode), 1
+
+
+def _decode_here(decode: Decode | DecodeProcesses, fetch: Fetch) -> Decode | None:
+    """What decodes whole batches in threads of this process; None: processes do it."""
+    return None if isinstance(decode, DecodeProcesses) or isinstance(fetch, DecodeProcesses) else decode
 
 
 def _abandon(running: _Running, processes: DecodeProcesses | None) -> None:

@@ -5,7 +5,6 @@ and its number, whoever computes it. Of each worker one virtual worker is repeat
 two, where there are three workers or more: then the majority says who is wrong. A repetition reads the records again.
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +16,7 @@ from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import DivergenceError
+from hvdtrain.named_arrays import array_checksum
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 _NAMED: Final = 3  # weights in a message
@@ -62,8 +62,8 @@ class RepeatedPasses:
     def _compare(self, rows: Checksums, step: int, number: int) -> None:
         """`rows`: of this rank's own pass, and of those that it has repeated, int64[1 + repeated, weights]."""
         name = "hvdtrain.check_workers"
-        digests = self.comm.allgather(np.array([[digest(row) for row in rows]], np.int64), f"{name}.digests")
-        by_rank = digests.tolist()
+        digests = np.array([[array_checksum("", row) for row in rows]], np.int64)
+        by_rank = self.comm.allgather(digests, f"{name}.digests").tolist()
         wrong, undecided = self._judge(by_rank)
         if not wrong and not undecided:
             return
@@ -124,8 +124,3 @@ class RepeatedPasses:
 
     def _host(self, rank: int) -> str:
         return f" on {self.hosts[rank]}" if self.hosts else ""
-
-
-def digest(row: Checksums) -> int:
-    """Equal on all ranks for equal checksums, which Python's hash of bytes is not."""
-    return int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest(), signed=True)
