@@ -64,6 +64,10 @@ class DivergenceError(HvdtrainError):
     """Ranks that must hold the same values do not."""
 
 
+class WrongWorkerError(DivergenceError):
+    """It is this rank that computes something else than the others, which go on without it."""
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """The end of a HINT: the nearest valid name, if one is near, and all valid names."""
     names = sorted(valid)

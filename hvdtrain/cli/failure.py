@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
 
-from hvdtrain.errors import HvdtrainError, PeerError, UsageError
+from hvdtrain.errors import HvdtrainError, PeerError, UsageError, WrongWorkerError
 from hvdtrain.failure_record import Kind, left_to_raise, write_failure
 from hvdtrain.topology import Topology, detect_topology
 
@@ -52,7 +52,7 @@ def leave_after(error: BaseException, in_full: bool) -> int:
     if in_full:
         traceback.print_exc()
     code = error.exit_code if isinstance(error, HvdtrainError) else 1
-    return _end("error", error, code, f"{who()}: {error}")
+    return _end("wrong_worker" if isinstance(error, WrongWorkerError) else "error", error, code, f"{who()}: {error}")
 
 
 def _end(kind: Kind, error: BaseException, code: int, message: str) -> int:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.errors import DivergenceError
+from hvdtrain.errors import DivergenceError, WrongWorkerError
 from hvdtrain.named_arrays import array_checksum
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
@@ -72,7 +72,7 @@ class RepeatedPasses:
         if not (self.leaves_out and wrong):
             raise error.on_all_ranks()
         if self.comm.topology.rank in wrong:
-            raise error
+            raise WrongWorkerError(error.fact, error.conflict, error.hint)
         # The others will see that it has ended, and go on from the last checkpoint.
 
     def _judge(self, by_rank: list[list[int]]) -> tuple[set[int], set[int]]:

@@ -73,14 +73,15 @@ def apply_patch(patch: Path, tree: Path) -> None:
     changes = re.split(r"^--- a/.+\n\+\+\+ b/(.+)\n", patch.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for path, hunks in zip(changes[1::2], changes[2::2], strict=True):
         file = tree / path
-        lines = file.read_text(encoding="utf-8").split("\n") if file.is_file() else []
+        is_there = file.is_file()
+        lines = file.read_text(encoding="utf-8").split("\n") if is_there else [""]
         parts = re.split(r"^@@ -(\d+).* @@.*\n", hunks, flags=re.MULTILINE)
         shift = -1  # lines are counted from 1
         for line, hunk in zip(parts[1::2], parts[2::2], strict=True):
             rows = hunk.removesuffix("\n").split("\n")
             old, new = ([row[1:] for row in rows if row[0] in f" {sign}"] for sign in "-+")
             start = int(line) + shift
-            if lines[start : start + len(old)] != old:
+            if lines[start : start + len(old)] != old or is_there == (line == "0"):  # line 0 is of a new file
                 raise HvdtrainError(
                     f"The patch {patch.name} does not apply to Horovod's {path} at line {line}.",
                     "The text there is another one, so this is not the release that the patch is for.",

@@ -113,6 +113,7 @@ class _Start:
         self.look_at: float | None = None
         job = self.job
         self._is_elastic = job.is_elastic and trains(self.command)
+        self._workers: list[WorkerState] = []
         self._servers = ExitStack()
         self.server = self._open_server(job.np)
         made = [(place.rank, self.command, self._environment(place)) for place in _places(job.np)]
@@ -127,7 +128,7 @@ class _Start:
         job, workers = self.job, [WorkerState(rank) for rank in range(self.job.np)]
         elastic: Elastic | FixedWorkers = FixedWorkers()
         if self._is_elastic:
-            self._say = console.say
+            self._say, self._workers = console.say, workers
             elastic = Elastic(job, workers, self, console.say, self.restarts)
         watched = trains(self.command) and (job.np > 1 or self._is_elastic)
         start_timeout = job.start_timeout if watched else None
@@ -147,11 +148,12 @@ class _Start:
         return [{**place.variables, **common} for place in _places(len(numbers))]
 
     def places(self) -> int:
+        wrong = sum(worker.computes_wrongly for worker in self._workers)
         if self.discovery is None:
-            return self.job.np
+            return self.job.np - wrong
         for complaint in self.discovery.take_complaints():
             self._say(complaint)
-        return sum(host.slots for host in self.discovery.hosts if self.is_here(host.name))
+        return max(0, sum(host.slots for host in self.discovery.hosts if self.is_here(host.name)) - wrong)
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers[: self.places()])

@@ -98,3 +98,17 @@ def test_a_host_that_comes_back_gets_a_worker_once_one_can_be_started(hosts: Emu
         stop(job, hosts, folder, resumed=2)
     finally:
         end_cut(hosts)
+
+
+def test_the_host_of_a_worker_that_computes_wrongly_gets_no_other_one(three: EmulatedHosts, tmp_path: Path) -> None:
+    workers = Path(__file__).parents[1] / "parallel" / "workers"
+    flags = ["-H", "host1:1,host2:1,host3:1", "--min-workers", "2", "--max-restarts", "2"]
+    flags += ["--pass-env", "WRONG", "--pass-env", "PYTHONPATH"]
+    train = ["--task", "wrong_torch:Wrong", "--virtual-workers", "3", "--check-workers", "every=5"]
+    variables = {"WRONG": "1", "PYTHONPATH": f"{workers}:{Path(__file__).parents[2]}"}
+    job = three.spawn("host1", [*LAUNCH, *flags, *TRAIN, *train], variables, tmp_path)
+    await_words(job, "rank 1 on ", "no further worker is started on host2.", "hvdtrain launch: 2 workers train on.")
+    await_further_lines(job, tmp_path)
+    assert not three.pids("host2", "-m hvdtrain train")
+    assert "joined" not in job.output
+    stop(job, three, tmp_path, resumed=1)

@@ -41,7 +41,7 @@ def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
 
 
 def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> None:
-    """They go on from the last checkpoint, here the start."""
+    """They go on from the last checkpoint, here the start. Another worker would use the same processor."""
     finished = train(
         tmp_path,
         "wrong_torch:Wrong",
@@ -53,6 +53,8 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
     )
     assert finished.returncode == 0, finished.tail()
     assert "2 workers train on" in finished.stderr, finished.tail()
+    assert "no further worker is started in its place" in finished.stderr, finished.tail()
+    assert "joined" not in finished.stderr, finished.tail()
     assert result_of(tmp_path / "out")["status"] == "finished"
 
 

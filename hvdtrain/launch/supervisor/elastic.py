@@ -141,6 +141,8 @@ class Elastic:
         message = report(worker, self._size, in_full=False)
         if not self.losses.cause:
             message += f"\nhvdtrain launch: {self.losses.begin(cause_in(message))}, by the workers that are left."
+        if worker.computes_wrongly:
+            message += f"\nhvdtrain launch: no further worker is started {worker.on_host.strip() or 'in its place'}."
         self.say(message)
         for member in self._members:
             self.launcher.tell(member, {"over": self._world})

@@ -73,6 +73,11 @@ class WorkerState:
         return self.end.failure if self.end else None
 
     @property
+    def computes_wrongly(self) -> bool:
+        """Whether it has ended because others have found that (--check-workers)."""
+        return self.failure is not None and self.failure.kind == "wrong_worker"
+
+    @property
     def on_host(self) -> str:
         """ " on HOST", or nothing where there is one host only."""
         return f" on {self.host}" if self.host else ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import horovod.torch as hvd
 import torch
 
@@ -41,6 +44,11 @@ def check_bits(length: int, generator: torch.Generator) -> None:
     assert (everywhere == everywhere[0]).all(), length
 
 
+def shared_memory() -> int:
+    """How many areas this process has mapped that ranks share."""
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("/memfd:gloo-")
+
+
 if __name__ == "__main__":
     hvd.init()
     drawn = torch.Generator().manual_seed(1)
@@ -51,4 +59,5 @@ if __name__ == "__main__":
                     check(each, count, operation, drawn)
     for count in lengths(torch.float32):
         check_bits(count, drawn)
+    assert (shared_memory() > 0) == (os.environ["HOROVOD_GLOO_SHARED_MEMORY"] == "1")
     print("as they must be")
