@@ -17,8 +17,8 @@ RAISED_VARIABLE = "HVDTRAIN_FAILURE_IS_RAISED"
 Then no process of the job prints that, too."""
 STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
 Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall"]
-"""An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank before it had saved,
-another rank that has ended, one that has stalled."""
+"""An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank
+before it had saved, another rank that has ended, one that has stalled."""
 
 
 @dataclass(frozen=True, slots=True)

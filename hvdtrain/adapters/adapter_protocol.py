@@ -86,14 +86,14 @@ class PassChecks(Protocol):
 
     names: Sequence[str]
 
-    def note(self, worker: int) -> None:
-        """The next update is to note the gradients of one of this rank's virtual workers."""
+    def note(self, workers: Sequence[int]) -> None:
+        """The next update is to note the gradients of these of this rank's virtual workers."""
 
-    def noted(self) -> NDArray[np.int64]:
-        """A checksum of each weight's gradient, in the order of `names`."""
+    def noted(self) -> Mapping[int, NDArray[np.int64]]:
+        """Of each of them, a checksum of each weight's gradient, in the order of `names`. Further updates note none."""
 
     def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
-        """The same of a pass of any virtual worker, which leaves no trace. Called before update `step`."""
+        """The same checksums of a pass of any virtual worker, which leaves no trace. Called before update `step`."""
 
 
 class Adapter(Protocol):

@@ -90,7 +90,11 @@ def _bits(bits: SameBits) -> str:
     if bits.first_difference is None:
         return f"{until}, the last one of which all runs have checksums"
     some = ", ".join(bits.differing[:_NAMED]) + (" …" if len(bits.differing) > _NAMED else "")
-    differ = f"{len(bits.differing)} of {bits.weights} weights differ at step {bits.first_difference}: {some}"
+    differ = f"{len(bits.differing)} of {bits.weights} weights differ at step {bits.first_difference}"
+    differ += f": {some}" if some else ""
+    if bits.gradients_of:
+        numbers = ", ".join(str(number) for number in bits.gradients_of)
+        differ += f"; the gradients of that step differ in virtual worker{'s' * (len(bits.gradients_of) > 1)} {numbers}"
     return f"{until}; {differ}" if until else differ
 
 

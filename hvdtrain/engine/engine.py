@@ -21,7 +21,7 @@ from hvdtrain.engine.limits import RunLimits, RunResult
 from hvdtrain.engine.loss_guard import LossGuard
 from hvdtrain.engine.many_stragglers import ManyStragglers
 from hvdtrain.engine.meter import Meter, rank_times
-from hvdtrain.engine.repeated_passes import RepeatedPasses
+from hvdtrain.engine.noted_passes import NotedPasses
 from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.source import Ledger, ReadAhead, Source
 from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
@@ -51,7 +51,7 @@ class Engine:
     save_policy: SavePolicy = SavePolicy()
     hosts: Sequence[str] = ()  # of each rank, for people; () where they are not known
     summarizes_ranks: bool = False  # events have summaries of all ranks in the place of lists
-    repeated_passes: RepeatedPasses | None = None  # compares what workers compute
+    noted_passes: NotedPasses | None = None  # what single virtual workers compute
 
     def __post_init__(self) -> None:
         plan = self.train.plan(0)  # all epochs have as many steps and records
@@ -173,9 +173,9 @@ class Engine:
             for batches in self._calls(self._meter.waits(loader), start.step, end):
                 activity.now.begin("step", position.step)
                 lrs = [self.schedule.lr(position.step + i) for i in range(len(batches))]
-                compare = self._begin_check(epoch, position.step)
+                after_update = self._begin_notes(epoch, position.step)
                 self.adapter.train_steps(batches, position.step, lrs)
-                compare()
+                after_update()
                 position, stop = self._count(batches, epoch, position, end)
                 if stop:
                     loader.abandon()  # storage that hangs must not keep the save waiting
@@ -183,10 +183,10 @@ class Engine:
                 activity.now.begin("data", position.step)
         return position
 
-    def _begin_check(self, epoch: int, step: int) -> Callable[[], None]:
+    def _begin_notes(self, epoch: int, step: int) -> Callable[[], None]:
         """What is to be called after update `step` (from 0)."""
-        checks = self.repeated_passes
-        due = None if checks is None else checks.begin(epoch, step % self._steps_per_epoch, step)
+        passes = self.noted_passes
+        due = None if passes is None else passes.begin(epoch, step % self._steps_per_epoch, step)
         return due or (lambda: None)
 
     def _calls(self, batches: Iterator[LoadedBatch], step: int, end: int) -> Iterator[list[LoadedBatch]]:
@@ -226,7 +226,8 @@ class Engine:
             self._log(epoch, step)
         self._saves.checks.after_update(step, self.limits)
         if self.limits.hashes_after(step):
-            self._emit(events.WeightsHashed(step, self._saves.checks.checksums()))
+            of_workers = () if self.noted_passes is None else self.noted_passes.digests
+            self._emit(events.WeightsHashed(step, self._saves.checks.checksums(), of_workers))
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
         if is_last or not (save_is_due or self.limits.saves_after(step)):
             return

@@ -36,7 +36,7 @@ Except for RunFailed, every rank sees the same events in the same order; reduced
 so a callback may decide from them, and may call a collective as long as it does so on every rank.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -76,10 +76,11 @@ class StepEnded:
 @dataclass(frozen=True, slots=True)
 class WeightsHashed:
     """`checksums` are CRC-32s of all weights after update `step`, by name, without statistics of a rank's own samples
-    such as BatchNorm's."""
+    such as BatchNorm's; `gradients` are those of each virtual worker's gradients in that update, () without such."""
 
     step: int
     checksums: Mapping[str, int]
+    gradients: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,15 @@ _NAMED: Final = 3  # weights in a message
 Checksums = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Check:
+    """Of one update: `worker` is this rank's virtual worker whose gradients are to be noted; `compare` takes their
+    checksums after the update, int64[weights]. Collective."""
+
+    worker: int
+    compare: Callable[[Checksums], None]
+
+
 @dataclass(eq=False)
 class RepeatedPasses:
     checks: PassChecks
@@ -35,9 +44,8 @@ class RepeatedPasses:
     hosts: Sequence[str]  # of each rank, or ()
     leaves_out: bool = False  # a worker that is found to be wrong ends alone, as others may train on without it
 
-    def begin(self, epoch: int, step_of_epoch: int, step: int) -> Callable[[], None] | None:
-        """Before update `step` (from 0): repeat passes of other workers, if a check is due. What it returns compares
-        them, after the update. Collective."""
+    def begin(self, epoch: int, step_of_epoch: int, step: int) -> Check | None:
+        """Before update `step` (from 0): repeat passes of other workers, if a check is due. Collective."""
         if (step + 1) % self.every:
             return None
         number = step // self.every
@@ -46,8 +54,8 @@ class RepeatedPasses:
             worker = self._checked(rank, number)
             batch = self.read(epoch, step_of_epoch, worker)
             repeated.append(self.checks.repeated(batch, worker, step))
-        self.checks.note(self._checked(self.comm.topology.rank, number))
-        return lambda: self._compare(np.stack([self.checks.noted(), *repeated]), step + 1, number)
+        worker = self._checked(self.comm.topology.rank, number)
+        return Check(worker, lambda own: self._compare(np.stack([own, *repeated]), step + 1, number))
 
     def _targets(self, rank: int) -> list[int]:
         """Of which ranks this one repeats a pass."""

@@ -10,8 +10,14 @@ from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bound
 
 FILE: Final = "hashes.jsonl"
 _DIGITS: Final = 8  # of a checksum
-Checksums = dict[str, str]
-"""Of each weight by its name."""
+
+
+@dataclass(frozen=True)
+class _Hashes:
+    """Checksums of a step: of each weight by its name, and of each virtual worker's gradients."""
+
+    weights: dict[str, str]
+    gradients: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class SameBits:
     first_difference: int | None  # the first step that differs; None: none does
     differing: tuple[str, ...]  # the weights that differ there
     weights: int  # how many weights there are
+    gradients_of: tuple[int, ...] = ()  # the virtual workers whose gradients differ in that step
 
 
 def compare_bits(folders: Sequence[Path]) -> SameBits | None:
@@ -32,19 +39,28 @@ def compare_bits(folders: Sequence[Path]) -> SameBits | None:
         return None
     same_until = None
     for step in steps:
-        first, *others = (run[step] for run in runs)
+        hashes = [run[step] for run in runs]
+        first, *others = (each.weights for each in hashes)
         names = [name for name in dict.fromkeys([*first, *(n for other in others for n in other)])]
         differing = tuple(name for name in names if any(other.get(name) != first.get(name) for other in others))
-        if differing:
-            return SameBits(same_until, step, differing, len(names))
+        unlike = _unlike([each.gradients for each in hashes])
+        if differing or unlike:  # a last bit of a gradient may not show in the weights at once
+            return SameBits(same_until, step, differing, len(names), unlike)
         same_until = step
-    return SameBits(same_until, None, (), len(runs[0][steps[-1]]))
+    return SameBits(same_until, None, (), len(runs[0][steps[-1]].weights))
 
 
-def _read(path: Path) -> dict[int, Checksums]:
+def _unlike(gradients: Sequence[tuple[str, ...]]) -> tuple[int, ...]:
+    """The numbers of those that differ; () where runs have other virtual workers."""
+    if len({len(each) for each in gradients}) != 1:
+        return ()
+    return tuple(number for number, values in enumerate(zip(*gradients, strict=True)) if len(set(values)) > 1)
+
+
+def _read(path: Path) -> dict[int, _Hashes]:
     """By step."""
     names: list[str] = []
-    found: dict[int, Checksums] = {}
+    found: dict[int, _Hashes] = {}
     with suppress(*UNREADABLE), open_bounded(path) as file:
         for raw in file:
             line = json_object(raw)
@@ -54,6 +70,10 @@ def _read(path: Path) -> dict[int, Checksums]:
             if isinstance(given, list):
                 names = [str(name) for name in given]
             elif step is not None and len(checksums) == _DIGITS * len(names):
-                parts = (checksums[begin : begin + _DIGITS] for begin in range(0, len(checksums), _DIGITS))
-                found[int(step)] = dict(zip(names, parts, strict=True))
+                weights = dict(zip(names, _parts(checksums), strict=True))
+                found[int(step)] = _Hashes(weights, _parts(text(line, "gradients")))
     return found
+
+
+def _parts(checksums: str) -> tuple[str, ...]:
+    return tuple(checksums[begin : begin + _DIGITS] for begin in range(0, len(checksums), _DIGITS))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 
-from hvdtrain.adapters.adapter_protocol import TunableAdapter
+from hvdtrain.adapters.adapter_protocol import PassChecks, TunableAdapter
 from hvdtrain.adapters.chosen_framework import open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import infinite_from_the_start
@@ -21,6 +21,7 @@ from hvdtrain.engine import events
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
+from hvdtrain.engine.noted_passes import NotedPasses
 from hvdtrain.engine.repeated_passes import RepeatedPasses
 from hvdtrain.engine.saves import Cadence, SavePolicy
 from hvdtrain.engine.source import Ledger
@@ -31,6 +32,7 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.sink_registry import open_sinks
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 from hvdtrain.version import versions
 
 
@@ -58,16 +60,7 @@ class Assembly:
             train=setup.train,
             validation=setup.validation,
             schedule=setup.schedule,
-            limits=RunLimits(
-                epochs=setup.epochs,
-                max_steps=config.max_steps,
-                log_interval=config.log_interval,
-                checkpoint_interval=config.checkpoint_interval,
-                max_masked=config.data.max_corrupt,
-                steps_per_call=config.steps_per_call,
-                check_weights_every=config.check_weights_every or 0,
-                hash_every=config.hash_every or 0,
-            ),
+            limits=self._limits(),
             checkpoints=self._checkpoint_writer(),
             ledger=self._ledger(),
             callbacks=callbacks,
@@ -77,16 +70,37 @@ class Assembly:
             save_policy=_save_policy(config),
             hosts=hosts,
             summarizes_ranks=summarizes(config.metrics_detail, self.comm.topology.size),
-            repeated_passes=self._repeated_passes(hosts),
+            noted_passes=self._noted_passes(hosts),
         )
 
-    def _repeated_passes(self, hosts: Sequence[str]) -> RepeatedPasses | None:
-        setup, train, checks = self.setup, self.setup.train, self.adapter.pass_checks
-        if setup.config.check_workers is None or setup.workers is None or checks is None:
+    def _limits(self) -> RunLimits:
+        setup, config = self.setup, self.setup.config
+        return RunLimits(
+            epochs=setup.epochs,
+            max_steps=config.max_steps,
+            log_interval=config.log_interval,
+            checkpoint_interval=config.checkpoint_interval,
+            max_masked=config.data.max_corrupt,
+            steps_per_call=config.steps_per_call,
+            check_weights_every=config.check_weights_every or 0,
+            hash_every=config.hash_every or 0,
+        )
+
+    def _noted_passes(self, hosts: Sequence[str]) -> NotedPasses | None:
+        checks, workers = self.adapter.pass_checks, self.setup.workers
+        if checks is None or workers is None:
+            return None
+        return NotedPasses(checks, self.comm, workers, self._limits(), self._repeated_passes(checks, workers, hosts))
+
+    def _repeated_passes(
+        self, checks: PassChecks, workers: VirtualWorkers, hosts: Sequence[str]
+    ) -> RepeatedPasses | None:
+        setup, train = self.setup, self.setup.train
+        if setup.config.check_workers is None:
             return None
         assert isinstance(train, CatalogSource)  # as the options' conflicts say
         every = updates_between_checks(setup.config.check_workers)
-        return RepeatedPasses(checks, self.comm, train.of_worker, setup.workers, every, hosts, setup.may_change_workers)
+        return RepeatedPasses(checks, self.comm, train.of_worker, workers, every, hosts, setup.may_change_workers)
 
     def _checkpoint_writer(self) -> CheckpointWriter:
         setup, config = self.setup, self.setup.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -58,11 +59,25 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
     assert result_of(tmp_path / "out")["status"] == "finished"
 
 
+def hashed(cwd: Path, task: str, wrong: str, *options: str) -> str:
+    """A run that ends, with hashes; returns the hash of its weights."""
+    cwd.mkdir()
+    finished = train(cwd, task, 3, wrong, "--hash-every", "1", *options)
+    assert finished.returncode == 0, finished.tail()
+    return str(result_of(cwd / "out")["weights"]["sha256"])
+
+
 def test_a_check_changes_no_bit(tmp_path: Path) -> None:
-    hashes = []
-    for folder, options in (("checked", ["--check-workers", "every=1"]), ("unchecked", [])):
-        (tmp_path / folder).mkdir()
-        finished = train(tmp_path / folder, "wrong_torch:Wrong", 3, NOBODY, *options)
-        assert finished.returncode == 0, finished.tail()
-        hashes.append(result_of(tmp_path / folder / "out")["weights"]["sha256"])
-    assert hashes[0] == hashes[1]
+    checked = hashed(tmp_path / "checked", "wrong_torch:Wrong", NOBODY, "--check-workers", "every=1")
+    assert checked == hashed(tmp_path / "unchecked", "wrong_torch:Wrong", NOBODY)
+
+
+@pytest.mark.parametrize("task", ["wrong_torch:Wrong", "wrong_keras:Wrong"])
+def test_hashes_tell_which_virtual_workers_have_computed_something_else(task: str, tmp_path: Path) -> None:
+    """Rank 1 of 3 has virtual workers 2 and 3 of 6. Its first wrong pass is one of update 11, or of 1 in Keras."""
+    hashed(tmp_path / "sound", task, NOBODY, "--max-steps", "12")
+    hashed(tmp_path / "wrong", task, "1", "--max-steps", "12")
+    command = ["python", "-m", "hvdtrain", "compare", "--json", "sound/out", "wrong/out"]
+    bits = json.loads(run_command(command, DEADLINE_S, cwd=tmp_path).stdout)["bits"]
+    assert bits["gradients_of"] == [2, 3]
+    assert bits["first_difference"] == (11 if "torch" in task else 1)

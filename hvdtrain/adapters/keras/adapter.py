@@ -106,7 +106,8 @@ class KerasAdapter(AdapterState):
         if workers is not None:
             require_threads()
             states = self.worker_states = KerasWorkerStates(self.model, state, workers)
-            self.pass_checks = KerasPassChecks(self.model.trainable_variables, states, self._repeat_pass)
+            variables, most = self.model.trainable_variables, len(workers.own)
+            self.pass_checks = KerasPassChecks(variables, states, most, self._repeat_pass)
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums = MeasureSums(1 if workers is None else len(workers.own))

@@ -1,6 +1,6 @@
 """Passes of virtual workers that are repeated in Keras, and checksums of gradients, by which passes are compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -25,8 +25,8 @@ def checksum(gradient: Any) -> Any:
 class KerasPassChecks:
     """Implements `PassChecks`.
 
-    Args: `repeat`: runs the pass of a virtual worker in a step (from 0), with `put`, and changes nothing but the
-    variables of `states`.
+    Args: `most`: virtual workers that are noted in one update. `repeat`: runs the pass of one in a step (from 0), with
+    `put`, and changes nothing but the variables of `states`.
 
     Attributes: `active`: graphs that are traced now have `put` in them.
     """
@@ -34,35 +34,41 @@ class KerasPassChecks:
     active = False
 
     def __init__(
-        self, variables: Sequence[Any], states: AlternatingStates[Any], repeat: Callable[[MicroBatch, int], object]
+        self,
+        variables: Sequence[Any],
+        states: AlternatingStates[Any],
+        most: int,
+        repeat: Callable[[MicroBatch, int], object],
     ) -> None:
         self.names: Sequence[str] = [variable.path for variable in variables]
         self._states, self._repeat = states, repeat
-        self._checksums = tf.Variable(tf.zeros([len(variables)], tf.int64), trainable=False)
-        self._noted: int | None = None
+        self._checksums = tf.Variable(tf.zeros([most, len(variables)], tf.int64), trainable=False)
+        self._row = tf.Variable(0, trainable=False)
+        self._noted: list[int] = []
 
     def put(self, gradients: Sequence[Any]) -> None:
         """Keep the checksums of these. Called while steps are traced."""
-        self._checksums.assign(tf.stack([checksum(gradient) for gradient in gradients]))
+        checksums = tf.stack([checksum(gradient) for gradient in gradients])
+        self._checksums.scatter_nd_update([[self._row]], [checksums])
 
     def notes(self, worker: int) -> bool:
         """The pass of this virtual worker follows: whether its gradients are to be noted."""
-        self.active = worker == self._noted
+        self.active = worker in self._noted
+        if self.active:
+            self._row.assign(self._noted.index(worker))
         return self.active
 
-    def note(self, worker: int) -> None:
-        self._noted = worker
+    def note(self, workers: Sequence[int]) -> None:
+        self._noted = [*workers]
 
-    def noted(self) -> NDArray[np.int64]:
-        self._noted, self.active = None, False
-        return self._read()
+    def noted(self) -> Mapping[int, NDArray[np.int64]]:
+        noted, self._noted, self.active = self._noted, [], False
+        return dict(zip(noted, self._checksums.numpy(), strict=False))
 
     def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
         before = self._states.copy()
+        self._row.assign(0)
         self._repeat(MicroBatch(batch, worker), step)
         self._states.put_back(before)
-        return self._read()
-
-    def _read(self) -> NDArray[np.int64]:
-        checksums: NDArray[np.int64] = self._checksums.numpy()
+        checksums: NDArray[np.int64] = self._checksums.numpy()[0]
         return checksums

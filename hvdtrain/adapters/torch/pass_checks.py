@@ -1,6 +1,6 @@
 """Passes of virtual workers that are repeated in torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -31,13 +31,12 @@ class TorchPassChecks:
         of = passes.measurement
         self._measurement = Measurement(of.task, of.precision, of.device)  # whose sums nobody reads
 
-    def note(self, worker: int) -> None:
-        self._sync.noted, self._sync.notes = worker, {}
+    def note(self, workers: Sequence[int]) -> None:
+        self._sync.notes = {worker: {} for worker in workers}
 
-    def noted(self) -> NDArray[np.int64]:
-        notes, self._sync.noted, self._sync.notes = self._sync.notes, None, {}
-        nothing = checksum(None)
-        return np.array([int(notes.get(parameter, nothing)) for parameter in self._parameters], np.int64)
+    def noted(self) -> Mapping[int, NDArray[np.int64]]:
+        notes, self._sync.notes = self._sync.notes, {}
+        return {worker: self._in_order(gradients) for worker, gradients in notes.items()}
 
     def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
         before = self._states.copy()
@@ -45,7 +44,11 @@ class TorchPassChecks:
         self._passes.draws.begin_of(worker, step)
         losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
         trained = [parameter for parameter in self._parameters if parameter.requires_grad]
-        gradients = dict(zip(trained, torch.autograd.grad([losses], trained, [shares], allow_unused=True), strict=True))
+        gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
         self._states.put_back(before)
         self._measurement.read()
-        return np.array([int(checksum(gradients.get(parameter))) for parameter in self._parameters], np.int64)
+        return self._in_order({each: checksum(gradient) for each, gradient in zip(trained, gradients, strict=True)})
+
+    def _in_order(self, checksums: Mapping[nn.Parameter, torch.Tensor]) -> NDArray[np.int64]:
+        nothing = checksum(None)
+        return np.array([int(checksums.get(parameter, nothing)) for parameter in self._parameters], np.int64)

@@ -128,12 +128,10 @@ class WorkersGradients(SummedGradients):
     """Sums the gradients of all virtual workers. Each micro batch is that of one of them.
 
     Attributes:
-        noted: the virtual worker of which `notes` are to be taken; None: of none.
-        notes: checksums of its gradients.
+        notes: virtual workers whose gradients are to be noted → checksums of these.
     """
 
-    noted: int | None = None
-    notes: dict[nn.Parameter, torch.Tensor]
+    notes: dict[int, dict[nn.Parameter, torch.Tensor]]
     _hook: TreeReduction
     _buckets: list[WorkersBucket]  # type: ignore[assignment]
 
@@ -162,8 +160,9 @@ class WorkersGradients(SummedGradients):
         take = super()._on_gradient(bucket)
 
         def hook(parameter: nn.Parameter) -> None:
-            if self.noted is not None and self.noted == self._own[self._begun - 1]:
-                self.notes[parameter] = checksum(parameter.grad)
+            notes = self.notes.get(self._own[self._begun - 1])
+            if notes is not None:
+                notes[parameter] = checksum(parameter.grad)
             take(parameter)
 
         return hook

@@ -96,8 +96,9 @@ def hashes(folder: Path, *lines: str) -> Path:
     return folder
 
 
-def of_step(step: int, a: int, b: int) -> str:
-    return json.dumps({"step": step, "checksums": f"{a:08x}{b:08x}"})
+def of_step(step: int, a: int, b: int, gradients: tuple[int, ...] = ()) -> str:
+    of_workers = "".join(f"{value:08x}" for value in gradients)
+    return json.dumps({"step": step, "checksums": f"{a:08x}{b:08x}", "gradients": of_workers})
 
 
 def test_bits_are_the_same_until_a_weight_differs(tmp_path: Path) -> None:
@@ -105,6 +106,12 @@ def test_bits_are_the_same_until_a_weight_differs(tmp_path: Path) -> None:
     other = hashes(tmp_path / "other", of_step(5, 1, 2), of_step(10, 3, 4), of_step(15, 5, 7), '{"step": 20, "check')
     assert compare_bits([one, other]) == SameBits(10, 15, ("b",), 2), "the last line of a step counts"
     assert compare_bits([one, one]) == SameBits(15, None, (), 2)
+    three = hashes(tmp_path / "three", of_step(15, 5, 6, (1, 2, 3)))
+    assert compare_bits([three, hashes(tmp_path / "unlike", of_step(15, 5, 7, (1, 9, 3)))]) == SameBits(
+        None, 15, ("b",), 2, (1,)
+    )
+    two = hashes(tmp_path / "two", of_step(15, 5, 7, (1, 2)))
+    assert compare_bits([three, two]) == SameBits(None, 15, ("b",), 2), "other virtual workers"
     assert compare_bits([hashes(tmp_path / "later", of_step(20, 1, 2)), one]) is None
     (tmp_path / "none").mkdir()
     assert compare_bits([one, tmp_path / "none"]) is None
