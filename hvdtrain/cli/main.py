@@ -22,7 +22,7 @@ COMMANDS = {
     "checkpoint": ("hvdtrain.cli.checkpoint", "a run's checkpoints: ls, verify, prune, convert"),
     "launch": (
         "hvdtrain.cli.launch",
-        "start a job: local, ssh, horovodrun, mpirun, ray, slurm, pbs, lsf, sagemaker, kubernetes",
+        "start a job: local, ssh, horovodrun, mpirun, ray, spark, slurm, pbs, lsf, sagemaker, kubernetes",
     ),
     "doctor": ("hvdtrain.cli.doctor", "find what would go wrong before a job starts, on all hosts: -H a:4,b:4"),
     "bench": ("hvdtrain.cli.bench", "measure the speed of training steps or of allreduces: step, allreduce"),
@@ -44,7 +44,7 @@ _OTHER_WORDS = {
     **dict.fromkeys(["infer", "inference", "predictions"], "predict"),
     **dict.fromkeys(["eval", "validate", "test"], "evaluate"),
     **dict.fromkeys(["start", "submit", "srun", "torchrun", "mpirun", "horovodrun", "local", "ssh", "slurm"], "launch"),
-    **dict.fromkeys(["pbs", "qsub", "lsf", "bsub", "jsrun", "ray"], "launch"),
+    **dict.fromkeys(["pbs", "qsub", "lsf", "bsub", "jsrun", "ray", "spark"], "launch"),
     **dict.fromkeys(["check", "diagnose", "preflight"], "doctor"),
     **dict.fromkeys(["benchmark", "measure", "profile"], "bench"),
     **dict.fromkeys(["save", "onnx", "convert-weights"], "export, which writes a model for other programs"),

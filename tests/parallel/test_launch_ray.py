@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.process_table import command_of, environ_of
-from support.processes import Finished, Spawned, environment, python_path, run_command, wait_until
-from support.runs import result_of, topology_of_run, trained_lines
+from support.placed_jobs import DEADLINE_S, ENDLESS, GONE_S, ROOT, PlacedJob
+from support.processes import Spawned, environment, python_path, run_command, wait_until
+from support.runs import result_of, topology_of_run
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is an extra")
 
-ROOT = Path(__file__).parents[2]
 START_S = 120.0
-DEADLINE_S = 180.0
-GONE_S = 20.0
 CPUS = 2  # of each node
 
 # In a process of its own, as a cluster is: pytest's own process would get Ray's handlers of signals and its threads.
@@ -108,34 +105,11 @@ def cluster(head: RayCluster) -> Iterator[RayCluster]:
     head.await_empty()
 
 
-class Job(Spawned):
-    """A running launcher of `hvdtrain train`, with the run folder `out`."""
+class Job(PlacedJob):
+    """Of `hvdtrain launch ray`."""
 
     def __init__(self, cluster: RayCluster, folder: Path, flags: Sequence[str], options: Sequence[str]) -> None:
-        self._cluster, self.out = cluster, folder / "out"
-        flags = ["--address", cluster.address, *flags]
-        train = ["train", "--output-dir", "out", "--progress", "none", *options]
-        argv = [sys.executable, "-m", "hvdtrain", "launch", "ray", *flags, "--", *train]
-        super().__init__(argv, environment(python_path(ROOT)), folder)
-
-    def workers(self) -> list[int]:
-        """Processes of the ranks, in the order of their ranks."""
-        lines = {process: command_of(process) for process in self.processes()}
-        found = [process for process, line in lines.items() if b"\0train\0" in line and b"\0launch\0" not in line]
-        return sorted(found, key=lambda process: [v for v in environ_of(process).split(b"\0") if b"HOROVOD_RANK=" in v])
-
-    def await_lines(self, more: int = 3) -> None:
-        before = trained_lines(self.out)
-        latest = self.out / "checkpoints" / "latest"
-        self.await_that(lambda: latest.exists() and trained_lines(self.out) >= before + more, "lines", DEADLINE_S)
-
-    def ended(self, code: int, seconds: float = DEADLINE_S) -> Finished:
-        """It has ended with that code; nothing of it runs, and the cluster has all back."""
-        done = self.wait(seconds)
-        assert done.returncode == code, done.tail()
-        self.require_gone(GONE_S)
-        self._cluster.await_empty()
-        return done
+        super().__init__(["ray", "--address", cluster.address], cluster.await_empty, folder, flags, options)
 
 
 Start = Callable[..., Job]
@@ -145,9 +119,6 @@ Start = Callable[..., Job]
 def start(cluster: RayCluster, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as jobs:
         yield lambda *options, flags=(): jobs.enter_context(Job(cluster, tmp_path, flags, options))
-
-
-ENDLESS = ("--epochs", "5000", "--checkpoint-interval", "10")
 
 
 @pytest.mark.timeout(2 * DEADLINE_S + START_S)
@@ -242,7 +213,8 @@ def test_a_job_that_waits_for_room_can_be_stopped(cluster: RayCluster, tmp_path:
         assert done.stderr == "hvdtrain launch: stopped by SIGTERM.\n"
 
 
-EMPTY = dict.fromkeys(["__init__.py", "launch/__init__.py", "launch/ray/__init__.py", "launch/ray/seat_agent.py"], "")
+PLACED = ["launch/placed/__init__.py", "launch/placed/seat_agent.py"]
+EMPTY = dict.fromkeys(["__init__.py", "launch/__init__.py", *PLACED], "")
 UNFIT = {
     "cannot import hvdtrain: ImportError: deliberately.": {"__init__.py": "raise ImportError('deliberately')"},
     "has hvdtrain 9.9, and the launcher hvdtrain ": {**EMPTY, "version.py": "__version__ = '9.9'"},
@@ -280,6 +252,7 @@ def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
 def test_nothing_imports_ray_that_does_not_need_it() -> None:
     """Frameworks do so with some packages that they find; the launcher itself has a process for it."""
     lines = "import sys; {}; print('ray' in sys.modules)"
-    for imports in ("import hvdtrain.launch.ray.launcher, hvdtrain.launch.ray.cluster", "import torch", "import keras"):
+    launcher = "import hvdtrain.launch.ray.launcher, hvdtrain.launch.placed.cluster"
+    for imports in (launcher, "import torch", "import keras"):
         finished = run_command([sys.executable, "-c", lines.format(imports)], DEADLINE_S, python_path(ROOT))
         assert finished.stdout.splitlines()[-1] == "False", finished.tail()

@@ -17,6 +17,7 @@ BUILT_IN: Final = {
     "horovodrun": "hvdtrain.launch.horovodrun",
     "mpirun": "hvdtrain.launch.mpirun",
     "ray": "hvdtrain.launch.ray.launcher",
+    "spark": "hvdtrain.launch.spark.launcher",
     "slurm": "hvdtrain.launch.slurm",
     "pbs": "hvdtrain.launch.pbs",
     "lsf": "hvdtrain.launch.lsf",

@@ -4,31 +4,28 @@ import importlib.util
 import os
 import re
 import shlex
-import socket
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
-from contextlib import ExitStack
+from dataclasses import asdict
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
-from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec, require_choice
-from hvdtrain.launch.ray.cluster import RayCluster
+from hvdtrain.launch.placed.cluster import System
+from hvdtrain.launch.placed.launcher import Placement, require_wait, run, threads_for, why_silent
+from hvdtrain.launch.placed.seat_agent import PYTHON
 from hvdtrain.launch.ray.request import Request
-from hvdtrain.launch.ray.seat_agent import PYTHON
 from hvdtrain.launch.rendering import comment
-from hvdtrain.launch.ssh.host_agents import HostAgents
-from hvdtrain.launch.ssh.launcher import Attempt, require_runnable
-from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.restarts import run_with_restarts
-from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.launch.worker_environment import THREADS, host_variables
+from hvdtrain.launch.ssh.launcher import UNSUPPORTED, require_runnable
 
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ADDRESS = re.compile(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})")
-_CONNECT_SECONDS = 5.0
+_RAY = System(
+    "Ray",
+    "hvdtrain.launch.ray.broker",
+    "see `ray status` on a machine of the cluster; --address names another one.",
+)
 
 
 def start(options: Namespace, command: tuple[str, ...]) -> int:
@@ -36,14 +33,14 @@ def start(options: Namespace, command: tuple[str, ...]) -> int:
     job = launcher_api.job_from(options, command, python=PYTHON)
     request = _request(options, job)
     _require_address(request.address)
-    require_runnable(job, os.environ, "hvdtrain launch ray", ("hosts",))
+    require_runnable(job, os.environ, "hvdtrain launch ray", (*UNSUPPORTED, "hosts"))
     if options.dry_run:
         sys.stdout.write(_preview(job, request))
         return 0
     launcher_api.require_outside_job()
     _require_ray()
     _require_cluster(request.address)
-    return run(job, request)
+    return run(job, _placement(request))
 
 
 LAUNCHER = launcher_api.Launcher(
@@ -73,38 +70,20 @@ LAUNCHER = launcher_api.Launcher(
 )
 
 
-def run(job: JobSpec, request: Request) -> int:
-    """Run `job` in its places; returns the exit code. Whatever ends this process ends all that it has started. Raises
-    UsageError: no such places, or a command that cannot be started; HvdtrainError: as `hvdtrain launch ssh`."""
-    with SignalInbox() as inbox, ExitStack() as outer:
-        console = Console(inbox)
-        cluster = outer.enter_context(RayCluster(request, inbox.wake))
-        number = cluster.await_hosts(request.wait + job.start_timeout, inbox)
-        if number is not None:
-            console.say(f"hvdtrain launch: stopped by {number.name}.")
-            return 128 + number
-
-        def variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict[str, str]:
-            return _variables(job, host, environ, request, cluster.gpus)
-
-        agents = outer.enter_context(HostAgents(cluster.hosts, cluster, inbox, job.start_timeout))
-        attempt = Attempt(job, agents, console, inbox, _unreachable, cluster, variables)
-        return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
+def _placement(request: Request) -> Placement:
+    return Placement(
+        system=_RAY,
+        request=asdict(request),
+        wait=request.wait,
+        link_seconds=request.link_seconds,
+        threads=_threads(request),
+        sees_gpus="GPU" in request.resources,
+        hint="launch from a machine of the cluster, for example by `ray job submit -- hvdtrain launch ray ...`.",
+    )
 
 
-def _variables(
-    job: JobSpec, host: Host, environ: Mapping[str, str], request: Request, gpus: Mapping[str, list[str]]
-) -> dict[str, str]:
-    """Of the workers of a host. Which GPUs they see, Ray decides, and not where the launcher runs."""
-    variables = dict.fromkeys(THREADS, _threads(request)) | host_variables(job, host, environ)
-    variables.pop("CUDA_VISIBLE_DEVICES", None)
-    if "GPU" in request.resources:
-        variables["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.get(host.name, []))
-    return variables
-
-
-def _threads(request: Request) -> str:
-    return str(max(1, int(request.resources.get("CPU", 1))))
+def _threads(request: Request) -> int:
+    return threads_for(request.resources.get("CPU", 1))
 
 
 def _request(options: Namespace, job: JobSpec) -> Request:
@@ -124,10 +103,7 @@ def _request(options: Namespace, job: JobSpec) -> Request:
             "Ray reserves something for each worker, and nothing negative.",
             "give --cpus-per-worker 1, for example.",
         )
-    if not 0 <= options.wait < 1e9:
-        raise UsageError(
-            f"--wait is {options.wait:g}.", "It must be a number with an end, 0 or more.", "give seconds, such as 600."
-        )
+    require_wait(options.wait)
     require_choice(f"The placement is {options.placement!r}.", options.placement, _PLACEMENTS)
     least, most = job.world_sizes
     needs = {name: amount for name, amount in resources.items() if amount}
@@ -156,24 +132,13 @@ def _require_cluster(address: str | None) -> None:
     """Raise UsageError where nothing listens: Ray itself would try for minutes."""
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     match = _ADDRESS.fullmatch(address)
-    if match is None:
-        return
-    try:
-        socket.create_connection((match[1], int(match[2])), _CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
+    why = why_silent(match[1], int(match[2])) if match is not None else ""
+    if why:
         raise UsageError(
-            f"There is no Ray cluster at {address}: {getattr(error, 'strerror', None) or error}.",
+            f"There is no Ray cluster at {address}: {why}.",
             "The workers are to run there.",
             "see `ray status` on one of its machines, or leave --address out.",
-        ) from error
-
-
-def _unreachable(failures: Mapping[str, str]) -> UsageError:
-    return UsageError(
-        f"Nodes cannot be used: {'; '.join(f'{name}: {reason}' for name, reason in failures.items())}.",
-        "Each of them is to run workers, and nothing was started.",
-        "launch from a machine of the cluster, for example by `ray job submit -- hvdtrain launch ray ...`.",
-    )
+        )
 
 
 def _preview(job: JobSpec, request: Request) -> str:

@@ -1,23 +1,24 @@
 """The placement groups of a job in a Ray cluster, the actors in them, and the hosts that they come to."""
 
 import math
-import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.placed.broker import Say
+from hvdtrain.launch.placed.host_facts import problem_of
 from hvdtrain.launch.ray.request import Request
 from hvdtrain.launch.ray.seat import seat_class
-from hvdtrain.version import __version__
 
 _SETTLE_SECONDS = 3.0  # for Ray to place what there is room for
 _SPARE_SECONDS = 20.0  # the same where it would have room: a node may have come, or a job ended, a moment ago
 _SEAT_SECONDS = 120.0  # for actors to start: Ray may have to install a runtime environment first
 _PAUSE_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0  # for an actor that runs to answer
+_NOT_INSTALLED = "install hvdtrain on all nodes, or name it in the runtime environment of the Ray job."
 
 
 @dataclass(eq=False)
@@ -30,11 +31,11 @@ class _Seat:
     facts: dict[str, Any] | None = None
 
 
-class Places(AbstractContextManager["Places"]):
+class RayPlaces(AbstractContextManager["RayPlaces"]):
     """Placement groups for `request`, from `take_first` until the end of the block; `say` takes messages for the
     launcher. Raises UsageError in `take_first`: too little room, or a node that cannot run workers."""
 
-    def __init__(self, ray: Any, request: Request, say: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, ray: Any, request: Request, say: Say) -> None:
         self._ray, self._request, self._say = ray, request, say
         self._groups: list[Any] = []
         self._seats: dict[tuple[int, int], _Seat] = {}
@@ -205,24 +206,7 @@ class Places(AbstractContextManager["Places"]):
         """Why the seat's node cannot run workers."""
         if seat.facts is None:
             return None
-        host, facts = self._names[seat.node], seat.facts
-        if facts["missing"]:
-            return UsageError(
-                f"The Ray node {host} cannot import hvdtrain: {facts['missing'].rstrip('.')}.",
-                f"Its interpreter {facts.get('executable', '')} is to start workers.",
-                "install hvdtrain on all nodes, or name it in the runtime environment of the Ray job.",
-            )
-        for what, here, there in (
-            ("Python", platform.python_version().rpartition(".")[0], facts["python"].rpartition(".")[0]),
-            ("hvdtrain", __version__, facts["version"]),
-        ):
-            if here != there:
-                return UsageError(
-                    f"The Ray node {host} has {what} {there}, and the launcher {what} {here}.",
-                    "All processes of a job need the same.",
-                    f"install {what} {here} there, or launch from an environment with {what} {there}.",
-                )
-        return None
+        return problem_of(seat.facts, f"Ray node {self._names[seat.node]}", _NOT_INSTALLED)
 
     def _usable(self) -> Iterator[_Seat]:
         return (seat for seat in self._seats.values() if seat.facts is not None and self._problem(seat) is None)

@@ -7,11 +7,15 @@ import socket
 import time
 from typing import Any
 
+from hvdtrain.launch.placed.host_facts import facts_of_python
+
 ACCEPT_SECONDS = 60.0  # for the launcher to call the agent
 
 
 def seat_class() -> Any:
     """The class of the actors, for `ray.remote`; imports hvdtrain's modules only in the node."""
+
+    facts_of_host = facts_of_python()
 
     class Seat:
         def __init__(self, address: str) -> None:
@@ -20,35 +24,22 @@ def seat_class() -> Any:
         def look(self) -> dict[str, Any]:
             """What is to be known of this place, for `hvdtrain.launch.ray.places`."""
             import os
-            import platform
-            import sys
 
             import ray
 
-            facts: dict[str, Any] = {
+            facts = facts_of_host() | {
                 "node": ray.get_runtime_context().get_node_id(),
                 "gpus": [str(gpu) for gpu in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])],
                 "address": list(self._listener.getsockname()[:2]),
-                "python": platform.python_version(),
-                "executable": sys.executable,
-                "missing": "",
-                "version": "",
             }
             # Ray's own settings for its workers: not for processes that compute.
             for name in ("OMP_NUM_THREADS", "PYTHONBREAKPOINT"):
                 os.environ.pop(name, None)
-            try:
-                from hvdtrain.launch.ray import seat_agent
-                from hvdtrain.version import __version__
-
-                facts["version"] = __version__ if seat_agent else ""
-            except Exception as error:  # told to whoever started the job, whatever it is
-                facts["missing"] = f"{type(error).__name__}: {error}"
             return facts
 
         def serve(self, token: str, seconds: float) -> None:
             """Run an agent for the launcher that knows the token, until it hangs up."""
-            from hvdtrain.launch.ray import seat_agent
+            from hvdtrain.launch.placed import seat_agent
 
             deadline = time.monotonic() + ACCEPT_SECONDS
             seat_agent.serve(self._listener, token, seconds, deadline)

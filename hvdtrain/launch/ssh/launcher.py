@@ -43,7 +43,8 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.launch.worker_environment import host_variables
 from hvdtrain.topology.topology import RankAssignment
 
-_UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
+UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
+"""Fields of JobSpec for which launchers with agents on given hosts have nothing."""
 
 
 def start(options: Namespace, command: tuple[str, ...]) -> int:
@@ -89,11 +90,14 @@ def run(job: JobSpec, options: SshOptions) -> int:
 
 
 def require_runnable(
-    job: JobSpec, environ: Mapping[str, str], launcher: str = "hvdtrain launch ssh", finds: tuple[str, ...] = ()
+    job: JobSpec,
+    environ: Mapping[str, str],
+    launcher: str = "hvdtrain launch ssh",
+    unsupported: tuple[str, ...] = UNSUPPORTED,
 ) -> None:
     """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on,
-    `finds` is ("hosts",) of one that finds machines itself."""
-    require_supported(job, launcher, (*_UNSUPPORTED, *finds))
+    `unsupported` are the fields of JobSpec for which it has nothing."""
+    require_supported(job, launcher, unsupported)
     unset = next((name for name in job.env if name not in environ), None)
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")

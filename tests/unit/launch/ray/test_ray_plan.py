@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.cli.main import main
-from hvdtrain.launch.ray.seat_agent import serve
+from hvdtrain.launch.placed.seat_agent import serve
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 60.0
@@ -72,7 +72,7 @@ def test_an_environment_without_ray_is_told_so() -> None:
 
 SEAT = """
 import socket, sys, time
-from hvdtrain.launch.ray.seat_agent import serve
+from hvdtrain.launch.placed.seat_agent import serve
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 serve(listener, sys.argv[1], 15.0, time.monotonic() + 60.0)

@@ -1,4 +1,4 @@
-"""The launcher's end of the process that talks to Ray, and its lines to the agents in Ray's actors."""
+"""The launcher's end of the process that talks to a cluster, and its lines to the agents in the cluster's places."""
 
 import itertools
 import json
@@ -15,31 +15,46 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
-from hvdtrain.launch.ray.request import Request
-from hvdtrain.launch.ray.seat_agent import TOKEN_BYTES
+from hvdtrain.launch.placed.seat_agent import TOKEN_BYTES
 from hvdtrain.launch.ssh.line import Line, LineError
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
-_LEAVE_SECONDS = 20.0  # for actors and placement groups to be given back
+_LEAVE_SECONDS = 20.0  # for places to be given back
 _CONNECT_SECONDS = 5.0
-_GONE_SECONDS = 30.0  # for Ray to notice that a node has ended
+_GONE_SECONDS = 30.0  # for the cluster to notice that a host is lost
 _LOOK_SECONDS = 0.1
-_SHOWN = 2000  # characters of what Ray has complained of
+_SHOWN = 2000  # characters of what the process has complained of
 
 
-class RayCluster(AbstractContextManager["RayCluster"]):
-    """Places in a Ray cluster, from entering to leaving. It is the `Discovery` of its hosts and the `Reach` to them."""
+@dataclass(frozen=True, slots=True)
+class System:
+    """What gives places, such as Ray."""
 
-    def __init__(self, request: Request, notify: Callable[[], None]) -> None:
-        self.link_seconds = request.link_seconds
+    name: str
+    broker: str  # module of the process that talks to it
+    hint: str  # what to do where it gives none
+
+
+class PlacedCluster(AbstractContextManager["PlacedCluster"]):
+    """Places in a cluster, from entering to leaving. It is the `Discovery` of its hosts and the `Reach` to them.
+
+    `request` is what the broker gets as its first line; `link_seconds` as `Reach` has it; `notify` is called in a
+    thread after each message of the broker.
+    """
+
+    def __init__(
+        self, system: System, request: Mapping[str, Any], link_seconds: float, notify: Callable[[], None]
+    ) -> None:
+        self.system = system
+        self.link_seconds = link_seconds
         self.hosts: tuple[Host, ...] = ()
-        self.gpus: Mapping[str, list[str]] = {}  # host → GPUs of its workers, as Ray calls them
-        self.gone = ""  # why there is no connection to Ray any more, once there is none
+        self.gpus: Mapping[str, list[str]] = {}  # host → GPUs of its workers, as the cluster calls them
+        self.gone = ""  # why there is no connection to the cluster any more, once there is none
         self._request, self._notify = request, notify
         self._refusal: UsageError | None = None
         self._complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -47,19 +62,19 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         self._answers: dict[int, dict[str, Any]] = {}
         self._changed = threading.Condition()
 
-    def __enter__(self) -> "RayCluster":
+    def __enter__(self) -> "PlacedCluster":
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hvdtrain.launch.ray.broker"],
+            [sys.executable, "-P", "-m", self.system.broker],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             start_new_session=True,  # out of reach of the terminal's signals
         )
         self._in, self._out = cast(IO[bytes], self._process.stdin), cast(IO[bytes], self._process.stdout)
-        self._thread = threading.Thread(target=self._listen, name="ray", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="cluster", daemon=True)
         self._thread.start()
-        self._send(asdict(self._request))
+        self._send(self._request)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -83,10 +98,11 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         if self._refusal is not None:
             raise self._refusal
         if not self.hosts:
+            why = f": {self.gone}" if self.gone else f" within {seconds:g} s"
             raise UsageError(
-                f"Ray did not give the job its places{self.gone and ': '}{self.gone or f' within {seconds:g} s'}.",
+                f"{self.system.name} did not give the job its places{why}.",
                 "Nothing was started.",
-                "see `ray status` on a machine of the cluster; --address names another one.",
+                self.system.hint,
             )
         return None
 
@@ -94,10 +110,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return [self._complaints.get() for _ in range(self._complaints.qsize())]
 
     def line_to(self, host: str) -> Line:
-        return RayLine(self, host)
+        return PlacedLine(self, host)
 
     def call(self, host: str, token: str, seconds: float, is_wanted: Callable[[], bool]) -> tuple[str, int]:
-        """Let the host's actor run an agent for `token`; returns where it listens. Raises LineError."""
+        """Let the host's seat run an agent for `token`; returns where it listens. Raises LineError."""
         number = next(self._numbers)
         self._send({"call": host, "number": number, "token": token})
         answer = self._wait_for(lambda: self._answers.pop(number, None), seconds, is_wanted)
@@ -107,7 +123,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return str(address), int(port)
 
     def await_loss(self, host: str, is_wanted: Callable[[], bool]) -> None:
-        """Wait until Ray, too, has noticed that the host is lost; it may put other hosts in its place."""
+        """Wait until the cluster, too, has noticed that the host is lost; it may put other hosts in its place."""
         with suppress(LineError):
             self._wait_for(lambda: all(each.name != host for each in self.hosts) or None, _GONE_SECONDS, is_wanted)
 
@@ -116,7 +132,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         with self._changed:
             while (result := found()) is None:
                 if self.gone or not is_wanted() or time.monotonic() > deadline:
-                    raise LineError(self.gone or "Ray did not answer in time")
+                    raise LineError(self.gone or f"{self.system.name} did not answer in time")
                 self._changed.wait(_LOOK_SECONDS)
         return result
 
@@ -134,7 +150,7 @@ class RayCluster(AbstractContextManager["RayCluster"]):
                 self._notify()
         code = self._process.wait()
         with self._changed:
-            self.gone = f"the process that talks to Ray ended with exit code {code}{self._last_words()}"
+            self.gone = f"the process that talks to {self.system.name} ended with exit code {code}{self._last_words()}"
             self._changed.notify_all()
         self._notify()
 
@@ -155,10 +171,10 @@ class RayCluster(AbstractContextManager["RayCluster"]):
         return f"; its last words: {said[-1].strip()[:300]}" if said else ""
 
 
-class RayLine:
-    """A connection to the agent in an actor of Ray."""
+class PlacedLine:
+    """A connection to the agent in a seat."""
 
-    def __init__(self, cluster: RayCluster, host: str) -> None:
+    def __init__(self, cluster: PlacedCluster, host: str) -> None:
         self._cluster, self._host = cluster, host
         self._connection: socket.socket | None = None
         self._is_wanted = True

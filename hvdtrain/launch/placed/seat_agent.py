@@ -1,4 +1,4 @@
-"""The agent of `hvdtrain launch ssh`, in an actor of Ray: its line is a connection that the launcher opens."""
+"""The agent of `hvdtrain launch ssh`, in a seat: its line is a connection that the launcher opens."""
 
 import hmac
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 from hvdtrain.launch.ssh.agent import Agent, start_workers
 
 PYTHON = "python"
-"""As the first word of a command: the interpreter of the actor."""
+"""As the first word of a command: the interpreter of the seat."""
 TOKEN_BYTES = 32  # of hexadecimal digits, which the caller sends first
 _TOKEN_SECONDS = 5.0  # for a caller to send it
 

@@ -1,0 +1,93 @@
+"""A standalone Spark cluster on this machine: a master, and two workers at addresses of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+from urllib.request import urlopen
+
+from support.process_table import command_of, is_alive
+from support.processes import environment, free_port, python_path, wait_until
+
+START_S = 120.0
+GONE_S = 20.0
+CORES = 2  # of each worker
+_ANSWER_S = 10.0
+
+# Java's second compiler would take longer than all that these programs do.
+_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+
+
+class SparkCluster:
+    """It runs until `close`. `variables` are those of whoever launches jobs in it."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.variables = {**_JAVA, "SPARK_LOCAL_IP": "127.0.0.1", **python_path(root)}
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        port, self._page = free_port(), free_port()
+        self.master = f"spark://127.0.0.1:{port}"
+        self._start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(self._page))
+        wait_until("Spark's master", lambda: self._state() is not None, START_S, self.log)
+        for number in (1, 2):
+            size = ["--cores", str(CORES), "--memory", "1500M", "--work-dir", str(folder / f"work{number}")]
+            self._start("worker.Worker", *size, "--host", f"127.0.0.{number}", "--webui-port", "0", self.master)
+        wait_until("Spark's workers", lambda: (self._state() or {}).get("aliveworkers") == 2, START_S, self.log)
+
+    def await_empty(self) -> None:
+        """Until no application is left, and no core is taken."""
+        wait_until("an empty cluster", lambda: self._used() == (0, 0), GONE_S, self.log)
+
+    def executors(self) -> list[int]:
+        """Processes of Java that run tasks, the oldest first."""
+        mark = str(self._folder).encode()  # in the path of their working directories
+        return [
+            process for process in _processes() if b"ExecutorBackend" in command_of(process) and _is_in(process, mark)
+        ]
+
+    def kill_executor(self, number: int) -> None:
+        os.kill(self.executors()[number], signal.SIGKILL)
+
+    def log(self) -> str:
+        """The ends of what master and workers have written."""
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in sorted(self._folder.glob("*.log")))
+
+    def close(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            process.wait(GONE_S)
+
+    def _start(self, program: str, *arguments: str) -> None:
+        import pyspark
+
+        script = Path(cast(str, pyspark.__file__)).parent / "bin" / "spark-class"
+        with (self._folder / f"{len(self._processes)}-{program}.log").open("wb") as log:
+            argv = [str(script), f"org.apache.spark.deploy.{program}", *arguments]
+            variables = environment({**self.variables, "SPARK_DAEMON_MEMORY": "256m"})
+            self._processes.append(subprocess.Popen(argv, stdout=log, stderr=log, env=variables, cwd=self._folder))
+
+    def _state(self) -> dict[str, Any] | None:
+        """What the master's page says; None while it does not answer."""
+        with suppress(OSError), urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=_ANSWER_S) as page:
+            return cast(dict[str, Any], json.load(page))
+        return None
+
+    def _used(self) -> tuple[int, int]:
+        state = self._state() or {}
+        return len(state.get("activeapps", [0])), int(state.get("coresused", 1))
+
+
+def _processes() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit() and is_alive(int(name)))
+
+
+def _is_in(process: int, folder: bytes) -> bool:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{process}/cwd").encode().startswith(folder)
+    return False
