@@ -249,10 +249,10 @@ def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
         assert done.stderr.count("HINT: ") == 1, done.tail()
 
 
-def test_nothing_imports_ray_that_does_not_need_it() -> None:
-    """Frameworks do so with some packages that they find; the launcher itself has a process for it."""
-    lines = "import sys; {}; print('ray' in sys.modules)"
-    launcher = "import hvdtrain.launch.ray.launcher, hvdtrain.launch.placed.cluster"
+def test_nothing_imports_ray_or_spark_that_does_not_need_it() -> None:
+    """Frameworks do so with some packages that they find; the launchers themselves have processes for it."""
+    lines = "import sys; {}; print(not {{'ray', 'pyspark'}}.isdisjoint(sys.modules))"
+    launcher = "import hvdtrain.launch.ray.launcher, hvdtrain.launch.spark.launcher, hvdtrain.launch.placed.cluster"
     for imports in (launcher, "import torch", "import keras"):
         finished = run_command([sys.executable, "-c", lines.format(imports)], DEADLINE_S, python_path(ROOT))
         assert finished.stdout.splitlines()[-1] == "False", finished.tail()

@@ -19,15 +19,15 @@ GONE_S = 20.0
 CORES = 2  # of each worker
 _ANSWER_S = 10.0
 
-# Java's second compiler would take longer than all that these programs do.
-_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+# Java's second compiler and its checks of Spark's own code would take longer than all that these programs do.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
 class SparkCluster:
     """It runs until `close`. `variables` are those of whoever launches jobs in it."""
 
     def __init__(self, folder: Path, root: Path) -> None:
-        self.variables = {**_JAVA, "SPARK_LOCAL_IP": "127.0.0.1", **python_path(root)}
+        self.variables = {"JAVA_TOOL_OPTIONS": _JAVA, "SPARK_LOCAL_IP": "127.0.0.1", **python_path(root)}
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         port, self._page = free_port(), free_port()
@@ -35,7 +35,7 @@ class SparkCluster:
         self._start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(self._page))
         wait_until("Spark's master", lambda: self._state() is not None, START_S, self.log)
         for number in (1, 2):
-            size = ["--cores", str(CORES), "--memory", "1500M", "--work-dir", str(folder / f"work{number}")]
+            size = ["--cores", str(CORES), "--memory", "4G", "--work-dir", str(folder / f"work{number}")]
             self._start("worker.Worker", *size, "--host", f"127.0.0.{number}", "--webui-port", "0", self.master)
         wait_until("Spark's workers", lambda: (self._state() or {}).get("aliveworkers") == 2, START_S, self.log)
 
