@@ -64,36 +64,43 @@ def run(job: JobSpec, placement: Placement) -> int:
         attempt = Attempt(job, agents, console, inbox, refusal, cluster, variables)
 
         def run_once(restarts: int, cause: str) -> JobOutcome:
-            lost = _await_other_places(job, placement, cluster, agents, inbox) if placement.is_lost_as_whole else None
-            if lost is not None:
-                console.say(lost.message)
-                return lost
+            ended = None
+            if restarts and placement.is_lost_as_whole and _has_lost(agents, cluster):
+                ended = _await_other_places(placement.wait + job.start_timeout, cluster, agents, inbox)
+            if ended is not None:
+                console.say(ended.message)
+                return ended
             return attempt.run(restarts, cause)
 
         return run_with_restarts(run_once, job.max_restarts, job.backoff, console, inbox)
 
 
+def _has_lost(agents: HostAgents, cluster: PlacedCluster) -> bool:
+    """Whether places were lost, as the cluster says or as their agents show."""
+    there = [host.name for host in agents.hosts if host.name in agents.links and not agents.links[host.name].lost]
+    return cluster.hosts is not agents.hosts or len(there) < len(agents.hosts)
+
+
 def _await_other_places(
-    job: JobSpec, placement: Placement, cluster: PlacedCluster, agents: HostAgents, inbox: SignalInbox
+    seconds: float, cluster: PlacedCluster, agents: HostAgents, inbox: SignalInbox
 ) -> JobOutcome | None:
-    """Where a place was lost, wait until all are given again; the outcome where they are not."""
-    before = agents.hosts
-    if cluster.hosts is before and not any(link.lost for link in agents.links.values()):
-        return None
-    deadline = time.monotonic() + _LOSS_SECONDS
-    while cluster.hosts is before and not cluster.gone and time.monotonic() < deadline:
+    """Wait until the cluster has taken all places back and given others; the outcome where it does not, within
+    `seconds`."""
+    before, deadline = agents.hosts, time.monotonic() + _LOSS_SECONDS
+    number = None
+    while number is None and cluster.hosts is before and not cluster.gone and time.monotonic() < deadline:
         select.select([inbox], [], [], max(0.0, deadline - time.monotonic()))
-        if numbers := inbox.take():
-            return JobOutcome(128 + numbers[0], message=f"hvdtrain launch: stopped by {numbers[0].name}.")
-    if cluster.hosts is before and not cluster.gone:  # only the connection to it was lost
-        return None
+        number = next(iter(inbox.take()), None)
+    if number is None and cluster.hosts is before and not cluster.gone:
+        return None  # only connections to it were lost
     for name, link in agents.links.items():
         if not link.lost and link not in agents.dismissed:
             agents.dismiss(name)
     try:
-        number = cluster.await_hosts(placement.wait + job.start_timeout, inbox)
+        number = number or cluster.await_hosts(seconds, inbox)
     except UsageError as error:
-        return JobOutcome(1, message=f"hvdtrain launch: {error.fact} {error.hint}", may_restart=not cluster.gone)
+        text = f"hvdtrain launch: {error.fact} {error.conflict}\nHINT: {error.hint}"
+        return JobOutcome(1, message=text, may_restart=not cluster.gone)
     return None if number is None else JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}.")
 
 
