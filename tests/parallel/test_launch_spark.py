@@ -23,9 +23,8 @@ needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Spark need
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    running = SparkCluster(tmp_path_factory.mktemp("spark"), ROOT)
-    yield running
-    running.close()
+    with SparkCluster(tmp_path_factory.mktemp("spark"), ROOT) as running:
+        yield running
 
 
 Start = Callable[..., PlacedJob]

@@ -6,9 +6,9 @@ import json
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 from urllib.request import urlopen
 
 from support.process_table import command_of, is_alive
@@ -23,19 +23,32 @@ _ANSWER_S = 10.0
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 
 
-class SparkCluster:
-    """It runs until `close`. `variables` are those of whoever launches jobs in it."""
+class SparkCluster(AbstractContextManager["SparkCluster"]):
+    """It runs from entering to leaving. `variables` are those of whoever launches jobs in it."""
 
     def __init__(self, folder: Path, root: Path) -> None:
         self.variables = {"JAVA_TOOL_OPTIONS": _JAVA, "SPARK_LOCAL_IP": "127.0.0.1", **python_path(root)}
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        port, self._page = free_port(), free_port()
-        self.master = f"spark://127.0.0.1:{port}"
-        self._start("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(self._page))
+        self._port, self._page = free_port(), free_port()
+        self.master = f"spark://127.0.0.1:{self._port}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        self._start("master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._page))
         wait_until("Spark's master", lambda: self._state() is not None, START_S, self.log)
         for number in (1, 2):
-            size = ["--cores", str(CORES), "--memory", "4G", "--work-dir", str(folder / f"work{number}")]
+            size = ["--cores", str(CORES), "--memory", "4G", "--work-dir", str(self._folder / f"work{number}")]
             self._start("worker.Worker", *size, "--host", f"127.0.0.{number}", "--webui-port", "0", self.master)
         wait_until("Spark's workers", lambda: (self._state() or {}).get("aliveworkers") == 2, START_S, self.log)
 
@@ -73,8 +86,8 @@ class SparkCluster:
             self._processes.append(subprocess.Popen(argv, stdout=log, stderr=log, env=variables, cwd=self._folder))
 
     def _state(self) -> dict[str, Any] | None:
-        """What the master's page says; None while it does not answer."""
-        with suppress(OSError), urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=_ANSWER_S) as page:
+        """What the master's page says; None while it does not answer, or not that."""
+        with suppress(OSError, ValueError), urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=_ANSWER_S) as page:
             return cast(dict[str, Any], json.load(page))
         return None
 

@@ -99,7 +99,7 @@ def _await_other_places(
     try:
         number = number or cluster.await_hosts(seconds, inbox)
     except UsageError as error:
-        text = f"hvdtrain launch: {error.fact} {error.conflict}\nHINT: {error.hint}"
+        text = f"hvdtrain launch: {error.fact}\nHINT: {error.hint}"
         return JobOutcome(1, message=text, may_restart=not cluster.gone)
     return None if number is None else JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}.")
 

@@ -8,6 +8,7 @@ It ends when its input ends, and Spark ends the application and all of its execu
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,13 +20,14 @@ from hvdtrain.launch.spark.places import SparkPlaces
 from hvdtrain.launch.spark.request import Request
 
 _END_SECONDS = 10.0  # for Spark's Java process to end
+_CONNECT_SECONDS = 60.0  # for Spark to connect to its cluster, besides the time that a job may wait for room
 
 
 @contextmanager
 def _places(fields: dict[str, Any], say: Say) -> Iterator[SparkPlaces]:
     request = Request(**fields)
     os.environ["PYSPARK_PYTHON"] = request.python
-    spark = _context(request)
+    spark = _context(request, say)
     try:
         _require_cluster(str(spark.master))
         with SparkPlaces(spark, request, say) as places:
@@ -34,7 +36,7 @@ def _places(fields: dict[str, Any], say: Say) -> Iterator[SparkPlaces]:
         _stop(spark)
 
 
-def _context(request: Request) -> Any:
+def _context(request: Request, say: Say) -> Any:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
 
@@ -43,10 +45,22 @@ def _context(request: Request) -> Any:
         settings.setMaster(request.master)
     for name, value in request.settings.items():
         settings.set(name, value)
+    patience = threading.Timer(request.wait + _CONNECT_SECONDS, _give_up, (request, say))
+    patience.daemon = True
+    patience.start()
     try:
         return SparkContext(conf=settings)
     except (Py4JError, RuntimeError) as error:
         raise why_no_context(error, request) from error
+    finally:
+        patience.cancel()
+
+
+def _give_up(request: Request, say: Say) -> None:
+    """In a thread: nothing ends Spark's own attempts but the end of this process."""
+    error = why_no_context(TimeoutError(f"no answer within {request.wait + _CONNECT_SECONDS:g} s"), request)
+    say({"refused": [error.fact, error.conflict, error.hint]})
+    os._exit(0)
 
 
 def _require_cluster(master: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.placed.broker import Say
 from hvdtrain.launch.placed.host_facts import problem_of
-from hvdtrain.launch.spark.failures import why_refused
+from hvdtrain.launch.spark.failures import why_no_context, why_refused
 from hvdtrain.launch.spark.request import Request
 from hvdtrain.launch.spark.stage import BarrierStage
 
@@ -88,8 +88,10 @@ class SparkPlaces(AbstractContextManager["SparkPlaces"]):
             time.sleep(_PAUSE_SECONDS)
 
     def _room(self) -> int:
-        """How many tasks can run at the same time on the executors that there are."""
+        """How many tasks can run at the same time on the executors that there are. Raises UsageError: none, ever."""
         context = self._spark._jsc.sc()  # what Spark's own check of barrier stages asks; Python has no name for it
+        if context.isStopped():
+            raise why_no_context(RuntimeError("its master did not answer, or has ended the application"), self._request)
         return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
     def _begin(self) -> None:
