@@ -79,7 +79,7 @@ class SparkCluster(AbstractContextManager["SparkCluster"]):
     def _start(self, program: str, *arguments: str) -> None:
         import pyspark
 
-        script = Path(cast(str, pyspark.__file__)).parent / "bin" / "spark-class"
+        script = Path(str(pyspark.__file__)).parent / "bin" / "spark-class"
         with (self._folder / f"{len(self._processes)}-{program}.log").open("wb") as log:
             argv = [str(script), f"org.apache.spark.deploy.{program}", *arguments]
             variables = environment({**self.variables, "SPARK_DAEMON_MEMORY": "256m"})
