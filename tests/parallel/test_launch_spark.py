@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from support.placed_jobs import DEADLINE_S, GONE_S, ROOT, PlacedJob
+from support.process_table import command_of
 from support.processes import Spawned, environment, free_port, python_path, run_command
 from support.runs import result_of
 from support.spark_cluster import SparkCluster
@@ -75,9 +78,10 @@ def save(*_):
 
 signal.signal(signal.SIGTERM, save)
 place = [int(os.environ[f"HOROVOD_{name}"]) for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")]
+seen = os.environ["OMP_NUM_THREADS"], os.environ["CUDA_VISIBLE_DEVICES"]
 if place[0] == 1 and os.environ["HVDTRAIN_RESTART"] == "0":
     os.kill(os.getpid(), signal.SIGKILL)
-print(f"start {os.environ['HVDTRAIN_RESTART']}:", place, os.environ["OMP_NUM_THREADS"], flush=True)
+print(f"start {os.environ['HVDTRAIN_RESTART']}:", place, *seen, flush=True)
 time.sleep(3600)
 """
 
@@ -86,11 +90,24 @@ time.sleep(3600)
 def ranks(tmp_path: Path, cluster: SparkCluster) -> Iterator[Spawned]:
     """They have been started again after the loss of one."""
     (tmp_path / "ranks.py").write_text(RANKS)
-    flags = ["-np", "2", "--slots-per-host", "2", "--max-restarts", "1", "--backoff", "0", "--master", cluster.master]
+    flags = [
+        "-np",
+        "2",
+        "--slots-per-host",
+        "2",
+        "--gpus-per-worker",
+        "1",
+        "--max-restarts",
+        "1",
+        "--backoff",
+        "0",
+        "--master",
+        cluster.master,
+    ]
     argv = [sys.executable, "-m", "hvdtrain", "launch", "spark", *flags, "--", "ranks.py"]
     variables = {name: text for name, text in environment(cluster.variables).items() if name != "OMP_NUM_THREADS"}
     with Spawned(argv, variables, tmp_path) as job:
-        lines = {"start 1: [0, 2, 0, 2] 1", "[1] start 1: [1, 2, 1, 2] 1"}
+        lines = {"start 1: [0, 2, 0, 2] 1 5,7", "[1] start 1: [1, 2, 1, 2] 1 5,7"}
         job.await_that(lambda: lines <= set(job.output.splitlines()), "two ranks", DEADLINE_S)
         assert "was killed by SIGKILL" in job.output, job.said.tail()
         yield job
@@ -101,6 +118,14 @@ def ranks(tmp_path: Path, cluster: SparkCluster) -> Iterator[Spawned]:
 @needs_java
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_a_request_to_stop_reaches_the_workers(ranks: Spawned) -> None:
+    """Strangers who call the process that talks to Spark change nothing."""
+    (broker,) = (process for process in ranks.processes() if b"spark.broker" in command_of(process))
+    listening = [each.laddr for each in psutil.Process(broker).net_connections() if each.status == "LISTEN"]
+    assert listening
+    for address in listening:
+        with socket.create_connection(tuple(address), DEADLINE_S) as stranger:
+            stranger.sendall(b'{"secret": "", "number": 0, "executor": "a:1", "host": "a", "address": ["a", 1]}\n')
+            assert stranger.recv(100) == b""
     ranks.process.send_signal(signal.SIGTERM)
     done = ranks.wait(DEADLINE_S)
     assert done.returncode == 75, done.tail()

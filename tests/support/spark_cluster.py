@@ -17,6 +17,7 @@ from support.processes import environment, free_port, python_path, wait_until
 START_S = 120.0
 GONE_S = 20.0
 CORES = 2  # of each worker
+GPUS = ["5", "7"]  # of each worker, by name only
 _ANSWER_S = 10.0
 
 # Java's second compiler and its checks of Spark's own code would take longer than all that these programs do.
@@ -45,6 +46,10 @@ class SparkCluster(AbstractContextManager["SparkCluster"]):
         self.close()
 
     def _begin(self) -> None:
+        # What a worker of Spark asks for its GPUs. Nothing of Spark itself uses them.
+        script = self._folder / "gpus"
+        script.write_text(f"#!/bin/sh\necho '{json.dumps({'name': 'gpu', 'addresses': GPUS})}'\n")
+        script.chmod(0o700)
         self._start("master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._page))
         wait_until("Spark's master", lambda: self._state() is not None, START_S, self.log)
         for number in (1, 2):
@@ -82,7 +87,10 @@ class SparkCluster(AbstractContextManager["SparkCluster"]):
         script = Path(str(pyspark.__file__)).parent / "bin" / "spark-class"
         with (self._folder / f"{len(self._processes)}-{program}.log").open("wb") as log:
             argv = [str(script), f"org.apache.spark.deploy.{program}", *arguments]
-            variables = environment({**self.variables, "SPARK_DAEMON_MEMORY": "256m"})
+            gpus = f"-Dspark.worker.resource.gpu.amount={len(GPUS)} "
+            gpus += f"-Dspark.worker.resource.gpu.discoveryScript={self._folder / 'gpus'}"
+            own = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_WORKER_OPTS": gpus}
+            variables = environment({**self.variables, **own})
             self._processes.append(subprocess.Popen(argv, stdout=log, stderr=log, env=variables, cwd=self._folder))
 
     def _state(self) -> dict[str, Any] | None:
