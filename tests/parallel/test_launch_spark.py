@@ -54,7 +54,7 @@ def test_training_survives_a_lost_executor(start: Start, cluster: SparkCluster, 
     job = start(*options, flags=("-np", "2", "--max-restarts", "1", "--backoff", "0"))
     job.await_lines()
     cluster.kill_executor(0)
-    done = job.ended(0)
+    done = job.ended(0, 2 * DEADLINE_S)
     assert "hvdtrain launch: restart 1 of 1 in 0 s." in done.stderr, done.tail()
     assert "2 workers by hvdtrain launch on 2 nodes" in done.stdout, done.tail()
     assert "WARN" not in done.output, done.tail()
