@@ -4,20 +4,22 @@ import os
 from collections.abc import Mapping
 
 from hvdtrain.errors import UsageError
+from hvdtrain.topology.control_group import usable_cores
 
 
 def threads_per_worker(local_size: int, environ: Mapping[str, str]) -> int:
     """Threads for one of `local_size` workers on this machine, at least 1.
 
     The user's OMP_NUM_THREADS wins. A worker that its launcher bound to some cores uses those. Otherwise the machine's
-    cores are divided among its workers, because each framework would use all of them for every worker.
+    cores, or those that a container may use, are divided among its workers, because each framework would use all of the
+    machine's for every worker.
     """
     chosen = environ.get("OMP_NUM_THREADS", "")
     if chosen.isdigit() and int(chosen) > 0:
         return int(chosen)
     allowed = len(os.sched_getaffinity(0))
     bound_by_launcher = allowed < (os.cpu_count() or 1)
-    return max(1, allowed if bound_by_launcher else allowed // local_size)
+    return max(1, allowed if bound_by_launcher else usable_cores(allowed) // local_size)
 
 
 def gpu_of_worker(gpus: int, local_rank: int, local_size: int) -> int | None:

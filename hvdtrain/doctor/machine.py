@@ -12,7 +12,7 @@ from typing import Any
 from hvdtrain.doctor.findings import Facts, Finding, HostFacts, each_value, on_each_host
 from hvdtrain.doctor.software import last_line
 from hvdtrain.launch.execute import run_program
-from hvdtrain.launch.processes.control_group import group_folders, read_text
+from hvdtrain.topology.control_group import core_quota, group_folders, read_text
 from hvdtrain.units import in_bytes
 
 _LIMITS = {
@@ -60,21 +60,6 @@ def space(folder: str) -> dict[str, int]:
     """Bytes of the file system that `folder` is on: all, and those that an ordinary user may still use."""
     disk = os.statvfs(folder)
     return {"total": disk.f_blocks * disk.f_frsize, "free": disk.f_bavail * disk.f_frsize}
-
-
-def core_quota(root: Path = Path("/")) -> float | None:
-    """Cores that this process's control group may use; None for no limit.
-
-    The smallest of the group and its parents that can be seen. cgroup v2: cpu.max, v1: cpu.cfs_quota_us, in
-    Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of the kernel.
-    """
-    quotas = []
-    for folder in group_folders(root, "cpu"):
-        words = (read_text(folder / "cpu.max") or f"{read_text(folder / 'cpu.cfs_quota_us') or 'max'}").split()
-        period = words[1] if len(words) == 2 else read_text(folder / "cpu.cfs_period_us") or "100000"
-        if words and words[0] not in ("max", "-1"):
-            quotas.append(int(words[0]) / int(period))
-    return min(quotas, default=None)
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hvdtrain.doctor.findings import Choice, Facts, Finding, HostFacts, each_value, on_each_host
-from hvdtrain.launch.processes.control_group import read_text
 from hvdtrain.launch.ssh.host_addresses import ask_interface, interface_address
+from hvdtrain.topology.control_group import read_text
 
 # linux/sockios.h; netdevice(7)
 _GET_FLAGS, _GET_MASK, _GET_MTU = 0x8913, 0x891B, 0x8921

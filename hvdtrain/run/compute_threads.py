@@ -5,6 +5,7 @@ from collections.abc import MutableMapping
 from typing import Final
 
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.topology.control_group import usable_cores
 
 _VARIABLES: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -15,7 +16,7 @@ def compute_threads(options: TrainingOptions) -> int | None:
     With virtual workers it must not depend on how many workers a host has, since kernels divide their sums by it.
     """
     if options.compute_threads is None and options.virtual_workers is not None:
-        return max(1, (os.cpu_count() or 1) // options.virtual_workers)
+        return max(1, usable_cores(os.cpu_count() or 1) // options.virtual_workers)
     return options.compute_threads
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.slowness.causes import NOTHING, Pressure
+from hvdtrain.topology.control_group import group_folders, read_text
 
 INTERVAL: Final = 2.0
 """Seconds from one look to the next, at least: a look takes up to a millisecond."""

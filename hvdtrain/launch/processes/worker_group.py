@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.processes.control_group import group_folders, read_text
 from hvdtrain.launch.processes.worker import Worker, WorkerExit, WorkerSpec
+from hvdtrain.topology.control_group import group_folders, read_text
 
 OUT, ERR = 1, 2  # the streams of a worker
 _GROUP_COUNTERS = ("memory.events", "memory.oom_control")

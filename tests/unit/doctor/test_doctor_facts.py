@@ -13,10 +13,11 @@ import pytest
 
 from hvdtrain.doctor.framework_probe import loaded_mpi
 from hvdtrain.doctor.job_environment import environment_facts, job_command
-from hvdtrain.doctor.machine import core_quota, machine_facts, memory_limit, output_facts, parse_devices
+from hvdtrain.doctor.machine import machine_facts, memory_limit, output_facts, parse_devices
 from hvdtrain.doctor.network import interfaces, resolved_names
 from hvdtrain.doctor.shared_files import data_facts
 from hvdtrain.doctor.software import framework_facts
+from hvdtrain.topology.control_group import core_quota, usable_cores
 
 ROOT = Path(__file__).parents[3]
 
@@ -70,6 +71,7 @@ def test_limits_of_control_groups_version_2(tmp_path: Path) -> None:
     }
     root = group(tmp_path, "0::/a/b", files)
     assert core_quota(root) == 2.5
+    assert [usable_cores(cores, root) for cores in (1, 2, 64)] == [1, 2, 2]
     assert memory_limit(root) == 2**30
 
 
@@ -81,11 +83,13 @@ def test_limits_of_control_groups_version_1(tmp_path: Path) -> None:
     }
     root = group(tmp_path, "4:cpu,cpuacct:/c\n3:memory:/c", files)
     assert core_quota(root) == 0.5
+    assert usable_cores(64, root) == 1
     assert memory_limit(root) is None
 
 
 def test_no_limits(tmp_path: Path) -> None:
     assert core_quota(tmp_path) is None
+    assert usable_cores(64, tmp_path) == 64
     assert memory_limit(tmp_path) is None
 
 
