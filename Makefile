@@ -21,7 +21,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
+.PHONY: help setup with-dev docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu bench-gpu screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ test-browser: with-dev ## tests of reports in Chromium, checked by axe-core (ins
 
 test-gpu: with-dev ## tests on this machine's GPU, each for a claim of docs/gpu.md (needs EXTRAS=torch,mpi,cuda and a driver)
 	$(BIN)/python tests/gpu/run.py $(ARGS)
+
+bench-gpu: with-dev ## ResNet-50 in bf16 on this machine's GPU, beside the best loop by hand and DDP (needs EXTRAS=torch,mpi,cuda and a driver)
+	$(BIN)/python -m benchmarks.step --suites resnet50-gpu --blocks 2 $(ARGS)
 
 docs: with-dev ## build the site into build/site; a link, an anchor or a command that is wrong is an error
 	$(BIN)/python docs/builder $(ARGS)

@@ -1,12 +1,17 @@
-"""What one writes by hand for one GPU: compiled, bf16, channels last, a fused optimizer.
+"""What one writes by hand for one GPU: compiled, bf16, channels last, a fused optimizer; and the same by
+DistributedDataParallel in a group of one process.
 
 The batch comes from pinned memory of the host in each step, as with a `DataLoader(pin_memory=True)`.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import distributed, nn
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.step import hand_protocol, networks_torch
 from benchmarks.step.workload import LR, SEED
@@ -20,7 +25,9 @@ def main() -> None:
     torch.manual_seed(SEED)
     model = networks_torch.build(options.model).to(device)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    compiled = torch.compile(model, mode=options.compile_mode)
+    if options.ddp:
+        model = _in_group_of_one(model, device)
+    compiled: Any = torch.compile(model, mode=options.compile_mode)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, fused=True)
     x, y = (_on_host(tensor, device) for tensor in networks_torch.own_batch(options.model, 0, 1))
 
@@ -34,6 +41,14 @@ def main() -> None:
         return loss.detach()
 
     hand_protocol.run(options, step, float, lambda own: own, rank=0)
+    if options.ddp:
+        distributed.destroy_process_group()
+
+
+def _in_group_of_one(model: nn.Module, device: torch.device) -> nn.Module:
+    backend, store = "nccl" if device.type == "cuda" else "gloo", distributed.HashStore()
+    distributed.init_process_group(backend, store=store, rank=0, world_size=1)
+    return DistributedDataParallel(model, gradient_as_bucket_view=True)
 
 
 def _on_host(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

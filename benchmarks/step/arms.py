@@ -130,6 +130,7 @@ _TORCH_ON_GPU: Mapping[str, Arm] = {
     "hand_autotuned": Arm(
         "one process", "torch by hand, max-autotune", (), "", (*_HAND, "--compile-mode", "max-autotune")
     ),
+    "ddp": Arm("one process", "DDP (NCCL) by hand, compiled", (), "", (*_HAND, "--ddp")),
 }
 _TENSORFLOW_ON_GPU: Mapping[str, Arm] = {
     "hvdtrain": Arm("one process", "hvdtrain", (), "", (*_KERAS, *_BF16)),

@@ -19,6 +19,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--num-batches-per-iter", type=int, required=True)
     parser.add_argument("--num-iters", type=int, required=True)
     parser.add_argument("--bucket-views", action="store_true", help="of DDP")
+    parser.add_argument("--ddp", action="store_true", help="the loop for one GPU with DDP around its model")
     parser.add_argument("--look-alike", action="store_true", help="the same script with hvdtrain.torch imported")
     parser.add_argument("--exchange", action="store_true", help="of Keras' own fit")
     parser.add_argument("--bf16", action="store_true", help="of Keras' own fit")
