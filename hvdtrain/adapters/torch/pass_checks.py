@@ -51,4 +51,5 @@ class TorchPassChecks:
 
     def _in_order(self, checksums: Mapping[nn.Parameter, torch.Tensor]) -> NDArray[np.int64]:
         nothing = checksum(None)
-        return np.array([int(checksums.get(parameter, nothing)) for parameter in self._parameters], np.int64)
+        found = [checksums.get(parameter, nothing) for parameter in self._parameters]
+        return np.array(torch.stack([each.to(found[0].device) for each in found]).tolist(), np.int64)

@@ -143,6 +143,7 @@ class Elastic:
             message += f"\nhvdtrain launch: {self.losses.begin(cause_in(message))}, by the workers that are left."
         if worker.computes_wrongly:
             message += f"\nhvdtrain launch: no further worker is started {worker.on_host.strip() or 'in its place'}."
+            self._newcomers.dismiss([n for n in self._newcomers if self.workers[n].host == worker.host])
         self.say(message)
         for member in self._members:
             self.launcher.tell(member, {"over": self._world})

@@ -37,7 +37,7 @@ class ElasticLauncher(Protocol):
         """Let these workers meet, in this order of ranks; the variables of each."""
 
     def places(self) -> int:
-        """For how many workers there is room now. None is where a worker has computed wrongly, but for those there."""
+        """For how many workers there is room now; a worker that has computed wrongly is not replaced where it was."""
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
         """Those of these workers, in their order, for which there is room where they are, as `places` found it."""
