@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.jobs import ENDLESS, INTERVAL, Job
-from support.process_table import command_of
+from support.process_table import command_of, is_stopped
 
 Start = Callable[..., Job]
 Record = Callable[[int, str, Job], None]
@@ -135,6 +135,7 @@ def test_a_damaged_checkpoint_is_passed_over_aloud(start: Start, record: Record)
     workers = job.workers()
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)  # so that no newer one is written, not even by rank 0's thread
+    job.await_that(lambda: all(map(is_stopped, workers)), "the end of what they did")
     newest = max((job.out / "checkpoints").glob("step_*"))  # it may be there before "latest" names it
     file = newest / "model.safetensors"
     content = bytearray(file.read_bytes())

@@ -51,6 +51,12 @@ def is_alive(process: int) -> bool:
         return False
 
 
+def is_stopped(process: int) -> bool:
+    """Whether all of its threads are: SIGSTOP lets each end the call into the kernel in which it is."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+
+
 def command_of(process: int) -> bytes:
     """Its command line, each word followed by a zero byte; nothing of one that has ended."""
     return _of(process, "cmdline")
