@@ -53,8 +53,11 @@ def is_alive(process: int) -> bool:
 
 def is_stopped(process: int) -> bool:
     """Whether all of its threads are: SIGSTOP lets each end the call into the kernel in which it is."""
-    tasks = Path(f"/proc/{process}/task").iterdir()
-    return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)
+    try:
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{process}/task").iterdir()]
+    except OSError:  # a thread has ended meanwhile
+        return False
+    return all(text.rpartition(")")[2].split()[0] == "T" for text in stats)
 
 
 def command_of(process: int) -> bytes:
