@@ -1,12 +1,12 @@
 """`hvdtrain export`: a run's weights or model as a file for other programs."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.end_signals import ENDING, exiting_at
+from hvdtrain.models.keras_import import prepare_keras
 from hvdtrain.weights.export import FORMATS, export
 
 _DESCRIPTION = """\
@@ -27,8 +27,7 @@ Formats:
 def run(argv: Sequence[str]) -> int:
     """Export as `argv` says; returns 0."""
     options = _parse(argv)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    prepare_keras()
     with exiting_at(ENDING, "nothing was left half done"):
         done = export(
             options.run,

@@ -15,6 +15,7 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import left_to_raise, write_failure
+from hvdtrain.models.keras_import import prepare_keras
 from hvdtrain.run.compute_threads import set_compute_threads
 from hvdtrain.run.data_opening import DataOpening
 from hvdtrain.run.prepare import RunSetup, prepare
@@ -32,8 +33,7 @@ def load_task_class(config: TrainConfig, task_class: type[Task] | None = None) -
     """The task's class, and with it its framework. `task_class`, and one that `hvdtrain.train` has sent, is what
     `config.task` only names. Raises UsageError: there is no such task, or its framework is not installed."""
     faulthandler.enable(sys.__stderr__ or sys.stderr)  # a notebook's own sys.stderr is not a file
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    prepare_keras()
     with _task_must_not_exit(), _collections_paused():
         task_class = task_class or sent_task_class()
         if task_class is not None:

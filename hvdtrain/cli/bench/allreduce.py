@@ -41,8 +41,9 @@ def run(argv: Sequence[str]) -> int:
     from hvdtrain.adapters.chosen_framework import bind_device_and_threads
     from hvdtrain.comm.open import measured_allreduce, open_communicator, require_horovod
     from hvdtrain.doctor.allreduce_times import SIZES, measure
+    from hvdtrain.models.keras_import import prepare_keras
 
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    prepare_keras()
     require_horovod(options.framework)
     bind_device_and_threads(options.framework, topology)
     _require_whole_horovod(f"horovod.{options.framework}")

@@ -21,6 +21,7 @@ from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.engine.state_sync import average_rank_local_state, broadcast_state
 from hvdtrain.engine.stop_vote import never_asked
 from hvdtrain.errors import UsageError
+from hvdtrain.models.keras_import import prepare_keras
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train
 from hvdtrain.tasks.task_registry import load_task
@@ -149,7 +150,7 @@ def refusal(call: Callable[[], object]) -> str:
 
 def run(framework: str, folder: Path, open_: Open, more: Callable[[Checks], None]) -> None:
     """All checks, then the trainings in FOLDER/cases.json: {name: [option, …]}."""
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    prepare_keras()
     topology = detect_topology(os.environ)
     bind_device_and_threads(framework, topology)
     comm = open_communicator(framework, topology)

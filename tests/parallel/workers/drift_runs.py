@@ -26,6 +26,7 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.training_options import TrainingOptions
+from hvdtrain.models.keras_import import prepare_keras
 from hvdtrain.run.start import open_adapter
 from hvdtrain.topology import Topology, detect_topology
 
@@ -83,7 +84,7 @@ def _disturb() -> None:
 
 
 def main(framework: str, folder: Path, names: list[str]) -> None:
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    prepare_keras()
     gc.set_threshold(20_000)  # of the many objects of a graph few are garbage
     topology = detect_topology(os.environ)
     bind_device_and_threads(framework, topology)

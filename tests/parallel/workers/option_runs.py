@@ -17,6 +17,7 @@ from hvdtrain.adapters.chosen_framework import bind_device_and_threads
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.engine.stop_vote import never_asked
+from hvdtrain.models.keras_import import prepare_keras
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.training import train
 from hvdtrain.tasks.task_registry import load_task
@@ -24,7 +25,7 @@ from hvdtrain.topology import detect_topology
 
 
 def main(folder: Path, cases: dict[str, list[str]]) -> None:
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    prepare_keras()
     gc.set_threshold(20_000)  # of the many objects of a graph few are garbage
     topology = detect_topology(os.environ)
     quiet = ["--progress", "none", "--report", "never"]

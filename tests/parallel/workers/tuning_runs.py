@@ -17,6 +17,7 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.models.keras_import import prepare_keras
 from hvdtrain.named_arrays import State
 from hvdtrain.run.prepare import prepare
 from hvdtrain.run.start import open_own_adapter, restore_and_broadcast
@@ -40,7 +41,7 @@ class Runs:
     """Short trainings of one framework, one after the other."""
 
     def __init__(self, framework: str, folder: Path) -> None:
-        os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+        prepare_keras()
         topology = detect_topology(os.environ)
         self.folder = folder
         self.config = parse_train_config(

@@ -1,0 +1,22 @@
+"""What `prepare_keras` puts off is not imported for training, and is there for whoever asks for it."""
+
+import subprocess
+import sys
+
+PUT_OFF = """
+import sys
+from hvdtrain.models.keras_import import prepare_keras
+prepare_keras()
+import keras
+import tensorflow as tf
+print({"sklearn", "matplotlib"} & set(sys.modules))
+assert keras.wrappers.SKLearnClassifier is tf.keras.wrappers.SKLearnClassifier
+assert issubclass(keras.wrappers.SKLearnClassifier, sys.modules["sklearn"].base.BaseEstimator)
+assert keras.visualization.plot_image_gallery.__module__.startswith("keras.")
+print("matplotlib.pyplot" in sys.modules)
+"""
+
+
+def test_scikit_learn_and_matplotlib_are_imported_by_whoever_asks_for_them() -> None:
+    done = subprocess.run([sys.executable, "-c", PUT_OFF], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "set()\nTrue\n"), done.stderr
