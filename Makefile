@@ -7,6 +7,7 @@ PYTHON  ?= $(shell for each in $(FOUND); do $$each -c 'import ensurepip' 2>/dev/
 EXTRAS  ?=
 NP      ?= 2
 ARGS    ?=
+CARRIED ?=
 PEERS   ?= benchmarks/.peers
 BIN     := $(VENV)/bin
 # Commands of all parts, and which of them run at once. The longest any one test may take is set in pyproject.toml.
@@ -17,11 +18,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 define SET_UP
 test -n '$(PYTHON)' && $(PYTHON) -c '' || { printf 'ERROR: No Python 3.11, 3.12 or 3.13 with ensurepip runs here%s.\nHINT: install one (Debian, Ubuntu: apt-get install python3 python3-venv) or say where it is: make setup PYTHON=/path/to/python3.13\n' '$(PYTHON:%= as %)' >&2; exit 2; }; \
-$(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %)
+$(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %) $(CARRIED:%=--carried %)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup with-dev docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu bench-gpu screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
+.PHONY: help setup carry with-dev with-gpu-tests docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu bench-gpu screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +32,13 @@ setup: ## .venv with the pinned packages and Horovod; remembers EXTRAS=torch,mpi
 
 with-dev:
 	@$(SET_UP) --add dev
+
+with-gpu-tests:
+	@$(SET_UP) --add gpu-tests
+
+carry: CARRIED := $(or $(CARRIED),build/carried)
+carry: ## download into CARRIED what set-up needs on a machine without a network: make carry EXTRAS=torch,mpi ARGS="--there list.txt"
+	@$(BIN)/python -m hvdtrain.horovod_wheel carry --into $(CARRIED) $(EXTRAS:%=--extras %) $(ARGS)
 
 train: setup ## train on NP processes (2): make train ARGS="--epochs 3"
 	$(BIN)/horovodrun -np $(NP) $(BIN)/python -m hvdtrain $(ARGS)
@@ -69,10 +77,10 @@ test-many: with-dev ## 64 workers on this machine, which are stopped, become 48,
 test-browser: with-dev ## tests of reports in Chromium, checked by axe-core (installs what is missing with apt, as root, and npm)
 	$(BIN)/python tests/browser/run.py
 
-test-gpu: with-dev ## tests on this machine's GPU, each for a claim of docs/gpu.md (needs EXTRAS=torch,mpi,cuda and a driver)
+test-gpu: with-gpu-tests ## tests on this machine's GPU, each for a claim of docs/gpu.md (needs EXTRAS=torch,mpi,cuda and a driver)
 	$(BIN)/python tests/gpu/run.py $(ARGS)
 
-bench-gpu: with-dev ## ResNet-50 in bf16 on this machine's GPU, beside the best loop by hand and DDP (needs EXTRAS=torch,mpi,cuda and a driver)
+bench-gpu: with-gpu-tests ## ResNet-50 in bf16 on this machine's GPU, beside the best loop by hand and DDP (needs EXTRAS=torch,mpi,cuda and a driver)
 	$(BIN)/python -m benchmarks.step --suites resnet50-gpu --blocks 2 $(ARGS)
 
 docs: with-dev ## build the site into build/site; a link, an anchor or a command that is wrong is an error

