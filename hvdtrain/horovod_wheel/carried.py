@@ -35,6 +35,7 @@ def carry(root: Path, into: Path, extras: str, there: Path | None, python: str) 
     Raises HvdtrainError: these versions do not go together, or a package cannot be downloaded.
     """
     has = versions_in(there.read_text(encoding="utf-8")) if there is not None else {}
+    has.pop("pip", None)  # each environment has its own
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         pins = Path(scratch) / "pins.txt"
