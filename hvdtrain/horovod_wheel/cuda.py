@@ -24,6 +24,9 @@ _PARTS = {
     "include/cccl/nv/target": "nvidia-cuda-cccl",
 }
 
+# The compiler's own parts, which must be of one version.
+_COMPILER = {"nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt"}
+
 # What PyPI's PyTorch for CUDA 13 on x86-64 is compiled for. nvcc 13.0 knows twelve: half a minute more, twice the code.
 _ARCHITECTURES = "75,80,86,90,100,120"
 
@@ -62,7 +65,7 @@ def find_gpu() -> Gpu | str:
     if nccl is None:
         return "no nvidia-nccl package"
     home, wheels = cuda_home(nvcc), toolkit_wheels(nvcc)
-    if lack := lacking_parts(Path(home)) if wheels else lacking_toolkit(home):
+    if lack := lacking_parts(Path(home)) or unequal_parts(wheels) if wheels else lacking_toolkit(home):
         return lack
     version = subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     line = version.strip().splitlines()[-1]
@@ -98,6 +101,14 @@ def lacking_parts(home: Path) -> str:
         if not any((home / part).parent.glob(f"{Path(part).name}*")):
             return f"no {part} in {home}, which the package {wheel} brings"
     return ""
+
+
+def unequal_parts(wheels: str) -> str:
+    """Which parts of the compiler are of another version than nvcc, in a few words; "" where none is. nvcc's wheel
+    itself accepts any. Args: `wheels`: of `toolkit_wheels`."""
+    compiler = [part for part in wheels.split(", ") if part.split()[0] in _COMPILER]
+    versions = {part.split()[1].rsplit(".", 1)[0] for part in compiler}
+    return " beside ".join(compiler) if len(versions) > 1 else ""
 
 
 def lacking_toolkit(home: str) -> str:

@@ -28,6 +28,7 @@ from hvdtrain.horovod_wheel.cuda import (
     linkable_toolkit,
     other_cuda,
     toolkit_wheels,
+    unequal_parts,
 )
 from hvdtrain.horovod_wheel.environment import no_cpu_torch, require_cuda_possible
 from hvdtrain.horovod_wheel.recipe import find_recipe
@@ -143,6 +144,13 @@ def test_a_part_of_the_toolkit_that_is_missing_is_named_with_its_wheel(packages:
     else:
         (home / file).unlink()
     assert lacking_parts(home) == f"no {file} in {home}, which the package {wheel} brings"
+
+
+def test_parts_of_the_compiler_of_other_versions_are_named() -> None:
+    """Of cuda-toolkit 13.0.2 pip took nvcc 13.0 and the newest nvidia-nvvm, whose output ptxas 13.0 cannot read."""
+    nvcc, cccl = "nvidia-cuda-nvcc 13.0.88", "nvidia-cuda-cccl 13.0.85"
+    assert unequal_parts(f"{cccl}, {nvcc}, nvidia-nvvm 13.0.80") == ""
+    assert unequal_parts(f"{cccl}, {nvcc}, nvidia-nvvm 13.5.37") == f"{nvcc} beside nvidia-nvvm 13.5.37"
 
 
 def test_the_reason_for_no_nccl_is_the_first_that_holds(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
