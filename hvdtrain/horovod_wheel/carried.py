@@ -118,15 +118,15 @@ def use(carried: Path) -> None:
 
 def open_to_this_python(venv: Path, constraints: Path) -> Path:
     """Let the environment `venv` see this Python's packages; returns the file of constraints for the others."""
-    folders = list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
-    packages = next((venv / "lib").glob("python*/site-packages"))
-    if sys.prefix != str(venv):
-        (packages / _SEEN).write_text("\n".join(folders) + "\n", encoding="utf-8")
+    seen = next((venv / "lib").glob("python*/site-packages")) / _SEEN
+    if sys.prefix != str(venv):  # else this is a later set-up, by the environment's own Python
+        folders = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+        seen.write_text("\n".join(folders) + "\n", encoding="utf-8")
     command = [str(venv / "bin" / "python"), "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
+    command += [word for folder in seen.read_text(encoding="utf-8").splitlines() for word in ("--path", folder)]
     listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     pins = venv / _PINS
-    if not pins.exists():  # what set-up installs later is pinned all the same
-        pins.write_text(pins_beside(constraints.read_text(encoding="utf-8"), versions_in(listed)), encoding="utf-8")
+    pins.write_text(pins_beside(constraints.read_text(encoding="utf-8"), versions_in(listed)), encoding="utf-8")
     return pins
 
 

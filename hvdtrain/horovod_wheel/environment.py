@@ -64,10 +64,10 @@ def set_up(root: Path, venv: Path, asked: str | None, added: str = "", carried: 
             python = _ensure_venv(venv, carried)
             write_line(venv / EXTRAS, extras)
             write_line(venv / _CARRIED, str(carried or ""))
-            constraints = root / "constraints.txt"
-            if carried is not None:
-                constraints = without_network.open_to_this_python(venv, constraints)
-            _install_all(root, python, extras, constraints)
+            constraints, installers = root / "constraints.txt", [UV]
+            if carried is not None:  # pip does it: uv does not see packages of another environment
+                constraints, installers = without_network.open_to_this_python(venv, constraints), []
+            _install_all(root, python, extras, constraints, installers)
             write_line(stamp, wanted)
     print(f"setup: {ready}", flush=True)
 
@@ -127,10 +127,10 @@ def _is_usable(venv: Path) -> bool:
     return made_here and run.stdout.strip() == f"{sys.version} {sys.base_prefix}".strip()
 
 
-def _install_all(root: Path, python: str, extras: str, constraints: Path) -> None:
+def _install_all(root: Path, python: str, extras: str, constraints: Path, installers: list[str]) -> None:
     print("setup: installing the packages that constraints.txt pins (seconds; a first time, 1 to 4 min)", flush=True)
-    cuda, is_offline = CUDA in extras.split(","), bool(os.environ.get("PIP_NO_INDEX"))
-    pip_install([*([] if is_offline else [UV]), "setuptools", "wheel"], constraints, python)
+    cuda = CUDA in extras.split(",")
+    pip_install([*installers, "setuptools", "wheel"], constraints, python)
     no_cpu_build = no_cpu_torch(constraints.read_text(encoding="utf-8")) if cuda else []
     pip_install(["--no-build-isolation", "--editable", f"{root}[{extras}]", *no_cpu_build], constraints, python)
     nccl = ["--with-nccl"] if cuda else []
