@@ -131,6 +131,10 @@ class RecordFormat(Protocol):
             CorruptRecordError: the file is not of this format at all, or compressed. Damage inside is returned.
         """
 
+    def scan_beside(self, entry: FileEntry) -> RecordIndex | None:  # noqa: ARG002
+        """What `scan` would return, from an index that another program has left beside a file; None: read the file."""
+        return None
+
     def open(self, entry: FileEntry) -> ByteSource:
         """Open a file for reading at random."""
         return open_source(entry)
