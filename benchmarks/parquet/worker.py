@@ -39,11 +39,13 @@ def _rows_of_ours(folder: Path, shuffle: Any) -> Iterator[int]:
     import data_sharding as ds
 
     catalog = ds.Catalog.index(folder)
-    with ds.RecordReader(catalog) as reader:
+    on_disk = shuffle == "global_on_disk"
+    options = {"cache": ds.FileCache(folder.with_name(f"{folder.name}-cache"))} if on_disk else {}
+    with ds.RecordReader(catalog, **options) as reader:
         yield 0
-        epoch = 0
+        epoch, order = 0, shuffle.removesuffix("_on_disk")
         while True:
-            plan = ds.ShardPlan.for_catalog(catalog, global_batch=_BATCH, seed=0, epoch=epoch, shuffle=shuffle)
+            plan = ds.ShardPlan.for_catalog(catalog, global_batch=_BATCH, seed=0, epoch=epoch, shuffle=order)
             with ds.ShardLoader(plan, reader, _nothing, rank=0, size=1) as loader:
                 for batch in loader:
                     yield len(batch.ids)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import CorruptRecordError
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -138,6 +139,10 @@ class RecordFormat(Protocol):
     def open(self, entry: FileEntry) -> ByteSource:
         """Open a file for reading at random."""
         return open_source(entry)
+
+    def open_keeping(self, entry: FileEntry, cache: FileCache) -> ByteSource:  # noqa: ARG002
+        """As `open`; what is decoded again and again may be kept in the cache."""
+        return self.open(entry)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         """From the bytes of k spans to k payloads.
