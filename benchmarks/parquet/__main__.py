@@ -17,7 +17,7 @@ from benchmarks.parquet import tables
 _DEADLINE_S: Final = 300.0
 _WORKER: Final = REPOSITORY / "benchmarks" / "parquet" / "worker.py"
 
-ARMS: Final = ("none", "block", "global", "pyarrow")
+ARMS: Final = ("none", "block", "global", "global_on_disk", "pyarrow")
 EARLIER: Final = ("earlier_block", "earlier_global")
 
 

@@ -7,6 +7,7 @@ there from the beginning are used.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +32,8 @@ def main() -> None:
         "seconds": time.perf_counter() - begin,
         "cpu_s": time.process_time() - began_cpu,
     }
-    print(json.dumps(result))
+    print(json.dumps(result), flush=True)
+    os._exit(0)  # a thread that is inside pyarrow while Python ends would abort the process
 
 
 def _rows_of_ours(folder: Path, shuffle: Any) -> Iterator[int]:
@@ -39,11 +41,13 @@ def _rows_of_ours(folder: Path, shuffle: Any) -> Iterator[int]:
     import data_sharding as ds
 
     catalog = ds.Catalog.index(folder)
-    with ds.RecordReader(catalog) as reader:
+    on_disk = shuffle == "global_on_disk"
+    options = {"cache": ds.FileCache(folder.with_name(f"{folder.name}-cache"))} if on_disk else {}
+    with ds.RecordReader(catalog, **options) as reader:
         yield 0
-        epoch = 0
+        epoch, order = 0, shuffle.removesuffix("_on_disk")
         while True:
-            plan = ds.ShardPlan.for_catalog(catalog, global_batch=_BATCH, seed=0, epoch=epoch, shuffle=shuffle)
+            plan = ds.ShardPlan.for_catalog(catalog, global_batch=_BATCH, seed=0, epoch=epoch, shuffle=order)
             with ds.ShardLoader(plan, reader, _nothing, rank=0, size=1) as loader:
                 for batch in loader:
                     yield len(batch.ids)

@@ -72,6 +72,9 @@ class DecodedSource(RecordSource):
 class PlanSource:
     """One rank's parts of the steps of a plan's epochs: item i is step i % steps of epoch i // steps after the plan's.
 
+    Where records behind a URL come in the order `block`, blocks are read whole and kept, in the process that made this:
+    each of grain's worker processes would read all of them.
+
     Args:
         plan: the first epoch.
         reader: over the catalog that the plan was made for.
@@ -127,7 +130,8 @@ class PlanSource:
         planner = self._planner
         if planner is None or planner.plan.epoch != epoch:
             plan = dataclasses.replace(self._plan, epoch=epoch)
-            planner = self._planner = SlotPlanner(plan, self._rank, self._size, self._augment)
+            by_block = self._reader.is_at_home and self._reader.get().gains_by_blocks
+            planner = self._planner = SlotPlanner(plan, self._rank, self._size, self._augment, by_block)
         return planner
 
 

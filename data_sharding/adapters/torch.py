@@ -37,6 +37,7 @@ from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import StepSlots
 from data_sharding.reading.fork_safe_reader import ForkSafeReader
 from data_sharding.reading.record_reader import ReaderOptions, RecordReader
+from data_sharding.reading.shared_blocks import blocks_pay
 
 __all__ = [
     "DecodedRows",
@@ -121,18 +122,28 @@ def _usable(array: NDArray[Any]) -> NDArray[Any]:
     return native
 
 
+class _Pass(NamedTuple):
+    """The last step that was read, and whether blocks are read whole since the first one."""
+
+    step: int
+    keeps_blocks: bool
+
+
 class ShardDataset(Dataset[dict[str, Any]]):
     """Map-style data set of decoded records; index i is record id i.
 
     An item is a dict of the decode function's features for one record, its "id", and its "weight" of 1. A batch that a
     `ShardBatchSampler` asks for is read and decoded at once, and has the plan's weights. Workers that are forked or
     spawned open the files for themselves; spawned ones must be able to import `decode`, which turns k records into
-    arrays of k rows. Options are as for `RecordReader`; a damaged record that is masked has weight 0.
+    arrays of k rows. Options are as for `RecordReader`; a damaged record that is masked has weight 0. Where records
+    behind a URL come in the order `block`, blocks are read whole and kept, by each worker if there are several; large
+    records, of which each would take the network that often, are then read one by one.
     """
 
     def __init__(self, catalog: Catalog, decode: Decode, **options: Unpack[ReaderOptions]) -> None:
         self._reader = ForkSafeReader(RecordReader(catalog, **options))
         self._decode = decode
+        self._pass = _Pass(-1, False)
 
     def __len__(self) -> int:
         return len(self._reader.catalog)
@@ -152,7 +163,22 @@ class ShardDataset(Dataset[dict[str, Any]]):
         return DecodedRows(self._load(chosen))
 
     def _load(self, slots: StepSlots) -> LoadedBatch:
-        return load_slots(slots, functools.partial(read_and_decode, self._reader.get(), self._decode))
+        reader = self._reader.get()
+        if not self._keeps_blocks(reader, slots):
+            slots = dataclasses.replace(slots, ranges=None)
+        return load_slots(slots, functools.partial(read_and_decode, reader, self._decode))
+
+    def _keeps_blocks(self, reader: RecordReader, slots: StepSlots) -> bool:
+        """Whether blocks are read whole, by each of the workers. Decided at the first step of a pass."""
+        if slots.ranges is None:
+            return True  # there are none
+        keeps = self._pass.keeps_blocks
+        if slots.step <= self._pass.step or self._pass.step < 0:
+            worker = get_worker_info()
+            count = 1 if worker is None else worker.num_workers
+            keeps = reader.gains_by_blocks and blocks_pay(reader.catalog, slots.ids, slots.ranges, count)
+        self._pass = _Pass(slots.step, keeps)
+        return keeps
 
 
 class ShardIterable(IterableDataset[TorchBatch]):

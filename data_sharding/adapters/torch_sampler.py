@@ -91,7 +91,7 @@ class SamplerPass(Iterator[T], Generic[T]):
 
     def _begin(self, plan: ShardPlan, step: int) -> None:
         self._plan, self._next = plan, step
-        self._slots = SlotPlanner(plan, self._sampler.rank, self._sampler.size, self._sampler.augment)
+        self._slots = SlotPlanner(plan, self._sampler.rank, self._sampler.size, self._sampler.augment, by_block=True)
 
     def __next__(self) -> T:
         if self._next >= self._plan.steps:

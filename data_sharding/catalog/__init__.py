@@ -209,8 +209,10 @@ def _scan_all(
             return entry, RecordIndex.of_nothing(lost)
         try:
             with watching_maps:
-                copy = None if cache is None or not is_remote(name) else cache.fetch(entry)
-                index = record_format.scan(name, record_format.open(copy or entry), check_data)
+                index = None if check_data else record_format.scan_beside(entry)
+                if index is None:
+                    copy = None if cache is None or not is_remote(name) else cache.fetch(entry)
+                    index = record_format.scan(name, record_format.open(copy or entry), check_data)
         except ShardingError as error:
             verify_unchanged(entry)
             if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):

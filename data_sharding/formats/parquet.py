@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_sharding.formats.row_source import pyarrow_module
+from data_sharding.formats.pyarrow_extra import pyarrow_module
 from data_sharding.formats.table_columns import flat_schema, flat_table
 from data_sharding.formats.tables import TableFormat
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import CorruptRecordError
 from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import ByteSource, FileEntry, describe_file, open_source
+from data_sharding.storage.file_cache import FileCache
 from data_sharding.storage.input_files import Paths
 from data_sharding.storage.torn_maps import watching_maps
 
@@ -131,9 +132,17 @@ class RecordFormat(Protocol):
             CorruptRecordError: the file is not of this format at all, or compressed. Damage inside is returned.
         """
 
+    def scan_beside(self, entry: FileEntry) -> RecordIndex | None:  # noqa: ARG002
+        """What `scan` would return, from an index that another program has left beside a file; None: read the file."""
+        return None
+
     def open(self, entry: FileEntry) -> ByteSource:
         """Open a file for reading at random."""
         return open_source(entry)
+
+    def open_keeping(self, entry: FileEntry, cache: FileCache) -> ByteSource:  # noqa: ARG002
+        """As `open`; what is decoded again and again may be kept in the cache."""
+        return self.open(entry)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         """From the bytes of k spans to k payloads.

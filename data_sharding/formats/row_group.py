@@ -1,22 +1,30 @@
 """The decoded rows of a group (of Parquet: a row group, of Arrow: a record batch), and the payload of each."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from data_sharding import example
 from data_sharding.formats.table_columns import Columns, float64_columns
+from data_sharding.storage.torn_maps import ReadOnlyMap
+
+MAP_BYTES: Final = 1 << 16
+"""What a mapped group counts for: so there are at most some thousand maps. Its pages belong to the page cache."""
 
 _Value = Callable[[int], Any]
 """The value of a row of a column."""
 
 
 class RowGroup:
-    """Payloads by row, from a pyarrow Table of the columns that they are made of; `nbytes` is what it takes."""
+    """Payloads by row, from a pyarrow Table of the columns that they are made of; `nbytes` is what it takes.
 
-    def __init__(self, table: Any, columns: Columns) -> None:
-        self.nbytes: int = table.nbytes
+    `map` is what the table's memory is a map of, if it is not the process's own.
+    """
+
+    def __init__(self, table: Any, columns: Columns, over: ReadOnlyMap | None = None) -> None:
+        self.map = over
+        self.nbytes: int = table.nbytes if over is None else MAP_BYTES
         if columns.data:
             self.payload: Callable[[int], bytes | None] = _value_of(table.column(columns.data))
             """The payload of a row, None for one without. Raises IndexError, and ExampleError for a value."""

@@ -1,7 +1,6 @@
 """A file of rows as a source of bytes: rows cannot be read one by one, so their groups are decoded and kept."""
 
 import functools
-import importlib
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
@@ -9,13 +8,15 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import PlanError
+from data_sharding.formats.groups_on_disk import GroupsOnDisk
+from data_sharding.formats.pyarrow_extra import pyarrow_module
 from data_sharding.formats.record_format import Damaged
 from data_sharding.formats.row_group import RowGroup
 from data_sharding.formats.table_columns import Columns, choose_columns
 from data_sharding.kept_blocks import KEPT
 from data_sharding.storage import ByteSource, FileEntry, is_remote
 from data_sharding.storage.byte_source import SourceFile
+from data_sharding.storage.torn_maps import ReadOnlyMap
 
 
 class TableFile(Protocol):
@@ -46,11 +47,21 @@ class Undecodable(NamedTuple):
 class RowSource:
     """A `ByteSource` whose spans are rows: span [i, j) is the payload of row i, whatever j is; or a `Damaged` one.
 
-    Groups that were decoded are kept as long as `kept_blocks.KEPT` has room for them.
+    Groups that were decoded are kept as long as `kept_blocks.KEPT` has room for them. One that is needed again after
+    that is kept on the disk, if there is a place for it.
     """
 
-    def __init__(self, entry: FileEntry, source: ByteSource, opener: TableOpener, data: str, label: str) -> None:
+    def __init__(
+        self,
+        entry: FileEntry,
+        source: ByteSource,
+        opener: TableOpener,
+        data: str,
+        label: str,
+        on_disk: GroupsOnDisk | None = None,
+    ) -> None:
         self._entry, self._source, self._opener, self._chosen = entry, source, opener, (data, label)
+        self._on_disk, self._decoded = on_disk, set[int]()
         self._lock = threading.Lock()
         self._groups: dict[Hashable, RowGroup | Undecodable] = {}
 
@@ -71,7 +82,11 @@ class RowSource:
                 return [Damaged.because(unreadable("The file", error))] * len(rows)
             groups = np.searchsorted(firsts, rows, "right") - 1
             places, numbers = (rows - firsts[groups]).tolist(), groups.tolist()
-            payloads = self._payloads(table, columns, numbers, places)
+            payloads, torn = self._payloads(table, columns, numbers, places)
+            while torn:  # what was read there were zeros
+                for number in torn:
+                    self._give_up(number, columns)
+                payloads, torn = self._payloads(table, columns, numbers, places)
             KEPT.used(self, dict.fromkeys(numbers))
             return payloads
 
@@ -88,48 +103,72 @@ class RowSource:
         columns = choose_columns(self._entry.path, table.schema, *self._chosen)
         return table, columns, np.cumsum(table.counts) - table.counts
 
-    def _payloads(self, table: TableFile, columns: Columns, groups: list[int], rows: list[int]) -> list[bytes]:
+    def _payloads(
+        self, table: TableFile, columns: Columns, groups: list[int], rows: list[int]
+    ) -> tuple[list[bytes], set[int]]:
+        """Payloads, and groups whose map was cut short meanwhile."""
         payloads: list[bytes | None] = []
+        maps: dict[int, ReadOnlyMap] = {}
         group: RowGroup | Undecodable | None = None
         last = -1
         for number, row in zip(groups, rows, strict=True):
             if group is None or number != last:  # rows in order need one group at a time
                 group, last = self._group(table, columns, number), number
+                if isinstance(group, RowGroup) and group.map is not None:
+                    maps[number] = group.map
             try:
                 payloads.append(group.payload(row))
             except decoding_errors() as error:  # among others, a row that is not there
                 payloads.append(Damaged.because(unreadable("The row", error)))
+        torn = {number for number, content in maps.items() if content.torn}
         if None in payloads:
             null = Damaged.because(f"The row has no value in the column {columns.data!r}.")
-            return [null if payload is None else payload for payload in payloads]
-        return cast(list[bytes], payloads)
+            return [null if payload is None else payload for payload in payloads], torn
+        return cast(list[bytes], payloads), torn
 
     def _group(self, table: TableFile, columns: Columns, group: int) -> RowGroup | Undecodable:
         if (kept := self._groups.get(group)) is not None:
             return kept
+        if (mapped := self._mapped(group, columns)) is not None:
+            return mapped
         try:
-            decoded: RowGroup | Undecodable = RowGroup(table.read(group, columns.payload), columns)
+            content = table.read(group, columns.payload)
+            decoded: RowGroup | Undecodable = RowGroup(content, columns)
         except decoding_errors() as error:
             decoded = Undecodable(unreadable(named_rows(table, group), error))
         if (size := self._source.size()) != self._entry.size:
             raise self._entry.changed(f"had {self._entry.size} bytes when it was indexed and has {size} now")
+        if self._on_disk is not None and group in self._decoded and isinstance(decoded, RowGroup):
+            self._on_disk.keep(group, content)
+            if (mapped := self._mapped(group, columns)) is not None:
+                return mapped
+        self._decoded.add(group)
+        self._note(group, decoded)
+        return decoded
+
+    def _mapped(self, group: int, columns: Columns) -> RowGroup | None:
+        """A group that is on the disk, which takes no memory that others could not use."""
+        found = None if self._on_disk is None else self._on_disk.find(group, columns.payload)
+        if found is None:
+            return None
+        mapped = RowGroup(found[0], columns, found[1])
+        self._note(group, mapped)
+        return mapped
+
+    def _note(self, group: int, decoded: RowGroup | Undecodable) -> None:
         self._groups[group] = decoded
         KEPT.add(self, group, decoded.nbytes)
-        return decoded
+
+    def _give_up(self, group: int, columns: Columns) -> None:
+        """A group on the disk is damaged: it is decoded again."""
+        self._groups.pop(group, None)
+        if self._on_disk is not None:
+            self._on_disk.give_up(group, columns.payload)
 
 
 def exact_file(source: ByteSource) -> SourceFile:
     """A seekable file that reads what it is asked for and nothing ahead: pyarrow knows what it needs."""
     return SourceFile(lambda begin, end: source.spans([begin], [end])[0], source.size())
-
-
-def pyarrow_module(module: str) -> Any:
-    """A module of pyarrow, imported on first use: it is an extra."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        fact = "pyarrow, which reads Parquet and Arrow files, is not installed."
-        raise PlanError(fact, "They cannot be read without it.", "run `pip install 'hvdtrain[parquet]'`.") from error
 
 
 def decoding_errors() -> tuple[type[Exception], ...]:

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError
+from data_sharding.formats.groups_on_disk import GroupsOnDisk
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.formats.row_group import RowGroup
 from data_sharding.formats.row_source import RowSource, TableFile, decoding_errors, named_rows, unreadable
 from data_sharding.formats.table_columns import Columns, choose_columns
 from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+from data_sharding.storage.file_cache import FileCache
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class TableFormat(RecordFormat):
 
     def open(self, entry: FileEntry) -> ByteSource:
         return RowSource(entry, open_source(entry), self.open_table, self.data, self.label)
+
+    def open_keeping(self, entry: FileEntry, cache: FileCache) -> ByteSource:
+        groups = GroupsOnDisk(entry, cache)
+        return RowSource(entry, open_source(entry), self.open_table, self.data, self.label, groups)
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.array([not isinstance(payload, Damaged) for payload in raw], np.bool_))

@@ -1,18 +1,24 @@
 """Tar shards as webdataset writes and reads them: finding their samples."""
 
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
 from data_sharding.formats.record_format import FrameError, RecordFormat, RecordIndex, Unpacked, refuse_gzip
-from data_sharding.formats.tar_members import Member, SampleParts, next_member, parse_sample, split_name
-from data_sharding.storage import ByteSource
+from data_sharding.formats.tar_index_file import DisagreementError, IndexedMembers, index_beside, say_unused
+from data_sharding.formats.tar_members import Member, SampleParts, Sliced, next_member, parse_sample, split_name
+from data_sharding.storage import ByteSource, FileEntry
 
 _CHUNK_BYTES: Final = 1 << 20
+
+
+class _Bytes(Sliced, Protocol):
+    def size(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,23 @@ class TarFormat(RecordFormat):
             raise scattered
         return index
 
+    def scan_beside(self, entry: FileEntry) -> RecordIndex | None:
+        """From an index of wds2idx; None also where it and the archive differ, or the archive is to be looked at."""
+        listed = index_beside(entry)
+        if listed is None:
+            return None
+        try:
+            members = IndexedMembers(self.open(entry), listed)
+            scan = _Scan(entry.path, members.source, members)
+            index = scan.index()
+        except DisagreementError as error:
+            say_unused(entry, str(error))
+            return None
+        if not index.damage and scan.scattered is None:
+            return index
+        say_unused(entry, index.damage[0].fact.rstrip(".") if index.damage else "samples are in several places")
+        return None
+
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.fromiter(map(_is_sample, raw), np.bool_, len(raw)))
 
@@ -43,6 +66,18 @@ def scan_archive(path: str, source: ByteSource) -> tuple[RecordIndex, ScatteredS
     """The samples of an archive, and the error that says so if one of them is a part of another one."""
     scan = _Scan(path, source)
     return scan.index(), scan.scattered
+
+
+def _members(source: _Bytes, end: int) -> Iterator[Member]:
+    """What the headers name, up to the end mark. Raises FrameError."""
+    position = 0
+    while position < end:
+        member = next_member(source, position, end)
+        if member is None:
+            return
+        yield member
+        position = member.after
+    raise FrameError("is missing: there is no end-of-archive mark, the file was cut short", position)
 
 
 def _is_sample(span: bytes) -> bool:
@@ -54,10 +89,11 @@ def _is_sample(span: bytes) -> bool:
 
 
 class _Scan:
-    """One pass over the headers of an archive."""
+    """One pass over the members of an archive, by default those that its headers name."""
 
-    def __init__(self, path: str, source: ByteSource) -> None:
+    def __init__(self, path: str, source: _Bytes, members: Iterable[Member] | None = None) -> None:
         self._path, self._source, self._end = path, source, source.size()
+        self._members = _members(source, self._end) if members is None else members
         self._begins: list[int] = []
         self._ends: list[int] = []
         self._damage: list[CorruptRecordError] = []
@@ -82,13 +118,10 @@ class _Scan:
     def _walk(self) -> int:
         """Take all members; returns the byte at which the end mark begins."""
         position = 0
-        while position < self._end:
-            member = next_member(self._source, position, self._end)
-            if member is None:
-                return position
+        for member in self._members:
             self._take(member)
             position = member.after
-        raise FrameError("is missing: there is no end-of-archive mark, the file was cut short", position)
+        return position
 
     def _take(self, member: Member) -> None:
         if member.refused:

@@ -14,11 +14,10 @@ whose key is the folder, here it does not.
 
 import zlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from data_sharding.errors import ExampleError
 from data_sharding.formats.record_format import FrameError
-from data_sharding.storage import ByteSource
 
 BLOCK: Final = 512
 ZERO_BLOCK: Final = bytes(BLOCK)
@@ -39,6 +38,12 @@ _CHECKSUM: Final = slice(148, 156)
 _ADLER_MODULUS: Final = 65521
 
 
+class Sliced(Protocol):
+    """Bytes, or what hands them out as these do."""
+
+    def __getitem__(self, span: slice, /) -> bytes: ...
+
+
 class Member(NamedTuple):
     """One member of an archive."""
 
@@ -51,7 +56,7 @@ class Member(NamedTuple):
     refused: str | None  # why it must not be used: "is a symbolic link", "has an absolute name"; None for a good one
 
 
-def next_member(source: ByteSource | bytes, begin: int, end: int) -> Member | None:
+def next_member(source: Sliced, begin: int, end: int) -> Member | None:
     """The member whose headers begin at byte `begin` of a source of `end` bytes; None at the end-of-archive mark.
 
     Raises FrameError (a header is damaged, or the source ends before the member does).
@@ -118,9 +123,14 @@ def _member(header: bytes, kind: bytes, begin: int, data: int, size: int, extend
         size = int(value)
     if data + size > end:
         raise FrameError(f"is cut short: its content needs {size} bytes, {max(end - data, 0)} are left", begin)
-    refused = "has a name that leaves its folder" if ".." in name.split("/") else None
-    refused = "has an absolute name" if name.startswith("/") else refused
-    return Member(name, begin, data, size, data + padded(size), True, refused)
+    return Member(name, begin, data, size, data + padded(size), True, refusal(name))
+
+
+def refusal(name: str) -> str | None:
+    """Why a member of that name must not be used; None: it may."""
+    if name.startswith("/"):
+        return "has an absolute name"
+    return "has a name that leaves its folder" if ".." in name.split("/") else None
 
 
 def _name(header: bytes) -> str:

@@ -13,7 +13,8 @@ class MemoryWatch:
     """Looks, on rank 0, whether groups were dropped that a shuffle of all records comes back to."""
 
     def __init__(self, plan: ShardPlan, reader: RecordReader, rank: int) -> None:
-        self._watches = rank == 0 and plan.shuffle in ("global", "length") and reader.keeps_groups
+        returns = plan.shuffle in ("global", "length") and reader.keeps_groups
+        self._watches = rank == 0 and returns and reader.cache is None  # a cache that is full says so itself
         self._dropped = KEPT.dropped
 
     def look(self) -> None:
@@ -23,7 +24,7 @@ class MemoryWatch:
         self._watches = False
         _log.warning(
             "The decoded row groups of the data take more than the %d MiB in which this process keeps them. A shuffle "
-            "of all records decodes them again and again. HINT: read them group by group (--data.shuffle block), or "
-            "allow more memory (--data.memory; data_sharding.keep_at_most).",
+            "of all records decodes them again and again. HINT: read them group by group (--data.shuffle block), keep "
+            "them on a local disk (--data.cache-dir), or allow more memory (--data.memory; keep_at_most).",
             KEPT.limit >> 20,
         )

@@ -11,7 +11,13 @@ class ForkSafeReader:
 
     def __init__(self, reader: RecordReader) -> None:
         self.catalog = reader.catalog
-        self._opened = (os.getpid(), reader)
+        self._made_in = os.getpid()
+        self._opened = (self._made_in, reader)
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether the process that asks made this: of copies in others, several may share the batches of a rank."""
+        return self._made_in == os.getpid()
 
     def get(self) -> RecordReader:
         """The reader of the process that asks."""

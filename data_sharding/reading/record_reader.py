@@ -66,7 +66,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         self.catalog, self.check_crc, self.max_open_files = catalog, check_crc, max_open_files
         self.on_corrupt: OnCorrupt = on_corrupt
         self.cache = cache
-        self._files = ReaderFiles(catalog.files, catalog.format.open, max_open_files, cache)
+        opener = catalog.format.open if cache is None else functools.partial(catalog.format.open_keeping, cache=cache)
+        self._files = ReaderFiles(catalog.files, opener, max_open_files, cache)
         # All files are alike, but one without records may be damaged.
         self._row_type = functools.cache(functools.partial(catalog.format.row_type, catalog.files[catalog.file_ids[0]]))
         self._joined = JoinedRecords(catalog, self._of_part) if isinstance(catalog.format, JoinedFormat) else None
@@ -170,6 +171,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             self._joined.close()
         self._files.close()
         self._kept.close()
+        if self.cache is not None:
+            self.cache.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()

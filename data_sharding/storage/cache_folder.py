@@ -1,7 +1,7 @@
 """A folder of copies of remote files on a local disk, shared by all processes of a host.
 
     data_sharding-cache   says that the folder is one, and of which layout
-    files/KEY             a whole file; KEY is a hash of its URL, size and version
+    files/KEY             a whole file, or what was decoded of one; KEY is a hash of its URL, size and version
     files/KEY.json        what it is a copy of, its CRC-32C and modification time; touched by each use
     files/KEY.part        a copy that is being made; its process holds a lock
     sessions/NAME         one for each process that uses the folder, locked for as long as it lives
@@ -130,11 +130,11 @@ class CacheFolder:
             self._count()
 
     @contextlib.contextmanager
-    def part(self, entry: FileEntry) -> Iterator[Any]:
+    def part(self, entry: FileEntry, size: int) -> Iterator[Any]:
         """A file to write the copy to, which has its room on the disk already. Raises OSError (the disk is full)."""
         with open(self._part(entry), "wb") as file:
-            if entry.size:
-                os.posix_fallocate(file.fileno(), 0, entry.size)
+            if size:
+                os.posix_fallocate(file.fileno(), 0, size)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -143,7 +143,7 @@ class CacheFolder:
         """The part that was written is the copy from now on."""
         part, place = self._part(entry), self.place(entry)
         status = os.stat(part)
-        about = {"url": redacted(entry.path), "size": entry.size, "mtime_ns": status.st_mtime_ns, "crc32c": crc}
+        about = {"url": redacted(entry.path), "size": status.st_size, "mtime_ns": status.st_mtime_ns, "crc32c": crc}
         with atomic_file(_note(place)) as file:
             file.write(json.dumps(about).encode())
         os.replace(part, place)

@@ -104,5 +104,3 @@ class ReaderFiles:
     def close(self) -> None:
         """Give up all files. May be called twice."""
         self._open.close()
-        if self.cache is not None:
-            self.cache.close()

@@ -124,12 +124,30 @@ class FileCache:
         Raises filelock.Timeout (another process is making it, and `wait` is false); ChangedDataError or
         MissingDataError (it cannot be read).
         """
+        came = functools.partial(self._came, entry)
+        return self._kept(entry, entry.size, lambda folder: _copied(entry, folder, came), wait)
+
+    def keep(self, entry: FileEntry, content: Any) -> FileEntry | None:
+        """Keep bytes that were made of a file, by a name that tells of what; None: there is no room for them.
+
+        Raises filelock.Timeout: another process is doing that.
+        """
+
+        def write(folder: CacheFolder) -> int:
+            with folder.part(entry, len(content)) as file:
+                file.write(content)
+            return int(google_crc32c.extend(0, bytes(content)))
+
+        return self._kept(entry, len(content), write, wait=False)
+
+    def _kept(self, entry: FileEntry, size: int, write: Callable[[CacheFolder], int], wait: bool) -> FileEntry | None:
+        """The local copy, whose part is written, if there is none, by what returns its CRC-32C."""
         folder = self.open()
         with folder.making(entry, wait):
             copy = folder.find(entry)
-            if copy is None and folder.admit(entry.size):
+            if copy is None and folder.admit(size):
                 try:
-                    folder.commit(entry, _copied(entry, folder, functools.partial(self._came, entry)))
+                    folder.commit(entry, write(folder))
                 except OSError as error:
                     self._say_full(f"{redacted(entry.path)} cannot be kept in {self.folder}: {error.strerror}")
                 except BaseException:
@@ -151,7 +169,7 @@ class FileCache:
         if self.find(entry) is not None and self.open().is_sound(entry):
             return False
         self.open().remove(entry)
-        _log.warning("the copy of %s in %s was damaged, and is fetched again", redacted(entry.path), self.folder)
+        _log.warning("the copy of %s in %s was damaged, and is made again", redacted(entry.path), self.folder)
         with self._lock:
             self._asked.discard(entry)
         return True
@@ -196,13 +214,13 @@ class FileCache:
     def _say_full(self, text: str) -> None:
         if not self._is_full:
             self._is_full = True
-            _log.warning("%s; such files are read from the store each time. HINT: allow a larger cache.", text)
+            _log.warning("%s; what does not fit is read, or decoded, each time. HINT: allow a larger cache.", text)
 
 
 def _copied(entry: FileEntry, folder: CacheFolder, came: Callable[[int], None]) -> int:
     """Write a whole file into its part, and tell `came` of each piece; returns its CRC-32C."""
     source, crc = open_source(entry), 0
-    with folder.part(entry) as file:
+    with folder.part(entry, entry.size) as file:
         for begin, end in split(0, entry.size, _CHUNK):
             (chunk,) = source.spans([begin], [end])
             file.write(chunk)

@@ -24,22 +24,22 @@ class LocalSource:
 
     def __init__(self, entry: FileEntry, file: BinaryIO) -> None:
         self._entry = entry
-        self._map = ReadOnlyMap(file.fileno())
+        self.map = ReadOnlyMap(file.fileno())
 
     def size(self) -> int:
-        return self._map.bytes.size()
+        return self.map.bytes.size()
 
     def __getitem__(self, span: slice) -> bytes:
-        content = self._map.bytes[span]
-        if self._map.torn:
+        content = self.map.bytes[span]
+        if self.map.torn:
             raise self._cut()
         return content
 
     def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:
-        view = self._map.bytes
+        view = self.map.bytes
         content = [view[begin:end] for begin, end in zip(begins, ends, strict=True)]
         # Asked for afterwards: behind the new end, the rest of a page reads as zeros.
-        if self._map.torn or view.size() != self._entry.size:
+        if self.map.torn or view.size() != self._entry.size:
             raise self._cut()
         return content
 

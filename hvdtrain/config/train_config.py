@@ -64,8 +64,9 @@ class DataConfig(Options):
     balance: Literal["records", "bytes"] = option("records", Group.DATA).help(
         "distribute each step's records evenly over the workers by number (records), or also by size (bytes)."
     )
-    cache_dir: str | None = option(None, Group.DATA, metavar="DIR").help("""keep copies of remote data files in this
-        folder on a local disk, one for all workers of the host and for later jobs (default: none are kept).""")
+    cache_dir: str | None = option(None, Group.DATA, metavar="DIR").help("""keep copies of remote data files, and
+        decoded row groups that do not fit into data.memory, in this folder on a local disk, one for all workers of the
+        host and for later jobs (default: none are kept).""")
     cache_limit: str | None = option(None, Group.DATA, metavar="SIZE").help(
         "the most that data.cache_dir may take, e.g. 200G (default: what its disk has, but for a reserve)."
     )

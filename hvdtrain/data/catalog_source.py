@@ -13,7 +13,6 @@ from data_sharding import (
     Catalog,
     DecodeProcesses,
     LoadedBatch,
-    RecordReader,
     SampleRandom,
     ShardLoader,
     ShardPlan,
@@ -23,6 +22,7 @@ from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.read_ahead import READ_AHEAD_BYTES
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.file_cache import file_cache
+from hvdtrain.data.printed_lines import HandingDecode, SortingReader
 from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
@@ -53,7 +53,7 @@ class CatalogSource:
         config = self.config
         keep_at_most(bytes_of(config.memory, "--data.memory") // self.topology.local_size)
         self._begun: tuple[int, ShardLoader] | None = None
-        self._reader = RecordReader(
+        self._reader = SortingReader(
             self.catalog, check_crc=config.check_crc, on_corrupt=config.on_corrupt, cache=file_cache(config)
         )
         # One set of processes for all epochs: each imports the task, which takes seconds. They end with this process.
@@ -61,7 +61,7 @@ class CatalogSource:
         self._decode: Decode | DecodeProcesses = self._decode_here
         self._processes: ReportedProcesses | None = None
         if processes := _processes(self.catalog, config):
-            reporting = DecodeElsewhere(ReportingDecode(self._decode_here))
+            reporting = DecodeElsewhere(HandingDecode(ReportingDecode(self._decode_here)))
             self._decode = self._processes = ReportedProcesses(self._reader, reporting, processes)
 
     def raw(self, record_id: int) -> bytes:

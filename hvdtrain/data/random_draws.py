@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from data_sharding import DecodeProcesses, LoadedBatch, RecordBatch, SampleRandom
 from data_sharding.loading.decoding import Decoded, name_of
+from hvdtrain.data.printed_lines import take_prints
 from hvdtrain.errors import UsageError
 
 _log = logging.getLogger("hvdtrain.data")
@@ -93,6 +94,7 @@ class ReportedProcesses(DecodeProcesses):
         ranges: NDArray[np.int64] | None = None,
     ) -> Decoded:
         decoded = super().__call__(ids, random, longest, ranges)
+        take_prints(decoded.features)
         report = decoded.features.pop(_REPORT, None)
         if report is not None:
             self.drawn |= frozenset(report[0].tolist())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch, RecordBatch
 from data_sharding.errors import PlanError
 from data_sharding.loading.decoding import name_of
+from hvdtrain.data.printed_lines import PRINTED
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 
@@ -46,7 +47,8 @@ class TensorDecode:
 
     def __call__(self, records: RecordBatch) -> dict[str, NDArray[Any]]:
         """The arrays for k records. Raises NoTensorError; and what the task's `decode` raises."""
-        features = self.task.decode(records)
+        with PRINTED.sorted_out():
+            features = self.task.decode(records)
         if not isinstance(features, Mapping):
             return features  # which the caller refuses, as it does arrays of another length
         if not features:

@@ -13,6 +13,7 @@ from hvdtrain.comm.horovod_world import allow_timeline, fuse_gradients, sum_in_o
 from hvdtrain.comm.open import open_communicator
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.train_config import TrainConfig
+from hvdtrain.data.printed_lines import printed_once
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import left_to_raise, write_failure
 from hvdtrain.models.keras_import import prepare_keras
@@ -98,7 +99,7 @@ def joined_ranks(
     )
     failure: HvdtrainError | None = None
     try:
-        with _task_must_not_exit():
+        with _task_must_not_exit(), printed_once():
             yield comm
     except HvdtrainError as error:
         if not error.joint or config.debug or not comm.topology.is_distributed:

@@ -120,7 +120,7 @@ def test_a_killed_process_leaves_nothing_in_the_way(store: RangeServer, urls: li
 
 def _hold_part(folder: str, entry: FileEntry, ready: Any) -> None:
     opened = FileCache(folder).open()
-    with opened.making(entry, wait=True), opened.part(entry) as file:
+    with opened.making(entry, wait=True), opened.part(entry, entry.size) as file:
         assert opened.admit(entry.size)
         file.write(b"half")
         file.flush()

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from support.range_server import serving
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -123,6 +124,17 @@ def test_keras_trains_on_one_epoch_after_the_other(reader: ds.RecordReader) -> N
     expected = [plan.batch(step).ids.tolist() for plan in epochs for step in range(plan.steps)]
     trained = [seen[first : first + 8] for first in range(0, len(seen), 8)]
     assert trained[-16:] == expected  # what comes before are the looks at the shapes
+
+
+def test_a_block_of_remote_data_is_asked_for_once(tmp_path: Path) -> None:
+    ds.write_shards(tmp_path, "a", [b"%0300d" % number for number in range(2_000)], 1)
+    with serving(tmp_path) as store:
+        remote = ds.Catalog.index([f"{store.url}/{path.name}" for path in tmp_path.glob("*.tfrecord")])
+        store.reset()
+        with ds.RecordReader(remote) as reader:
+            plan = plan_for(remote, shuffle="block", global_batch=61)
+            list(as_tf_dataset(plan, reader, decoders.numbers, rank=0, size=1))
+        assert store.bytes <= 1.1 * 300 * 2_000
 
 
 def test_shapes_and_types_are_static(reader: ds.RecordReader) -> None:
