@@ -34,7 +34,7 @@ def test_what_a_worker_receives_when_all_meet_does_not_grow(tmp_path: Path) -> N
 def test_a_launcher_starts_the_hosts_and_tells_all_of_the_end_of_one_worker(tmp_path: Path) -> None:
     found = supervised(32, tmp_path, ENVIRON)
     assert 0 < found["seconds"] < 60
-    assert 0 < found["started"]
+    assert found["started"] > 0
     assert -0.5 < found["told"] < 60
     said = (tmp_path / "said").read_text()
     assert "hvdtrain launch: rank 16 of 32 on 10.9.0.3 failed with exit code 1." in said
