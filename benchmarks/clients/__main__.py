@@ -19,7 +19,7 @@ from benchmarks.clients.supervised import supervised
 from benchmarks.commands import REPOSITORY
 
 SIZES: Final = (8, 64, 256, 1024, 4096)
-MESHES: Final = (8, 32, 64, 128)
+MESHES: Final = (8, 32, 64, 96)
 """Of all requests of Gloo, whose number grows as N²."""
 
 _STEPS: Final = {"store": Crowd.arrive, "mesh": Crowd.mesh, "meeting": Crowd.meet}
@@ -74,7 +74,7 @@ def main() -> None:
     options = parser.parse_args()
     codes = {"now": REPOSITORY, **({"before": options.before.resolve()} if options.before else {})}
     before = options.before and machine.commit_of(options.before)
-    result = {**saved.begun({}), "before": before, "costs": {}}
+    result = {**saved.begun(saved.installed(["numpy"])), "before": before, "costs": {}}
     for name, code in codes.items():
         result["costs"][name] = {}
         for size in options.sizes:

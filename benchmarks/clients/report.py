@@ -42,9 +42,8 @@ def markdown(result: Result) -> str:
         "the death of a worker on, the launcher leaves the others 3 s for last words, which are not counted. "
         "Gloo's whole exchange has 1.5 N² requests by Horovod's protocol, and its values were made up with 150 bytes "
         "for each other worker. The exponent e is fitted to the figures from 64 workers on: the cost grows as N to "
-        "the power e. The figure for 10,000 workers follows from the last one by the exponent. Memory is at least "
-        "that of the process that started the measured one, up to 53 MB. A version that has no figure where another "
-        "one has it did not serve all clients: it closed connections after 5 s."
+        "the power e. The figure for 10,000 workers follows from the last one by the exponent. A version that has "
+        "no figure where another one has it did not serve all clients: it closed connections after 5 s."
     )
     before = f"Before: commit {result['before']}, by the same command." if result["before"] else ""
     goals = "\n".join(_verdict(result, cost) for cost in COSTS if cost.goal is not None)

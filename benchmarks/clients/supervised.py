@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.clients.crowd import RANKS_PER_HOST
+from benchmarks.clients.served import most_memory
 from hvdtrain.launch.supervisor.supervisor import LAST_WORDS_SECONDS
 
 _DEADLINE: Final = 600.0
@@ -38,13 +39,13 @@ def supervised(size: int, folder: Path, environ: dict[str, str]) -> dict[str, fl
         started = _times(notes / "started", len(hosts), launcher, folder)
         (notes / "fail").touch()
         told = _times(notes / "told", len(hosts), launcher, folder)
+        memory = most_memory(str(launcher.pid))
         seconds = _own_seconds(launcher)
-        _, status, used = os.wait4(launcher.pid, 0)
-        launcher.returncode = os.waitstatus_to_exitcode(status)
+        launcher.wait()
     failed = float((notes / "failed").read_text())
     return {
         "seconds": seconds,
-        "memory": used.ru_maxrss * 1024,
+        "memory": memory,
         "started": max(started) - begin,
         "told": max(told) - failed - LAST_WORDS_SECONDS,
     }

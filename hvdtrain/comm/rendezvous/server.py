@@ -141,8 +141,9 @@ class RendezvousServer:
 
     async def _carry_out(self, request: key_value_store.Request, reader: asyncio.StreamReader) -> bytes:
         if request.method == "GET":
-            # Until every rank has put what the request is about, or the asking one has ended.
-            await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
+            if self._store.must_wait(request.scope, request.key):
+                # Until every rank has put what the request is about, or the asking one has ended.
+                await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
             value = self._store.get(request.scope, request.key)
             return key_value_store.response(404) if value is None else key_value_store.response(200, value)
         if request.method == "PUT":

@@ -44,11 +44,11 @@ def test_the_page_predicts_what_10_000_workers_cost() -> None:
     machine = {"cpu": "c", "cores": 2, "memory_gib": 1, "kernel": "6", "python": "3", "commit": "x", "load": [0.0]}
     costs: dict[str, dict[str, Any]] = {}
     for size in (64, 640, 1000):
-        figures = {"seconds": size * 1e-3, "took": 1.0, "received": 400, "memory": 1e6, "started": 1.0, "told": 0.1}
+        figures = {"seconds": size * 1e-3, "took": 1.0, "received": 400, "memory": 1.5e6, "started": 1.0, "told": 0.1}
         costs[str(size)] = {cost.of: figures for cost in COSTS}
     result = {"date": "2026-01-01T00:00:00", "machine": {**machine, "load_at_end": [0.0]}, "versions": {}}
     result |= {"before": None, "costs": {"now": costs}}
     assert predicted(result, "now", COSTS[0]) == pytest.approx(10.0)
     page = markdown(result)
     assert "workers meet, time of the server, for 10,000 workers by the exponent: now 10 s, **not reached**" in page
-    assert "workers meet, memory of the server, for 10,000 workers by the exponent: now 1 MB, reached" in page
+    assert "workers meet, memory of the server, for 10,000 workers by the exponent: now 1.5 MB, reached" in page
