@@ -119,7 +119,8 @@ class _HostLogFile(_LogFile):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = f"{self.format(record)}\n".encode(errors="backslashreplace")
-            if os.write(self.stream.fileno(), text) < len(text):
+            stream = self.stream or self._open()
+            if os.write(stream.fileno(), text) < len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except Exception:  # as logging's own handlers do
             self.handleError(record)
