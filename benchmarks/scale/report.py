@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ class Cost(NamedTuple):
     """A figure of a result."""
 
     of: str  # what happens, or what is written
-    figure: str  # "seconds", "received", "bytes" or "memory"
+    figure: str  # one of `_BYTES`, or else of seconds
     title: str
     goal: float | None = None  # at most, for the largest number of workers
 
@@ -49,6 +49,8 @@ COSTS: Final = (
     Cost("verify", "memory", "`shard verify`, memory"),
 )
 
+_BYTES: Final = ("received", "bytes", "memory")
+
 MOST_SECONDS: Final = 60
 """On a processor: a command that needs more is ended, and has no figure."""
 
@@ -70,8 +72,7 @@ def markdown(result: Result) -> str:
         f"{MOST_SECONDS} s of a processor was ended, and has none."
     )
     before = f"Before: commit {result['before']}, by the same command." if result["before"] else ""
-    verdicts = "\n".join(f"- {line}" for line in _verdicts(result))
-    parts = [saved.head("Costs of many workers", result), about, before, verdicts, _table(result)]
+    parts = [saved.head("Costs of many workers", result), about, before, verdicts(result, COSTS), table(result, COSTS)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -92,10 +93,15 @@ def figures_of(result: Result, version: str, cost: Cost) -> dict[int, float]:
 
 def picture(result: Result) -> Figure:
     """A panel for each cost: before and now against the number of workers."""
-    drawn = style.empty_figure(f"Costs of N workers, before and now\n{style.subtitle(result)}", 11, 12)
+    return panels(result, COSTS, "Costs of N workers, before and now")
+
+
+def panels(result: Result, costs: Sequence[Cost], title: str) -> Figure:
+    """As `picture`, of these costs; their number is a multiple of four."""
     columns = 4
-    panels = drawn.subplots(math.ceil(len(COSTS) / columns), columns).flat
-    for axes, cost in zip(panels, COSTS, strict=True):
+    rows = len(costs) // columns
+    drawn = style.empty_figure(f"{title}\n{style.subtitle(result)}", 11, 2.4 * rows)
+    for axes, cost in zip(drawn.subplots(rows, columns).flat, costs, strict=True):
         style.plain(axes)
         for version, colour, mark in (("before", style.THEIRS, "s--"), ("now", style.OURS, "o-")):
             if version in result["costs"]:
@@ -119,7 +125,7 @@ def picture(result: Result) -> Figure:
 
 def shown(cost: Cost, value: float) -> str:
     """With its unit."""
-    if cost.figure == "seconds":
+    if cost.figure not in _BYTES:
         return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
     for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
         if value >= scale:
@@ -127,16 +133,16 @@ def shown(cost: Cost, value: float) -> str:
     return f"{value:.0f} B"
 
 
-def _verdicts(result: Result) -> list[str]:
-    """Of each goal, whether the largest number of workers reaches it."""
+def verdicts(result: Result, costs: Sequence[Cost]) -> str:
+    """A line for each goal: whether the largest number of workers reaches it."""
     lines = []
-    for cost in COSTS:
+    for cost in costs:
         if cost.goal is not None:
             size, value = max(figures_of(result, "now", cost).items())
             reached = "reached" if value <= cost.goal else "**not reached**"
             goal = f"goal {shown(cost, cost.goal)}"
-            lines.append(f"{cost.title}: {shown(cost, value)} with {size:,} workers, {goal}: {reached}.")
-    return lines
+            lines.append(f"- {cost.title}: {shown(cost, value)} with {size:,} workers, {goal}: {reached}.")
+    return "\n".join(lines)
 
 
 def _shown_exponent(figures: Mapping[int, float]) -> str:
@@ -144,12 +150,13 @@ def _shown_exponent(figures: Mapping[int, float]) -> str:
     return "–" if math.isnan(power) else f"{power:.2f}".replace("-0.00", "0.00")
 
 
-def _table(result: Result) -> str:
+def table(result: Result, costs: Sequence[Cost]) -> str:
+    """A row for each cost and version."""
     versions = [version for version in _LABELS if version in result["costs"]]
     sizes = sorted(map(int, result["costs"]["now"]))
     heads = ["cost", "version", *(f"N = {size:,}" for size in sizes), "exponent"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for cost in COSTS:
+    for cost in costs:
         for version in versions:
             figures = figures_of(result, version, cost)
             cells = [

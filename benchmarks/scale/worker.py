@@ -35,7 +35,7 @@ from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.files import open_lines, write_json
 from hvdtrain.history import heartbeats
 from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
-from hvdtrain.history.rank_logs import LogFormatter
+from hvdtrain.history.rank_logs import LogFormatter, RunLogs
 from hvdtrain.run import training
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
@@ -237,8 +237,13 @@ def _ranks_files(size: int, hosts: list[str], folder: Path) -> None:
     now = time.time()
     facts: dict[str, Any] = {"size": size, "start": "x", "time": now, "end": "ended", "step": LINES, "memory": 2**30}
     beats = [Heartbeat(rank=rank, host=hosts[rank], pid=rank, **facts) for rank in range(size)]
+    are_by_host = _summarizes(size) and hasattr(RunLogs, "has_hosts")
     for rank, beat in enumerate(beats):
-        (folder / "logs" / f"rank_{rank}.log").write_text(line * LOG_LINES)
+        if are_by_host:
+            with (folder / "logs" / f"host_{hosts[rank]}.log").open("a") as file:
+                file.write(line.replace("hvdtrain.run:", f"rank {rank} hvdtrain.run:", 1) * LOG_LINES)
+        else:
+            (folder / "logs" / f"rank_{rank}.log").write_text(line * LOG_LINES)
         if not _summarizes(size) or not hasattr(heartbeats, "host_file"):
             heartbeat_file(folder, rank).write_text(json.dumps(vars(beat)))
         elif rank % RANKS_PER_HOST == 0:

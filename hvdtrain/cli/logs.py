@@ -75,13 +75,21 @@ def _ranks(text: str) -> list[int]:
 
 
 def _require_logs(run: Path, wanted: Sequence[int], logs: RunLogs) -> None:
-    there = RunLogs(run).ranks()
-    if not there:
-        raise UsageError(f"{run} has no logs.", "Each worker writes logs/rank_N.log there.", "see `hvdtrain ls`.")
+    every = RunLogs(run)
+    there = every.ranks()
+    if not there and not every.has_hosts():
+        raise UsageError(
+            f"{run} has no logs.",
+            "Each worker writes logs/rank_N.log there, or all of a host logs/host_NAME.log.",
+            "see `hvdtrain ls`.",
+        )
     missing = [rank for rank in wanted if rank not in logs.ranks()]
+    if missing and every.has_hosts():
+        there = sorted({line.rank for line in every.lines(whole=True)})
+        missing = [rank for rank in wanted if rank not in there]
     if missing:
         raise UsageError(
-            f"{run} has no logs/rank_{missing[0]}.log.",
+            f"{run} has no {f'line of rank {missing[0]}' if every.has_hosts() else f'logs/rank_{missing[0]}.log'}.",
             f"There are logs of {_listed(there)}.",
             "leave --rank out for all, or name one of these.",
         )

@@ -51,6 +51,8 @@ def without_means_in_common(comm: Communicator, stage: int, arrays: State) -> St
     # What must be the same on all ranks of each array; texts may be of any length.
     layout = [f"{name}: {_described(array)}\n".encode() for name, array in arrays.items()]
     numbers = [stage, _hash(layout), _hash([array.tobytes() for array in without_mean.values()])]
+    if is_same_on_all(comm, numbers, "hvdtrain.buffers"):
+        return {}
     rows = comm.allgather(np.array([numbers], np.int64), "hvdtrain.buffers.hashes").tolist()
     if ranks_unlike_first([(of, layout_hash) for of, layout_hash, _ in rows]):
         raise _different_layout(comm, stage, arrays)

@@ -17,7 +17,7 @@ _ENVIRONMENT_BYTES: Final = 16 * 2**20  # it names the host of each rank
 _RESULT_BYTES: Final = 64 * 2**20  # it has the seconds of each rank, and a line for each restart
 _OF_A_RUN: Final = (
     *("env.json", "metrics.jsonl", "result.json", "logs/rank_N.log", "heartbeats/rank_N.json"),
-    *("heartbeats/host_of_rank_N.json", "checkpoints/latest"),
+    *("heartbeats/host_of_rank_N.json", "logs/host_N.log", "checkpoints/latest"),
 )
 """One of these is in every folder that a run has begun to fill, and in few others. Without a shared file system, the
 folders of other hosts have only what their ranks write."""

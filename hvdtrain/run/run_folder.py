@@ -1,20 +1,26 @@
 """The folder of one run: the places of its files, and the check that nothing is overwritten."""
 
+import errno
 import logging
+import os
+import re
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
 from hvdtrain.history.rank_logs import LogFormatter
 from hvdtrain.history.run_state import LOCK_NAME, LOOK_SECONDS
+from hvdtrain.rank_summary import summarizes
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
 
@@ -30,7 +36,7 @@ class RunFolder:
         self.metrics_table = path / "metrics.csv"
         self.hashes = path / "hashes.jsonl"  # checksums of the weights, if asked for
         self.result = path / "result.json"
-        self.logs = path / "logs"  # rank_N.log
+        self.logs = path / "logs"  # rank_N.log, or host_NAME.log of many ranks
         self.audit = path / "audit"  # which records were trained on
         self.quarantine = path / "quarantine"  # damaged records, if asked for
         self.stalls = path / "stalls"  # START/: what each rank did when training did not go on
@@ -56,16 +62,18 @@ class RunFolder:
         """End what `claim` began, on any rank."""
         self._lock.release()
 
-    def open_log(self, rank: int, level: str = "info") -> None:
-        """Append this rank's log records from `level` on to logs/rank_N.log; rank 0's warnings go to standard error,
-        too. Raises UsageError: the folder cannot be written on this rank's host."""
+    def open_log(self, rank: int, level: str = "info", host: str = "") -> None:
+        """Append this rank's log records from `level` on to logs/rank_N.log, or to that of all ranks of `host`, if that
+        is given; rank 0's warnings go to standard error, too. Raises UsageError: the folder cannot be written on this
+        rank's host."""
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
-            handler = _LogFile(self.logs / f"rank_{rank}.log")
+            own = self.logs / f"rank_{rank}.log"
+            handler = _HostLogFile(self.logs / _host_log(host)) if host else _LogFile(own)
         except OSError as error:
             raise unwritable(self.path, error) from error
         handler.setLevel(level.upper())
-        handler.setFormatter(LogFormatter())
+        handler.setFormatter(LogFormatter(rank if host else None))
         logger = logging.getLogger("hvdtrain")
         logger.addHandler(handler)
         if rank == 0:
@@ -84,7 +92,8 @@ def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunF
     chosen = agree(comm, lambda: str(choose_folder(config, framework)) if is_root else None, "hvdtrain.folder")
     folder = RunFolder(Path(broadcast_json(comm, chosen, "hvdtrain.folder.path")), config.keep_checkpoints)
     agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
-    agree(comm, lambda: folder.open_log(comm.topology.rank, config.log_level), "hvdtrain.folder.logs")
+    host = node_name() if summarizes(config.metrics_detail, comm.topology.size) else ""
+    agree(comm, lambda: folder.open_log(comm.topology.rank, config.log_level, host), "hvdtrain.folder.logs")
     return folder
 
 
@@ -102,6 +111,28 @@ class _LogFile(logging.FileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  overrides
         logging.getLogger("hvdtrain").removeHandler(self)
         print(f"{self.baseFilename} cannot be written any more: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
+
+
+class _HostLogFile(_LogFile):
+    """Several processes of a machine append to it: each record is written at once, so that none is inside another."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            stream = self.stream or self._open()
+            if os.write(stream.fileno(), text) < len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except Exception:  # as logging's own handlers do
+            self.handleError(record)
+
+
+def _host_log(host: str) -> str:
+    """The name of the log of a host. Two machines may have one name, and must not append to one file of a shared file
+    system: hence Linux's number of the machine's start."""
+    machine = ""
+    with suppress(OSError):
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    return f"host_{re.sub(r'[^A-Za-z0-9_.-]', '-', host)[:100]}-{machine}.log"
 
 
 def choose_folder(config: TrainConfig, framework: str) -> Path:

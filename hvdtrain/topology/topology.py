@@ -138,12 +138,17 @@ class RankAssignment:
 def assign_places(hosts: Sequence[str]) -> list[RankAssignment]:
     """The places of workers whose hosts are given in the order of their ranks."""
     sizes = Counter(hosts)  # in the order of the first worker of each host
+    # local rank → the hosts that have it, each with its number among them
+    sides: dict[int, dict[str, int]] = {}
+    for host, workers in sizes.items():
+        for local_rank in range(workers):
+            alike = sides.setdefault(local_rank, {})
+            alike[host] = len(alike)
     seen: Counter[str] = Counter()
     places: list[RankAssignment] = []
     for rank, host in enumerate(hosts):
         local_rank = seen[host]
         seen[host] += 1
-        alike = [name for name, workers in sizes.items() if workers > local_rank]
-        sides = alike.index(host), len(alike)
-        places.append(RankAssignment(rank, len(hosts), local_rank, sizes[host], *sides, host))
+        alike = sides[local_rank]
+        places.append(RankAssignment(rank, len(hosts), local_rank, sizes[host], alike[host], len(alike), host))
     return places

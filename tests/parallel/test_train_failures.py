@@ -164,13 +164,13 @@ def test_data_that_never_come_on_one_rank(launcher: str, tmp_path: Path) -> None
     assert_explained(finished, tmp_path, r"Rank 1 on \S+ has been in data loading for step \d for \d+ s, decoding\.")
 
 
-def assert_explained(finished: Any, folder: Path, *sentences: str) -> None:
+def assert_explained(finished: Any, folder: Path, *sentences: str, stacks: str = "rank_0.stacks.txt") -> None:
     """The watchdog has said so once, and has saved it, with the stacks of the ranks that could."""
     (stall,) = (folder / "out" / "stalls").iterdir()
     for sentence in sentences:
         assert len(re.findall(sentence, finished.stderr)) == 1, finished.tail()
         assert re.search(sentence, (stall / "explanation.txt").read_text())
-    assert "run_epoch" in (stall / "rank_0.stacks.txt").read_text()
+    assert "run_epoch" in (stall / stacks).read_text()
 
 
 BLOCKED = (
@@ -179,13 +179,16 @@ BLOCKED = (
 )
 
 
-def test_a_stall_may_end_the_job_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("detail", "stacks"), [("ranks", "rank_0.stacks.txt"), ("summary", "host_of_rank_0.stacks.txt")]
+)
+def test_a_stall_may_end_the_job_at_once(detail: str, stacks: str, tmp_path: Path) -> None:
     fault: dict[str, Any] = {"place": "measure", "kind": "hang", "call": 4}
-    flags = ["--watchdog", "3", "--watchdog-action", "end"]
+    flags = ["--watchdog", "3", "--watchdog-action", "end", "--metrics-detail", detail]
     finished, elapsed = run_faulty(tmp_path, "horovodrun-gloo", *flags, **fault)
     assert finished.returncode != 0, finished.tail()
     assert elapsed < END_S, finished.tail()
-    assert_explained(finished, tmp_path, *BLOCKED)
+    assert_explained(finished, tmp_path, *BLOCKED, stacks=stacks)
 
 
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])

@@ -9,8 +9,7 @@ import json
 import os
 import socket
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +21,12 @@ from hvdtrain.comm.rendezvous.address import MeetingPoint, address_to_serve, int
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
-from hvdtrain.topology.topology import assign_places
 
 SECRET_VARIABLE = "HVDTRAIN_SECRET"
 
 _TRY_SECONDS = 2.0
 _PAUSE_SECONDS = 0.05  # between two rounds over all ports, while rank 0 is still starting
-_ANSWER_BYTES = 600  # for each rank: a host's name and address
+_ANSWER_BYTES = 4096
 _LATE_SECONDS = 5.0  # the server's own deadline is the same as ours, and its answer is worth waiting for
 
 
@@ -52,7 +50,7 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
             address = address_to_serve(point, topology)
             ports = (_serve(point, keys, topology.size, address, deadline, stack),)
         world = join(address, ports, keys, hello, deadline)
-        environ.update(_variables(topology.rank, world, environ))
+        environ.update(_variables(world, environ))
         yield
 
 
@@ -78,9 +76,9 @@ def _serve(
     raise _cannot_listen(address, taken) from taken
 
 
-def _variables(rank: int, world: "World", environ: MutableMapping[str, str]) -> dict[str, str]:
+def _variables(world: "World", environ: MutableMapping[str, str]) -> dict[str, str]:
     return {
-        **place_variables(rank, world.hosts),
+        **world.place,
         **world.store,
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": environ.get("HOROVOD_CPU_OPERATIONS", "gloo"),
@@ -97,19 +95,12 @@ def _cannot_listen(address: str, error: OSError | None) -> HvdtrainError:
     )
 
 
-def place_variables(rank: int, hosts: Sequence[handshake.Host]) -> dict[str, str]:
-    """HOROVOD_RANK and so on for `rank`, where rank N runs on `hosts[N]`."""
-    # Horovod groups ranks by a name, so two hosts must not share it.
-    namesakes = Counter(name for name, _ in set(hosts))
-    names = [name if namesakes[name] == 1 else f"{name}-{address}" for name, address in hosts]
-    return assign_places(names)[rank].variables
-
-
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a rank learns: every rank's host, what leads Horovod to the store, its own address towards rank 0."""
+    """What a rank learns: its place, as HOROVOD_RANK and so on, what leads Horovod to the store, and its own address
+    towards rank 0."""
 
-    hosts: tuple[handshake.Host, ...]
+    place: Mapping[str, str]
     store: Mapping[str, str]
     own_address: str
 
@@ -128,7 +119,7 @@ def join(address: str, ports: tuple[int, ...], keys: handshake.Keys, hello: hand
                 socket.create_connection((address, port), timeout=_TRY_SECONDS) as connection,
             ):
                 nonces = _introduce(connection, keys, hello)
-                return _await_world(connection, keys, nonces, hello, deadline)
+                return _await_world(connection, keys, nonces, deadline)
         time.sleep(_PAUSE_SECONDS)
     raise HvdtrainError(
         f"Rank {hello.rank} on {hello.host} found no rank 0 at {address} on any of the ports {_listed(ports)}.",
@@ -138,6 +129,7 @@ def join(address: str, ports: tuple[int, ...], keys: handshake.Keys, hello: hand
 
 
 def _introduce(connection: socket.socket, keys: handshake.Keys, hello: handshake.Hello) -> tuple[str, str]:
+    connection.settimeout(_TRY_SECONDS + handshake.RANK_SECONDS * hello.size)
     nonce = handshake.new_nonce()
     connection.sendall(f"{handshake.GREETING} {nonce}\n".encode())
     server_nonce, proof = handshake.parse_nonce(_read_line(connection, handshake.MAX_LINE_BYTES))
@@ -147,11 +139,9 @@ def _introduce(connection: socket.socket, keys: handshake.Keys, hello: handshake
     return nonces
 
 
-def _await_world(
-    connection: socket.socket, keys: handshake.Keys, nonces: tuple[str, str], hello: handshake.Hello, deadline: float
-) -> World:
+def _await_world(connection: socket.socket, keys: handshake.Keys, nonces: tuple[str, str], deadline: float) -> World:
     connection.settimeout(max(0.0, deadline - time.monotonic()) + _LATE_SECONDS)
-    text = _read_line(connection, 4096 + _ANSWER_BYTES * hello.size).decode("latin-1").rstrip("\n")
+    text = _read_line(connection, _ANSWER_BYTES).decode("latin-1").rstrip("\n")
     keys.require(_read_line(connection, handshake.MAX_LINE_BYTES).decode("latin-1").rstrip("\n"), "world", nonces, text)
     answer: dict[str, Any] = json.loads(text)
     if "refused" in answer:
@@ -159,19 +149,18 @@ def _await_world(
             str(answer["refused"]), "Ranks and sizes of one job must fit together.", "check RANK and WORLD_SIZE."
         )
     if "missing" in answer:
-        ranks = answer["missing"]
+        ranks, more = answer["missing"], int(answer["more"])
         raise HvdtrainError(
-            f"Rank{'s' if len(ranks) > 1 else ''} {_listed(ranks)} did not come in time.",
+            f"Rank{'s' if len(ranks) > 1 else ''} {_listed(ranks, more)} did not come in time.",
             "The other ranks cannot begin without.",
             "look at their own messages; HVDTRAIN_START_TIMEOUT says how many seconds ranks wait for each other.",
         )
-    hosts = tuple((str(name), str(address)) for name, address in answer["hosts"])
-    return World(hosts, answer["store"], connection.getsockname()[0])
+    return World(answer["place"], answer["store"], connection.getsockname()[0])
 
 
-def _listed(numbers: tuple[int, ...] | list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:20]))
-    return f"{shown} and {len(numbers) - 20} more" if len(numbers) > 20 else shown
+def _listed(numbers: tuple[int, ...] | list[int], more: int = 0) -> str:
+    shown = ", ".join(map(str, numbers))
+    return f"{shown} and {more} more" if more else shown
 
 
 def _read_line(connection: socket.socket, limit: int) -> bytes:

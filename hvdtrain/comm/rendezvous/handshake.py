@@ -3,7 +3,7 @@
     rank → server    HVDTRAIN-HELLO-1 NONCE
     server → rank    NONCE PROOF           the server knows job and secret
     rank → server    RANK SIZE HOST PROOF  so does the rank
-    server → rank    JSON PROOF            once all are present: every rank's host, and the store's variables;
+    server → rank    JSON PROOF            once all are present: the rank's place, and the store's variables;
                                            or, at the deadline, which ranks are missing
 
 A proof is HMAC-SHA256, with the secret as its key, over the job, both nonces, the direction and the line's content. So
@@ -20,19 +20,22 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
+from hvdtrain.comm.rendezvous.places import Host, places_of
 from hvdtrain.comm.rendezvous.server import ends_before
 
 GREETING = "HVDTRAIN-HELLO-1"
 MAX_LINE_BYTES = 1024
 
+RANK_SECONDS = 0.005
+"""How much longer each side waits for a line of the other, for each rank: all may come at the same time."""
+
 _HELLO_SECONDS = 5.0
+_NAMED = 20  # ranks that are named where some did not come in time
 _GREETING_LINE = re.compile(rf"{GREETING} ([0-9a-f]{{32}})\n")
 _NONCE_LINE = re.compile(r"([0-9a-f]{32}) (.*)\n")
 _HELLO = re.compile(r"(\d{1,7}) (\d{1,7}) ([A-Za-z0-9_.:-]{1,255}) ([0-9a-f]{64})\n", re.ASCII)
-
-Host = tuple[str, str]
-"""Name and address of a rank's host. Two hosts may have one name (containers do), or share an address (loopback)."""
 
 
 class WrongPeerError(Exception):
@@ -109,11 +112,16 @@ class Meeting:
     store_variables: Mapping[str, str] = field(default_factory=dict)
     _present: dict[int, Host] = field(default_factory=dict)
     _all_there: asyncio.Event = field(default_factory=asyncio.Event)
+    _places: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def _line_seconds(self) -> float:
+        return _HELLO_SECONDS + RANK_SECONDS * self.size
 
     async def greet(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection from its first line on."""
         try:
-            async with asyncio.timeout(_HELLO_SECONDS):
+            async with asyncio.timeout(self._line_seconds):
                 hello, nonces = await self._identify(first, reader, writer)
         except WrongPeerError:
             return
@@ -122,14 +130,17 @@ class Meeting:
             return
         self._present[hello.rank] = (hello.host, writer.get_extra_info("peername")[0])
         if len(self._present) == self.size:
+            self._places = places_of([self._present[rank] for rank in range(self.size)])
             self._all_there.set()
         await self._wait_beside(hello.rank, reader)
         if self._all_there.is_set():
-            hosts = [self._present[rank] for rank in range(self.size)]
-            await self._answer(writer, nonces, {"hosts": hosts, "store": dict(self.store_variables)})
+            place = self._places[hello.rank]
+            await self._answer(writer, nonces, {"place": place, "store": dict(self.store_variables)})
         else:
-            missing = [rank for rank in range(self.size) if rank not in self._present]
-            await self._answer(writer, nonces, {"missing": missing})
+            absent = (rank for rank in range(self.size) if rank not in self._present)
+            named = list(islice(absent, _NAMED))
+            more = self.size - len(self._present) - len(named)
+            await self._answer(writer, nonces, {"missing": named, "more": more})
 
     async def _identify(
         self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -159,6 +170,6 @@ class Meeting:
 
     async def _answer(self, writer: asyncio.StreamWriter, nonces: tuple[str, str], content: object) -> None:
         text = json.dumps(content, separators=(",", ":"))
-        async with asyncio.timeout(_HELLO_SECONDS):
+        async with asyncio.timeout(self._line_seconds):
             writer.write(f"{text}\n{self.keys.proof('world', nonces, text)}\n".encode())
             await writer.drain()

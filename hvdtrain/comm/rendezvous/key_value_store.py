@@ -21,7 +21,7 @@ GLOBAL_SCOPE = "global"
 MAX_VALUE_BYTES = 2**22  # A rank's addresses are some 150 bytes for each other rank: room for more than 20,000 ranks
 
 _MAX_TOTAL_BYTES = 2**28
-_NUMBERED = re.compile(r"(rank_)?(\d{1,7})", re.ASCII)
+_NUMBERED = re.compile(r"(rank_)?(0|[1-9]\d{0,6})", re.ASCII)
 
 LINE_LIMIT = 2048
 """Bytes of the longest line that is read; the longest that Horovod sends has a host name in it, of 255 at most."""
@@ -47,15 +47,23 @@ class RendezvousStore:
         self._values: dict[tuple[str, str], bytes] = {}
         self._bytes = 0
         self._max_keys = 64 + 16 * size  # three scopes with two keys a rank, and room for process sets
-        self.connected: set[int] = set()  # ranks that are connected to all others
+        # The ranks whose keys of all ranks' scope are there, by what stands before the number.
+        self._there: dict[str, set[int]] = {"": set(), "rank_": set()}
+        self.connected: set[int] = set()  # ranks that are connected to all others; it only grows
 
-    def put(self, scope: str, key: str, value: bytes) -> None:
-        """Keep `value`; RefusedError if the store holds more than any job of this size has."""
+    def put(self, scope: str, key: str, value: bytes) -> bool:
+        """Keep `value`; whether readers may go on that `must_wait`. RefusedError if the store holds more than any job
+        of this size has."""
         grown = self._bytes + len(value) - len(self._values.get((scope, key), b""))
         if grown > _MAX_TOTAL_BYTES or (len(self._values) >= self._max_keys and (scope, key) not in self._values):
             raise RefusedError(507)
         self._values[scope, key] = value
         self._bytes = grown
+        family, rank = self._family(scope, key)
+        if family is None or rank in family:
+            return False
+        family.add(rank)
+        return len(family) == self._size
 
     def get(self, scope: str, key: str) -> bytes | None:
         return self._values.get((scope, key))
@@ -66,21 +74,27 @@ class RendezvousStore:
         doomed = (key, f"rank_{key}") if number else (key,)
         for name in doomed:
             self._bytes -= len(self._values.pop((scope, name), b""))
+            family, rank = self._family(scope, name)
+            if family is not None:
+                family.discard(rank)
         if number and not number[1] and scope == GLOBAL_SCOPE:
             self.connected.add(int(number[2]))
 
     def arrived(self) -> set[int]:
-        waiting = {rank for rank in range(self._size) if (GLOBAL_SCOPE, f"rank_{rank}") in self._values}
-        return waiting | self.connected
+        return self._there["rank_"] | self.connected
 
     def must_wait(self, scope: str, key: str) -> bool:
         """Whether a reader of `key` should be kept waiting for ranks that have not put theirs yet. Otherwise Horovod
         fails 30 s after the first rank has arrived (HOROVOD_GLOO_TIMEOUT_SECONDS), and names no rank."""
+        family, _ = self._family(scope, key)
+        return family is not None and len(family) < self._size
+
+    def _family(self, scope: str, key: str) -> tuple[set[int] | None, int]:
+        """The ranks that have put a key like this one, and whose key it is; None where there is no such rank."""
         number = _NUMBERED.fullmatch(key)
         if scope != GLOBAL_SCOPE or not number or int(number[2]) >= self._size:
-            return False
-        prefix = number[1] or ""
-        return any((scope, f"{prefix}{rank}") not in self._values for rank in range(self._size))
+            return None, 0
+        return self._there[number[1] or ""], int(number[2])
 
 
 @dataclass(frozen=True, slots=True)

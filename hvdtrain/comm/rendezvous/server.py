@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from hvdtrain.comm.rendezvous import key_value_store
+from hvdtrain.open_files import allow_open_files
 
 REQUEST_SECONDS = 5.0  # A request must be complete within this time after its connection
+_RANK_SECONDS = 0.005  # more for each rank: all may come at the same time
+_LEAST_BACKLOG = 512
 
 _LAST_ANSWER_SECONDS = 0.5  # for answers that are being sent when the server stops
 _STOP_SECONDS = 5.0
@@ -38,13 +41,27 @@ class RendezvousServer:
         self._token = secrets.token_urlsafe(24)
         self._store = key_value_store.RendezvousStore(self.size)
         self._changed = asyncio.Condition()
+        self._request_seconds = REQUEST_SECONDS + _RANK_SECONDS * self.size
         self._free_connections = 64 + 8 * self.size
         self._transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rendezvous", daemon=True)
         self._server: asyncio.Server | None = None
-        self.arrived: frozenset[int] = frozenset()  # ranks that have begun to connect
-        self.connected: frozenset[int] = frozenset()  # those that are connected to all others
+
+    @property
+    def arrived(self) -> frozenset[int]:
+        """The ranks that have begun to connect."""
+        return frozenset(self._store.arrived())
+
+    @property
+    def connected(self) -> frozenset[int]:
+        """Those that are connected to all others."""
+        return frozenset(self._store.connected)
+
+    @property
+    def are_all_connected(self) -> bool:
+        """Whether all ranks are; costs the same for any number of them."""
+        return len(self._store.connected) == self.size
 
     @property
     def environment(self) -> dict[str, str]:
@@ -55,8 +72,10 @@ class RendezvousServer:
         }
 
     def __enter__(self) -> Self:
+        allow_open_files(self.size)
+        backlog = max(_LEAST_BACKLOG, self.size)  # the kernel has a limit of its own
         listening = asyncio.start_server(
-            self._serve, self.host, self.port, limit=key_value_store.LINE_LIMIT, backlog=512
+            self._serve, self.host, self.port, limit=key_value_store.LINE_LIMIT, backlog=backlog
         )
         try:
             self._server = self._loop.run_until_complete(listening)
@@ -106,7 +125,7 @@ class RendezvousServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
+            async with asyncio.timeout(self._request_seconds):
                 first = await reader.readuntil(b"\n")
                 is_http = self.greeter is None or b" HTTP/" in first
                 request = await key_value_store.read_request(first, reader, self._token) if is_http else None
@@ -116,29 +135,25 @@ class RendezvousServer:
             answer = await self._carry_out(request, reader) if request is not None else key_value_store.response(400)
         except key_value_store.RefusedError as error:
             answer = key_value_store.response(error.status)
-        async with asyncio.timeout(REQUEST_SECONDS):
+        async with asyncio.timeout(self._request_seconds):
             writer.write(answer)
             await writer.drain()
 
     async def _carry_out(self, request: key_value_store.Request, reader: asyncio.StreamReader) -> bytes:
         if request.method == "GET":
-            # Until every rank has put what the request is about, or the asking one has ended.
-            await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
+            if self._store.must_wait(request.scope, request.key):
+                # Until every rank has put what the request is about, or the asking one has ended.
+                await ends_before(reader, self._until_family_is_complete(request), self.hold_seconds)
             value = self._store.get(request.scope, request.key)
             return key_value_store.response(404) if value is None else key_value_store.response(200, value)
         if request.method == "PUT":
-            self._store.put(request.scope, request.key, request.body)
+            if self._store.put(request.scope, request.key, request.body):
+                async with self._changed:
+                    self._changed.notify_all()
         else:
             self._store.delete(request.scope, request.key)
-        await self._publish()
-        return key_value_store.response(200)
-
-    async def _publish(self) -> None:
-        self.arrived = frozenset(self._store.arrived())
-        self.connected = frozenset(self._store.connected)
-        async with self._changed:
-            self._changed.notify_all()
         self.notify()
+        return key_value_store.response(200)
 
     async def _until_family_is_complete(self, request: key_value_store.Request) -> None:
         async with self._changed:

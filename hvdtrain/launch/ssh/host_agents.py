@@ -14,8 +14,10 @@ from hvdtrain.launch.ssh.agent_client import ask_at_once
 from hvdtrain.launch.ssh.line import Line
 from hvdtrain.launch.ssh.link import AgentError, HostLink
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.open_files import allow_open_files
 
 _LEAVE_SECONDS = SWEEP_SECONDS + 2.0
+_FILES_OF_A_HOST = 6  # of its line and its link
 _AGAIN_SECONDS = 10.0  # between two attempts to reach a host that is missing
 _LOOK_SECONDS = 0.5  # between two looks whether it has answered
 
@@ -64,6 +66,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
 
     def use(self, hosts: Sequence[Host]) -> None:
         """From now on the job may use these hosts. New ones are called at once; others keep agents until dismissed."""
+        allow_open_files(_FILES_OF_A_HOST * len(hosts) + sum(host.slots for host in hosts))  # workers connect, too
         before, named = {host.name for host in self.hosts}, [host.name for host in hosts]
         self.hosts = hosts
         self.failures = {name: why for name, why in self.failures.items() if name in named}

@@ -166,7 +166,10 @@ class Attempt:
                 return number
 
     def _supervise(self, places: list[RankAssignment], restarts: int, cause: str) -> JobOutcome:
-        links = {name: link for name, link in self.agents.links.items() if any(p.host == name for p in places)}
+        of_hosts: dict[str, list[RankAssignment]] = {}
+        for place in places:
+            of_hosts.setdefault(place.host, []).append(place)
+        links = {name: link for name, link in self.agents.links.items() if name in of_hosts}
         is_elastic = self.job.is_elastic and trains(self._command)
         # Workers of all hosts may join later, and are told the same address.
         callers = self.agents.links if is_elastic else links
@@ -183,7 +186,7 @@ class Attempt:
                 "world": "1" if is_elastic else None,
             }
             used = [host for host in self.agents.hosts if host.name in links]
-            groups = [self._start(host, places, common) for host in used]
+            groups = [self._start(host, of_hosts[host.name], common) for host in used]
             workers = [WorkerState(place.rank, place.host) for place in places]
             watched = trains(self._command) and (len(places) > 1 or is_elastic)
             start_timeout = self.job.start_timeout if watched else None
@@ -205,9 +208,9 @@ class Attempt:
         return command_for_restart(self._command, exists) if restarts else self._command
 
     def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
-        mine = [place for place in places if place.host == host.name]
-        numbers = [place.rank for place in mine]
-        seats = {"places": [asdict(place) for place in mine], "numbers": numbers}
+        """Those `places`, which are on this host."""
+        numbers = [place.rank for place in places]
+        seats = {"places": [asdict(place) for place in places], "numbers": numbers}
         return RemoteWorkerGroup(self.agents.links[host.name], numbers, common | self._order(host) | seats)
 
     def _order(self, host: Host) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class Supervisor:
         if self.server is None:
             return False
         alone = self.elastic.may_be_alone and self.server.size == 1  # a single worker connects to nobody
-        return alone or len(self.server.connected) == self.server.size
+        return alone or self.server.are_all_connected
 
     @property
     def _may_go_on(self) -> bool:

@@ -6,13 +6,10 @@ the local folder. So another one takes over from a worker that was killed, and a
 never give back a lock. For a moment two may write: each has a file of its own, and readers take the newest heartbeats.
 """
 
-import hashlib
 import json
 import logging
 import os
 import shutil
-import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -31,6 +28,7 @@ from hvdtrain.history.heartbeats import (
     read_heartbeat,
     read_heartbeats,
 )
+from hvdtrain.run.watch.local_folder import LocalFolder
 
 _MISSED: Final = 2.0  # intervals; fewer than those after which readers call a rank silent
 _LEAST_SECONDS: Final = 4.0
@@ -65,9 +63,8 @@ class HostHeartbeats:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._is_first, self._clock = run, is_first, clock
-        parent = Path(tempfile.gettempdir()) if local is None else local
-        self._private = parent / f"hvdtrain-heartbeats-{os.getuid()}"
-        self._local = self._private / hashlib.sha256(f"{run.absolute()}\n{host}".encode()).hexdigest()[:16]
+        self._folder = LocalFolder(run, host, local)
+        self._local = self._folder.path
         self._ages, self._begun = Ages(clock), clock()
         self._has_complained = False
 
@@ -89,11 +86,7 @@ class HostHeartbeats:
                 shutil.rmtree(self._local, ignore_errors=True)
 
     def _give(self, beat: Heartbeat) -> None:
-        self._private.mkdir(mode=0o700, exist_ok=True)
-        about = self._private.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
-            raise PermissionError(f"{self._private} belongs to somebody else")
-        self._local.mkdir(mode=0o700, exist_ok=True)
+        self._folder.make()
         write_own(self._local, beat)
 
     def _writes(self, beat: Heartbeat) -> bool:
@@ -119,7 +112,7 @@ class HostHeartbeats:
     def _complain(self, error: OSError) -> None:
         if not self._has_complained:
             text = "heartbeats cannot meet in %s, so that this rank writes a file of its own into the run folder: %s"
-            _log.warning(text, self._private, error)
+            _log.warning(text, self._folder.private, error)
         self._has_complained = True
 
 

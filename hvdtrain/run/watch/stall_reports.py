@@ -2,16 +2,23 @@
 
 import json
 import os
+import re
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hvdtrain.files import write_atomically, write_json
+
+NAME: Final = re.compile(r"(rank|host_of_rank)_(\d{1,7})\.json")
+"""Of a file with the report of a rank, or with those that a rank has gathered on its host."""
+
+LOOK_SECONDS: Final = 0.2  # between two looks for reports of others
 
 _NAMED: Final = 8  # ranks in a sentence
 _SAME: Final = "All ranks wait in the same collective: look at the network between them."
@@ -32,6 +39,25 @@ class Report:
     computes: bool = False  # whether it uses the CPU
     last_collective: str = ""  # in which it waited before; "" if there was none
     works: bool = False  # whether it does something alone, for which the others wait and which has a limit of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the reports say together."""
+
+    explanation: str
+    is_busy: bool  # whether some rank computes, or does something that has a limit of its own
+    is_ours: bool  # whether it is this rank that tells it
+
+
+def found(reports: Mapping[int, Report], size: int, rank: int) -> Finding:
+    """What `rank` finds in the reports of a run of `size` ranks; the lowest one that reports tells it."""
+    is_ours = min(reports, default=rank) >= rank
+    return Finding(explain(reports, size), any(_is_busy(report) for report in reports.values()), is_ours)
+
+
+def _is_busy(report: Report) -> bool:
+    return report.waits_in is None and (report.computes or report.works or report.phase == "checkpoint")
 
 
 def explain(reports: Mapping[int, Report], size: int) -> str:
@@ -113,11 +139,26 @@ class StallReports:
 
     def read(self) -> dict[int, Report]:
         """Of all ranks that have one."""
-        reports = {}
-        for rank in range(self.size):
-            with suppress(OSError, ValueError, TypeError):  # not there, or of another version
-                reports[rank] = Report(**json.loads(self._report(rank).read_text()))
+        reports: dict[int, Report] = {}
+        for name in self.names():
+            with suppress(OSError, ValueError, TypeError):  # gone, or of another version
+                content = json.loads((self.folder / name[0]).read_text())
+                reports |= {each.rank: each for each in _reports(content)}
         return reports
+
+    def names(self) -> Iterator[re.Match[str]]:
+        """Of the files with reports, as `NAME` takes them apart; none where there is no folder."""
+        with suppress(OSError):
+            yield from filter(None, [NAME.fullmatch(path.name) for path in self.folder.iterdir()])
+
+    def find(self, rank: int, seconds: float, wait: Callable[[float], object]) -> Finding:
+        """What the reports say that are there once all are, or after so many seconds, or when `wait`, which is given
+        seconds, says so."""
+        end = time.monotonic() + seconds
+        while len(reports := self.read()) < self.size and time.monotonic() < end:
+            if wait(LOOK_SECONDS):
+                break
+        return found(reports, self.size, rank)
 
     def write_explanation(self, text: str) -> Path:
         path = self.folder / "explanation.txt"
@@ -127,6 +168,11 @@ class StallReports:
 
     def _report(self, rank: int) -> Path:
         return self.folder / f"rank_{rank}.json"
+
+
+def _reports(content: Any) -> list[Report]:
+    """Of one rank, or of a host. Raises TypeError: of another version."""
+    return [Report(**each) for each in (content if isinstance(content, list) else [content])]
 
 
 def stacks() -> str:

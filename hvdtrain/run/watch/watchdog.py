@@ -30,7 +30,9 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.run.watch.heartbeat import HeartbeatWriter, interval_of
 from hvdtrain.run.watch.host_heartbeats import HostHeartbeats
-from hvdtrain.run.watch.stall_reports import Report, StallReports, explain
+from hvdtrain.run.watch.host_stalls import HostStalls
+from hvdtrain.run.watch.local_folder import LocalFolder
+from hvdtrain.run.watch.stall_reports import Report, StallReports
 from hvdtrain.units import seconds_of
 
 LEAST_SECONDS: Final = 30.0
@@ -42,6 +44,8 @@ _GRACE: Final = 0.25  # of the limit, to wait for reports of the others
 _LEAST_GRACE: Final = 3.0
 _LOOK_SECONDS: Final = 0.5  # between two looks at a stall
 _CPU_SECONDS: Final = 0.2  # for so long is measured whether a rank computes
+
+Reports = StallReports | HostStalls
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -65,7 +69,7 @@ class Watchdog:
     """Watches while its block runs."""
 
     rank: int
-    reports: StallReports
+    reports: Reports
     limits: Limits
     step: int  # updates that were done before
     # end this process after the explanation, unless some rank computes, or saves, which has a limit of its own
@@ -118,22 +122,22 @@ class Watchdog:
             _log.exception("what this rank does could not be explained")
 
     def _explain(self, since: float) -> None:
+        waited = time.monotonic() - since
         try:
-            self.reports.write(self._report(time.monotonic() - since))
+            self.reports.write(self._report(waited))
+            finding = self.reports.find(self.rank, max(_LEAST_GRACE, _GRACE * waited), self._stopping.wait)
         except OSError as error:
             _log.warning("what this rank does could not be written down for the others: %s", error)
             return
-        reports = self._all_reports(time.monotonic() - since)
-        explanation, seconds = explain(reports, self.reports.size), time.monotonic() - since
-        ends = self.ends and not any(_is_busy(report) for report in reports.values())
+        seconds, ends = time.monotonic() - since, self.ends and not finding.is_busy
         if self.now.changed_at != since or self._stopping.is_set():
             return
-        if min(reports, default=self.rank) >= self.rank:
-            self._tell(explanation, seconds)
+        if finding.is_ours:
+            self._tell(finding.explanation, seconds)
         elif ends:
             time.sleep(_LOOK_SECONDS)  # the one that tells it comes first
         if ends:
-            self._end(explanation, seconds)
+            self._end(finding.explanation, seconds)
 
     def _report(self, seconds: float) -> Report:
         now = self.now
@@ -153,14 +157,6 @@ class Watchdog:
             works=now.does_own_work(),
         )
 
-    def _all_reports(self, seconds: float) -> dict[int, Report]:
-        """Those that come in time."""
-        end = time.monotonic() + max(_LEAST_GRACE, _GRACE * seconds)
-        while len(reports := self.reports.read()) < self.reports.size and time.monotonic() < end:
-            if self._stopping.wait(_CPU_SECONDS):
-                break
-        return reports
-
     def _tell(self, explanation: str, seconds: float) -> None:
         stacks = self.reports.write_explanation(explanation).parent
         text = f"{STALL} {seconds:.0f} s. {explanation} The stacks of all ranks are in {stacks}."
@@ -177,10 +173,6 @@ class Watchdog:
         cause = f"{STALL} {seconds:.0f} s. {explanation}"
         write_failure("stall", self.rank, cause, HvdtrainError.exit_code)
         os._exit(HvdtrainError.exit_code)
-
-
-def _is_busy(report: Report) -> bool:
-    return report.waits_in is None and (report.computes or report.works or report.phase == "checkpoint")
 
 
 @contextmanager
@@ -202,16 +194,19 @@ def watched(setup: RunSetup, comm: Communicator, folder: RunFolder, step: int) -
         epochs=setup.epochs,
     )
     by_host = None
+    reports: Reports = StallReports(folder.stalls / start, topology.size)
     if summarizes(setup.config.metrics_detail, topology.size):
         by_host = HostHeartbeats(folder.path, node_name(), is_first=topology.local_rank == 0)
+        reports = HostStalls(folder.stalls / start, topology.size, LocalFolder(folder.path, node_name()))
     interval = interval_of(topology.size, by_host is not None)
     heartbeats = HeartbeatWriter(folder.path, first, interval, by_host=by_host)
-    reports = StallReports(folder.stalls / start, topology.size)
     with heartbeats, _watchdog(setup, topology.rank, reports, step):
         yield
 
 
-def _watchdog(setup: RunSetup, rank: int, reports: StallReports, step: int) -> AbstractContextManager[object]:
+def _watchdog(
+    setup: RunSetup, rank: int, reports: StallReports | HostStalls, step: int
+) -> AbstractContextManager[object]:
     config = setup.config
     if config.watchdog == "never":
         return nullcontext()

@@ -168,6 +168,7 @@ def test_an_axis_is_logarithmic_where_ratios_exceed_three() -> None:
 def test_matplotlib_is_imported_to_draw_only() -> None:
     kinds = (
         "allreduce",
+        "clients",
         "loader",
         "memory",
         "overhead",

@@ -191,6 +191,31 @@ def test_ranks_that_have_no_log(logs: Path, capsys: pytest.CaptureFixture[str]) 
     assert "has no logs/rank_9.log. There are logs of ranks 0, 10." in capsys.readouterr().err
 
 
+@pytest.fixture
+def host_logs(logs: Path) -> Path:
+    """Beside logs of ranks, of an earlier start with fewer of them."""
+    lines = [HEAD % (5, b"INFO", b"five"), HEAD % (6, b"ERROR", b"six"), b"Traceback:", HEAD % (7, b"INFO", b"seven")]
+    for line, rank in zip(lines, (10, 11, 0, 10), strict=True):
+        lines[lines.index(line)] = re.sub(rb"(INFO|ERROR) ", rb"\1 rank %d " % rank, line)
+    (logs / "logs" / "host_a.log").write_bytes(b"".join(line + b"\n" for line in lines))
+    return logs
+
+
+def test_logs_of_hosts_are_in_the_log(host_logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(["logs", str(host_logs)], capsys).splitlines()
+    assert [re.sub(r" 2026.*: ", " ", line) for line in lines[-4:]] == [
+        *["rank 10  five", "rank 11  six", "rank 11  Traceback:", "rank 10  seven"],
+    ]
+    assert " INFO hvdtrain" in lines[-1]
+    words = [line.split()[-1] for line in shown(["logs", str(host_logs), "--rank", "10-11"], capsys).splitlines()]
+    assert words == ["two", "three", "torn", "five", "six", "Traceback:", "seven"]
+
+
+def test_a_rank_without_a_line_in_logs_of_hosts(host_logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", str(host_logs), "--rank", "10-12"]) == 2
+    assert "has no line of rank 12. There are logs of ranks 0, 10, 11." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("ranks", ["x", "1-", "-1", "1,,2", "9999999999"])
 def test_ranks_that_cannot_be(ranks: str, logs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["logs", str(logs), f"--rank={ranks}"]) == 2

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.comm.rendezvous.address import address_to_serve, interface_of, meeting_point
-from hvdtrain.comm.rendezvous.connect import World, connected_ranks, join, place_variables
+from hvdtrain.comm.rendezvous.connect import World, connected_ranks, join
 from hvdtrain.comm.rendezvous.handshake import GREETING, Hello, Keys, Meeting, new_nonce, parse_nonce
+from hvdtrain.comm.rendezvous.places import places_of
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology, detect_topology
@@ -27,7 +28,7 @@ HOSTS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["10.0.0.1", "
 @given(HOSTS)
 def test_places_fit_together(hosts: list[tuple[str, str]]) -> None:
     """Within a host local ranks are 0..n-1; within a local rank cross ranks are; names tell hosts apart."""
-    places = [place_variables(rank, hosts) for rank in range(len(hosts))]
+    places = places_of(hosts)
     for key, group, number, count in (
         ("HOST", hosts, "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
         ("LOCAL", [p["HOROVOD_LOCAL_RANK"] for p in places], "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
@@ -134,17 +135,20 @@ class Host:
         return [results[number] for number in range(len(hellos))]
 
 
-def test_all_learn_the_same_world() -> None:
+def test_each_learns_its_place_in_the_same_world() -> None:
     with Host(3, 20) as host:
         worlds = host.join_all(*(Hello(rank, 3, f"n{rank % 2}") for rank in (2, 0, 1)))
-    expected = World((("n0", "127.0.0.1"), ("n1", "127.0.0.1"), ("n0", "127.0.0.1")), {"STORE": "here"}, "127.0.0.1")
-    assert worlds == [expected] * 3
+    places = places_of([("n0", "127.0.0.1"), ("n1", "127.0.0.1"), ("n0", "127.0.0.1")])
+    assert worlds == [World(places[rank], {"STORE": "here"}, "127.0.0.1") for rank in (2, 0, 1)]
 
 
 def test_everybody_is_told_who_is_missing() -> None:
     with Host(4, 1.0) as host:
         errors = host.join_all(Hello(0, 4, "a"), Hello(2, 4, "a"))
     assert ["Ranks 1, 3 did not come in time." in str(error) for error in errors] == [True, True]
+    with Host(100, 1.0) as host:
+        (error,) = host.join_all(Hello(0, 100, "a"))
+    assert "19, 20 and 79 more did not come in time." in str(error)
 
 
 @pytest.mark.parametrize(

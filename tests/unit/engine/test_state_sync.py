@@ -158,7 +158,7 @@ def test_equal_integers_are_compared_by_one_small_message() -> None:
         average_rank_local_state(comm, Buffers(comm, {"model/count": np.arange(10_000)}))
         return comm.names
 
-    assert all_well(run_on_ranks(2, work)) == [["allgather hvdtrain.buffers.hashes int64 (3,)"]] * 2
+    assert all_well(run_on_ranks(2, work)) == [["allreduce max hvdtrain.buffers.same int64 (16,)"]] * 2
 
 
 def test_each_stage_takes_what_the_first_replica_has() -> None:

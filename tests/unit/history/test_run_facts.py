@@ -82,7 +82,11 @@ def test_aliases_cannot_stand_for_more_than_memory_holds(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "is_one"),
     [
-        *(("logs/rank_4.log", True), ("heartbeats/rank_7.json", True)),  # of another host, without a shared file system
+        *(
+            ("logs/rank_4.log", True),
+            ("logs/host_a.log", True),
+            ("heartbeats/rank_7.json", True),
+        ),  # of another host, without a shared file system
         *(("logs/application.log", False), ("checkpoints/format.py", False), ("config.yaml", False)),
     ],
 )

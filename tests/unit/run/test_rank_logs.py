@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +40,36 @@ def test_the_file_has_what_its_level_says(least: str, tmp_path: Path, capfd: pyt
     assert lines == LEVELS[LEVELS.index(least) :]
     shown = capfd.readouterr().err
     assert shown == "hvdtrain: WARNING: a message of warning\nhvdtrain: ERROR: a message of error\n"
+
+
+_RANK = """
+import logging, sys
+from pathlib import Path
+from hvdtrain.run.run_folder import RunFolder
+rank = int(sys.argv[2])
+RunFolder(Path(sys.argv[1]), 1).open_log(rank, host="node a")
+for number in range(100):
+    logging.getLogger("hvdtrain.run").info("record %d\\n%s", number, "\\n".join([f"of {rank}" + "x" * 99] * 50))
+"""
+
+
+def test_ranks_of_a_host_share_a_file_in_which_each_record_is_whole(tmp_path: Path) -> None:
+    ranks = [3, 4, 5]
+    processes = [subprocess.Popen([sys.executable, "-c", _RANK, str(tmp_path), str(rank)]) for rank in ranks]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    (path,) = (tmp_path / "logs").iterdir()
+    assert path.name.startswith("host_node-a-")
+    logs = RunLogs(tmp_path)
+    assert (logs.ranks(), logs.has_hosts()) == ([], True)
+    lines = list(logs.lines(whole=True))
+    assert len(lines) == 3 * 100 * 51
+    for rank in ranks:
+        of_rank = [line for line in lines if line.rank == rank]
+        begins = [line.text.partition(b"hvdtrain.run: ")[2] for line in of_rank if line.begins]
+        assert begins == [b"record %d" % number for number in range(100)]
+        assert {line.text for line in of_rank if not line.begins} == {b"of %d" % rank + b"x" * 99}
+    assert b" INFO hvdtrain.run: record 0" in lines[0].text
+    assert {line.rank for line in RunLogs(tmp_path, [4]).lines(whole=True)} == {4}
 
 
 @pytest.mark.parametrize(("least", "steps"), [("debug", 3), ("info", 0)])
