@@ -9,7 +9,8 @@ from torch import nn
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.checksum import checksum
-from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
+from hvdtrain.adapters.torch.passes import Measurement
+from hvdtrain.adapters.torch.virtual_passes import WorkersPasses
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.adapters.worker_states import AlternatingStates
 
@@ -21,7 +22,7 @@ class TorchPassChecks:
         self,
         model: nn.Module,
         sync: WorkersGradients,
-        passes: WholeModelPasses,
+        passes: WorkersPasses,
         states: AlternatingStates[torch.Tensor],
     ) -> None:
         named = list(model.named_parameters())  # also those that are trained later
@@ -42,12 +43,16 @@ class TorchPassChecks:
         before = self._states.copy()
         self._passes.mode.set(True)
         self._passes.draws.begin_of(worker, step)
-        losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
-        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
-        gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
+        with self._passes.weights_unchanged():
+            losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
+            trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+            gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
         self._states.put_back(before)
         self._measurement.read()
         return self._in_order({each: checksum(gradient) for each, gradient in zip(trained, gradients, strict=True)})
+
+    def begin_anew(self) -> bool:
+        return False
 
     def _in_order(self, checksums: Mapping[nn.Parameter, torch.Tensor]) -> NDArray[np.int64]:
         nothing = checksum(None)
