@@ -33,7 +33,7 @@ def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: Loade
     differing = first != checks.repeated(own, worker, step)
     if checks.begin_anew():  # a generator in a graph begins anew with it, and one in Python is asked only then
         differing |= first != checks.repeated(own, worker, step)
-    if names := [checks.names[place] for place in np.flatnonzero(differing)]:
+    if names := [checks.names[place] for place in np.flatnonzero(differing).tolist()]:
         some = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
         raise _not_repeatable(
             f"the same pass, made again with the same weights, records and seeds, gave different gradients (of {some})"
