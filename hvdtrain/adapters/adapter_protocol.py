@@ -95,6 +95,10 @@ class PassChecks(Protocol):
     def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
         """The same checksums of a pass of any virtual worker, which leaves no trace. Called before update `step`."""
 
+    def begin_anew(self) -> bool:
+        """The next repetition runs all of the task's Python code, as the first one did. Returns whether it would not do
+        so anyway, because a graph was made of that code."""
+
 
 class Adapter(Protocol):
     """One model in training, in one framework, on one rank. Steps return before the device has finished them.

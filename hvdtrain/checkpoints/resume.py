@@ -100,8 +100,8 @@ _MUST_AGREE = (
     ),
     (
         "compute_threads",
-        "a run whose workers each computed with as many threads as",
-        "give that number as --compute-threads, since it changes the last bits",
+        "a run with threads for each worker:",
+        "give the same --compute-threads, since their number changes the last bits",
     ),
 )
 _PIPE_HINTS = {"data": "give the same --data.pipe-plan"}

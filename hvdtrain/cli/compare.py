@@ -3,6 +3,7 @@
 import json
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,6 +87,9 @@ def _print_outcomes(comparison: Comparison, letters: Sequence[str]) -> None:
 
 
 def _bits(bits: SameBits) -> str:
+    if not bits.same_workers:
+        alone = replace(bits, same_workers=True)
+        return f"{_bits(alone)}; gradients were not compared, as not all runs have those of as many virtual workers"
     until = "" if bits.same_until is None else f"the same until step {bits.same_until}"
     if bits.first_difference is None:
         return f"{until}, the last one of which all runs have checksums"

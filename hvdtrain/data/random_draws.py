@@ -23,11 +23,12 @@ from hvdtrain.errors import UsageError
 _log = logging.getLogger("hvdtrain.data")
 
 _NAMES: Final = ("Python's random", "numpy.random", "torch's generator")
+_TORCH: Final = 2
 _REPORT: Final = "hvdtrain: draws"
 """An array beside the features, by which a process reports the numbers of the generators that `decode` drew from."""
 
 
-class _States:
+class GeneratorStates:
     """The states of the generators of this process, in the order of `_NAMES`; torch's where torch is imported."""
 
     def __init__(self) -> None:
@@ -36,8 +37,12 @@ class _States:
 
     def drawn(self) -> list[int]:
         """Numbers of those that have drawn since."""
-        pairs = zip(self._all, _States()._all, strict=True)
+        pairs = zip(self._all, GeneratorStates()._all, strict=True)
         return [number for number, (before, now) in enumerate(pairs) if not _equal(before, now)]
+
+    def drawn_outside_torch(self) -> list[str]:
+        """The names of those that have drawn since, but for torch's."""
+        return [_NAMES[number] for number in self.drawn() if number < _TORCH]
 
     def restore(self) -> None:
         random.setstate(self._all[0])
@@ -66,7 +71,7 @@ class ReportingDecode:
     def __call__(self, records: RecordBatch) -> dict[str, NDArray[Any]]:
         if self._has_reported:
             return self._decode(records)
-        before = _States()
+        before = GeneratorStates()
         features = self._decode(records)
         self._has_reported = True
         drawn = before.drawn()
@@ -76,7 +81,7 @@ class ReportingDecode:
 
     def _is_seeded(self, features: Mapping[str, NDArray[Any]], records: RecordBatch) -> bool:
         kept = {name: np.array(array) for name, array in features.items()}  # `decode` may use its memory again
-        before = _States()
+        before = GeneratorStates()
         again = self._decode(records)
         return not before.drawn() and same_arrays(kept, again)
 
@@ -127,14 +132,14 @@ class DrawWatch:
         decoded_again: Callable[[NDArray[np.int64]], Mapping[str, NDArray[Any]]] | None = None,
     ) -> None:
         self._decode, self._refuses, self._processes, self._decoded_again = decode, refuses, processes, decoded_again
-        self._before = _States()
+        self._before = GeneratorStates()
 
     def look(self, batch: LoadedBatch) -> None:
         """The first batch is here. Raises UsageError (draws are refused)."""
         drawn = self._before.drawn() if self._processes is None else sorted(self._processes.drawn)
         names = [_NAMES[number] for number in drawn]
         if not names and self._refuses and self._decoded_again is not None:
-            states = _States()
+            states = GeneratorStates()
             again = self._decoded_again(batch.ids)
             states.restore()
             names = [] if same_arrays(batch.features, again) else ["a generator of its own"]

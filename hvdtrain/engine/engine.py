@@ -173,7 +173,7 @@ class Engine:
             for batches in self._calls(self._meter.waits(loader), start.step, end):
                 activity.now.begin("step", position.step)
                 lrs = [self.schedule.lr(position.step + i) for i in range(len(batches))]
-                after_update = self._begin_notes(epoch, position.step)
+                after_update = self._begin_notes(batches[0], epoch, position.step)
                 self.adapter.train_steps(batches, position.step, lrs)
                 after_update()
                 position, stop = self._count(batches, epoch, position, end)
@@ -183,10 +183,10 @@ class Engine:
                 activity.now.begin("data", position.step)
         return position
 
-    def _begin_notes(self, epoch: int, step: int) -> Callable[[], None]:
-        """What is to be called after update `step` (from 0)."""
+    def _begin_notes(self, batch: LoadedBatch, epoch: int, step: int) -> Callable[[], None]:
+        """What is to be called after update `step` (from 0), which trains on `batch`."""
         passes = self.noted_passes
-        due = None if passes is None else passes.begin(epoch, step % self._steps_per_epoch, step)
+        due = None if passes is None else passes.begin(batch, epoch, step % self._steps_per_epoch, step)
         return due or (lambda: None)
 
     def _calls(self, batches: Iterator[LoadedBatch], step: int, end: int) -> Iterator[list[LoadedBatch]]:

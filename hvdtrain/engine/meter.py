@@ -267,7 +267,11 @@ def rank_times(reading: ReducedMetrics) -> list[RankTimes]:
 def _reduced(metric: Metric, ranks: NDArray[np.float64], here: float) -> Any:
     """What the event says of a metric. Args: `here`: this rank's number, NaN where it has none."""
     if metric.of == "update":
-        return None if math.isnan(here) else float(ranks.mean() if metric.reduced == "mean" else ranks.max())
+        if math.isnan(here):
+            return None
+        # A mean of equal numbers may differ from them in the last bits.
+        has_mean = metric.reduced == "mean" and ranks.min() != ranks.max()
+        return float(ranks.mean() if has_mean else ranks.max())
     if np.isnan(ranks).any():
         return ()
     return tuple((ranks.astype(np.int64) if metric.kind == "bytes" else ranks).tolist())

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.messages import agree
 from hvdtrain.engine.limits import RunLimits
+from hvdtrain.engine.repeatable_passes import require_repeatable
 from hvdtrain.engine.repeated_passes import Checksums, RepeatedPasses
 from hvdtrain.named_arrays import array_checksum
 from hvdtrain.topology.virtual_workers import VirtualWorkers
@@ -28,9 +31,14 @@ class NotedPasses:
     limits: RunLimits
     repeated: RepeatedPasses | None
     digests: tuple[int, ...] = ()
+    _has_begun: bool = False
 
-    def begin(self, epoch: int, step_of_epoch: int, step: int) -> Callable[[], None] | None:
-        """Before update `step` (from 0). What it returns is to be called after the update. Both are collective."""
+    def begin(self, batch: LoadedBatch, epoch: int, step_of_epoch: int, step: int) -> Callable[[], None] | None:
+        """Before update `step` (from 0), which trains on `batch`. What it returns is to be called after the update.
+        Both are collective."""
+        if not self._has_begun:
+            self._has_begun = True
+            agree(self.comm, lambda: require_repeatable(self.checks, self.workers, batch, step), "hvdtrain.first_pass")
         check = None if self.repeated is None else self.repeated.begin(epoch, step_of_epoch, step)
         hashed = self.limits.hashes_after(step + 1)
         if check is None and not hashed:

@@ -127,7 +127,7 @@ class RepeatedPasses:
             "A processor, its memory or the task computes something else there, so that the weights since the check "
             f"before may be wrong (checked were virtual workers {passes}).",
             "train without that host from an older checkpoint; where all hosts are sound, look for code in the task "
-            "that draws random numbers of its own, or depends on the rank.",
+            "that draws random numbers of its own, depends on the rank, or reads what earlier passes put into buffers.",
         )
 
     def _host(self, rank: int) -> str:

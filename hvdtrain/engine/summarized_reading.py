@@ -51,5 +51,6 @@ def metrics_of(facts: Mapping[str, float], columns: Mapping[str, RankSummary], r
         elif column.count < ranks:
             found[metric.name] = math.nan  # some rank has none, as with lists
         else:
-            found[metric.name] = column.mean if metric.reduced == "mean" else column.max
+            has_mean = metric.reduced == "mean" and column.min != column.max  # as with lists
+            found[metric.name] = column.mean if has_mean else column.max
     return found

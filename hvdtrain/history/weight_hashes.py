@@ -29,6 +29,7 @@ class SameBits:
     differing: tuple[str, ...]  # the weights that differ there
     weights: int  # how many weights there are
     gradients_of: tuple[int, ...] = ()  # the virtual workers whose gradients differ in that step
+    same_workers: bool = True  # whether all runs have checksums of as many virtual workers' gradients, or none has
 
 
 def compare_bits(folders: Sequence[Path]) -> SameBits | None:
@@ -38,6 +39,7 @@ def compare_bits(folders: Sequence[Path]) -> SameBits | None:
     if not steps:
         return None
     same_until = None
+    same_workers = len({len(run[step].gradients) for run in runs for step in steps}) == 1
     for step in steps:
         hashes = [run[step] for run in runs]
         first, *others = (each.weights for each in hashes)
@@ -45,9 +47,9 @@ def compare_bits(folders: Sequence[Path]) -> SameBits | None:
         differing = tuple(name for name in names if any(other.get(name) != first.get(name) for other in others))
         unlike = _unlike([each.gradients for each in hashes])
         if differing or unlike:  # a last bit of a gradient may not show in the weights at once
-            return SameBits(same_until, step, differing, len(names), unlike)
+            return SameBits(same_until, step, differing, len(names), unlike, same_workers)
         same_until = step
-    return SameBits(same_until, None, (), len(runs[0][steps[-1]].weights))
+    return SameBits(same_until, None, (), len(runs[0][steps[-1]].weights), (), same_workers)
 
 
 def _unlike(gradients: Sequence[tuple[str, ...]]) -> tuple[int, ...]:

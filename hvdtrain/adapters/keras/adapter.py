@@ -107,7 +107,7 @@ class KerasAdapter(AdapterState):
             require_threads()
             states = self.worker_states = KerasWorkerStates(self.model, state, workers)
             variables, most = self.model.trainable_variables, len(workers.own)
-            self.pass_checks = KerasPassChecks(variables, states, most, self._repeat_pass)
+            self.pass_checks = KerasPassChecks(variables, states, most, self._repeat_pass, self._forget_repeat)
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums = MeasureSums(1 if workers is None else len(workers.own))
@@ -122,7 +122,7 @@ class KerasAdapter(AdapterState):
         )
         self._collect = CompiledStep(self._collect_graph)
         self._collect_noted, self._train_noted = CompiledStep(self._collect_graph), CompiledStep(self._train_graph)
-        self._repeat = CompiledStep(self._repeat_graph)
+        self._forget_repeat()
         self._train = CompiledStep(self._train_graph)
         self._train_several = SeveralSteps(self._train_graph)
         self._trains = {bucket_bytes(self._options): self._train}
@@ -192,6 +192,9 @@ class KerasAdapter(AdapterState):
     def _repeat_pass(self, part: MicroBatch, step: int) -> None:
         with task_errors():
             self._repeat(_layout(part.batch), *self._copied(part, step, 0.0))
+
+    def _forget_repeat(self) -> None:
+        self._repeat = CompiledStep(self._repeat_graph)
 
     def _numbers(self, part: MicroBatch, step: int, lr: float) -> NDArray[np.float64]:
         """Random numbers are a function of (seed, rank, step, micro batch), so that a resumed run draws the same."""

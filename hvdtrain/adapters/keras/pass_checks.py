@@ -26,7 +26,7 @@ class KerasPassChecks:
     """Implements `PassChecks`.
 
     Args: `most`: virtual workers that are noted in one update. `repeat`: runs the pass of one in a step (from 0), with
-    `put`, and changes nothing but the variables of `states`.
+    `put`, and changes nothing but the variables of `states`. `forget`: lets it trace its graphs again.
 
     Attributes: `active`: graphs that are traced now have `put` in them.
     """
@@ -39,9 +39,10 @@ class KerasPassChecks:
         states: AlternatingStates[Any],
         most: int,
         repeat: Callable[[MicroBatch, int], object],
+        forget: Callable[[], object],
     ) -> None:
         self.names: Sequence[str] = [variable.path for variable in variables]
-        self._states, self._repeat = states, repeat
+        self._states, self._repeat, self._forget = states, repeat, forget
         self._checksums = tf.Variable(tf.zeros([most, len(variables)], tf.int64), trainable=False)
         self._row = tf.Variable(0, trainable=False)
         self._noted: list[int] = []
@@ -64,6 +65,10 @@ class KerasPassChecks:
     def noted(self) -> Mapping[int, NDArray[np.int64]]:
         noted, self._noted, self.active = self._noted, [], False
         return dict(zip(noted, self._checksums.numpy(), strict=False))
+
+    def begin_anew(self) -> bool:
+        self._forget()
+        return True
 
     def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
         before = self._states.copy()

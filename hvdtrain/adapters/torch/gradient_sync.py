@@ -130,7 +130,7 @@ class SummedGradients(GradientSync):
             parameter.grad = None
         self._buckets = self._cut()
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(self._on_gradient(bucket))  # type: ignore[no-untyped-call]
+            _hook_of(parameter, self._on_gradient(bucket))
             for bucket in self._buckets
             for parameter in bucket.parameters
         ]
@@ -251,3 +251,12 @@ class HorovodGradients(NoSync):
         for parameter in self._trainable:
             if not parameter.requires_grad:
                 parameter.grad = None
+
+
+def _hook_of(parameter: nn.Parameter, on_gradient: Callable[[nn.Parameter], None]) -> Any:
+    """Also of a parameter that is frozen now: user code may train it again."""
+    trains = parameter.requires_grad
+    parameter.requires_grad_(True)
+    handle = parameter.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
+    parameter.requires_grad_(trains)
+    return handle

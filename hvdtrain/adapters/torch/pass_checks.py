@@ -1,6 +1,7 @@
 """Passes of virtual workers that are repeated in torch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -8,8 +9,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.step_timer import StepTimer
 from hvdtrain.adapters.torch.checksum import checksum
-from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
+from hvdtrain.adapters.torch.passes import Measurement
+from hvdtrain.adapters.torch.virtual_passes import WorkersPasses
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.adapters.worker_states import AlternatingStates
 
@@ -21,13 +24,14 @@ class TorchPassChecks:
         self,
         model: nn.Module,
         sync: WorkersGradients,
-        passes: WholeModelPasses,
+        passes: WorkersPasses,
         states: AlternatingStates[torch.Tensor],
     ) -> None:
         named = list(model.named_parameters())  # also those that are trained later
         self.names: Sequence[str] = [name for name, _ in named]
         self._parameters = [parameter for _, parameter in named]
-        self._sync, self._passes, self._states = sync, passes, states
+        self._sync, self._states = sync, states
+        self._passes = replace(passes, timer=StepTimer())  # whose times nobody reads
         of = passes.measurement
         self._measurement = Measurement(of.task, of.precision, of.device)  # whose sums nobody reads
 
@@ -42,12 +46,16 @@ class TorchPassChecks:
         before = self._states.copy()
         self._passes.mode.set(True)
         self._passes.draws.begin_of(worker, step)
-        losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
-        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
-        gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
+        with self._passes.weights_unchanged():
+            losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
+            trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+            gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
         self._states.put_back(before)
         self._measurement.read()
         return self._in_order({each: checksum(gradient) for each, gradient in zip(trained, gradients, strict=True)})
+
+    def begin_anew(self) -> bool:
+        return False
 
     def _in_order(self, checksums: Mapping[nn.Parameter, torch.Tensor]) -> NDArray[np.int64]:
         nothing = checksum(None)

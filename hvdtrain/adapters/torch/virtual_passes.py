@@ -1,6 +1,7 @@
 """The passes of virtual workers in torch: one after the other, each with its own records, draws and buffers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -22,7 +23,12 @@ class TorchWorkerStates(AlternatingStates[torch.Tensor]):
 
     @torch.no_grad()
     def _write(self, values: list[torch.Tensor]) -> None:
-        for buffer, value in zip(self._model.buffers(), values, strict=True):
+        buffers = list(self._model.buffers())
+        if len(buffers) != len(values):
+            raise _other_buffers()
+        for buffer, value in zip(buffers, values, strict=True):
+            if buffer.shape != value.shape:
+                raise _other_buffers()
             if buffer.device.type != "cpu" or not torch.equal(buffer, value):  # which are written count as changed
                 buffer.copy_(value)
 
@@ -43,10 +49,8 @@ class WorkersPasses(WholeModelPasses):
             self.states.use(worker)
             self.mode.set(True)
             self.draws.begin_of(worker, step)
-            versions = self._versions() if self.looks else []
-            self._add(part, worker + 1 == own.stop, measurement, aligned=True)
-            if self.looks and versions != self._versions():
-                raise _changed_weights()
+            with self.weights_unchanged() if self.looks else nullcontext():
+                self._add(part, worker + 1 == own.stop, measurement, aligned=True)
         self.looks.clear()
 
     def evaluate(self, batch: LoadedBatch) -> None:
@@ -57,11 +61,27 @@ class WorkersPasses(WholeModelPasses):
     def read_sums(self) -> list[MeasureTotals]:
         return [measurement.read() for measurement in self.measurements]
 
+    @contextmanager
+    def weights_unchanged(self) -> Iterator[None]:
+        """Raises `UsageError`: the pass in the block has changed weights."""
+        before = self._versions()
+        yield
+        if before != self._versions():
+            raise _changed_weights()
+
     def _versions(self) -> list[int]:
         return [parameter._version for parameter in self.forward.parameters()]
 
     def _parts(self, batch: LoadedBatch) -> list[LoadedBatch]:
         return cut_batch(batch, self.workers.slots)
+
+
+def _other_buffers() -> UsageError:
+    return UsageError(
+        "--virtual-workers is given, and the model has made, removed or reshaped a buffer in a pass.",
+        "Each virtual worker has its own values of all buffers, which are put into the model before its pass.",
+        "register all buffers in build_model(), with the shapes that they keep, or leave --virtual-workers out.",
+    ).on_all_ranks()
 
 
 def _changed_weights() -> UsageError:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from unequal_torch import Unequal
 
-SOUND = 20  # passes
+SOUND = 22  # passes, of which the check before the first update makes two
 
 
 class Wrong(Unequal):

@@ -27,6 +27,7 @@ from hvdtrain.engine.limits import RunLimits
 from hvdtrain.named_arrays import State
 from hvdtrain.set_names import UNNAMED
 from hvdtrain.topology import Topology
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 EPOCHS, STEPS_PER_EPOCH = 3, 3
 Change = Callable[["Watched"], object]
@@ -149,6 +150,30 @@ def test_a_layer_that_is_unfrozen_between_epochs_trains_as_in_torch(name: str) -
         torch.testing.assert_close(torch.from_numpy(state[f"model/{key}"]), parameter.detach(), rtol=1e-5, atol=1e-6)
         if options.ema_decay is not None:
             torch.testing.assert_close(torch.from_numpy(state[f"ema/{key}"]), averages[key], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("workers", [None, VirtualWorkers(2, 0, 1, 6)])
+def test_a_layer_that_is_frozen_where_another_is_unfrozen_can_be_trained_again(workers: VirtualWorkers | None) -> None:
+    """Which layers take turns is the same as in a loop by hand."""
+    task, options = Head(), TrainingOptions(optimizer="sgd", momentum=0.0, virtual_workers=workers and workers.count)
+    adapter = TorchAdapter(task, Topology.single(), 1, LR, options, workers=workers)
+    plain: Any = copy.deepcopy(task.model)
+    for step, trained in enumerate([2, 0, 2]):
+        for layer in (0, 2):
+            task.model[layer].requires_grad_(layer == trained)
+            plain[layer].requires_grad_(layer == trained)
+        adapter.take_changes(SerialCommunicator(Topology.single()))
+        batch = batch_of(step)
+        adapter.train_step(batch, step, LR)
+        label = torch.from_numpy(batch.features["label"])
+        functional.cross_entropy(plain(torch.from_numpy(batch.features["x"])), label).backward()  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            for parameter in plain[trained].parameters():
+                parameter.sub_(LR * parameter.grad)
+                parameter.grad = None
+    state = adapter.state()
+    for key, parameter in plain.named_parameters():
+        torch.testing.assert_close(torch.from_numpy(state[f"model/{key}"]), parameter.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_a_resumed_run_trains_an_unfrozen_layer_as_one_that_was_not_interrupted(data: Data, tmp_path: Path) -> None:

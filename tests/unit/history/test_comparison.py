@@ -111,7 +111,10 @@ def test_bits_are_the_same_until_a_weight_differs(tmp_path: Path) -> None:
         None, 15, ("b",), 2, (1,)
     )
     two = hashes(tmp_path / "two", of_step(15, 5, 7, (1, 2)))
-    assert compare_bits([three, two]) == SameBits(None, 15, ("b",), 2), "other virtual workers"
+    assert compare_bits([three, two]) == SameBits(None, 15, ("b",), 2, (), False), "other virtual workers"
+    assert compare_bits([one, hashes(tmp_path / "virtual", of_step(5, 1, 2, (7,)))]) == SameBits(
+        5, None, (), 2, (), False
+    )
     assert compare_bits([hashes(tmp_path / "later", of_step(20, 1, 2)), one]) is None
     (tmp_path / "none").mkdir()
     assert compare_bits([one, tmp_path / "none"]) is None

@@ -1,0 +1,49 @@
+"""Whether a pass of a virtual worker follows from its weights, records and seed alone (`--virtual-workers`).
+
+A model that draws from a generator of its own, or that keeps a state of its own between passes, would give other bits
+on another number of workers. So before the first update, one pass is repeated from the same state, and compared.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import PassChecks
+from hvdtrain.algorithms.micro_batches import cut_batch
+from hvdtrain.data.random_draws import GeneratorStates
+from hvdtrain.errors import UsageError
+from hvdtrain.topology.virtual_workers import VirtualWorkers
+
+_NAMED: Final = 3  # weights in a message
+
+
+def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: LoadedBatch, step: int) -> None:
+    """Repeat the pass of this worker's first virtual worker in update `step` (from 0), which leaves no trace.
+
+    Args: `batch`: of this worker in that update.
+
+    Raises `UsageError`: the pass draws from Python's or numpy's generator, or the gradients differ.
+    """
+    own, worker = cut_batch(batch, workers.slots)[0], workers.own.start
+    before = GeneratorStates()
+    first = checks.repeated(own, worker, step)
+    if drawn := before.drawn_outside_torch():
+        raise _not_repeatable(f"the task draws random numbers from {' and '.join(drawn)} in its pass")
+    differing = first != checks.repeated(own, worker, step)
+    if checks.begin_anew():  # a generator in a graph begins anew with it, and one in Python is asked only then
+        differing |= first != checks.repeated(own, worker, step)
+    if names := [checks.names[place] for place in np.flatnonzero(differing).tolist()]:
+        some = ", ".join(names[:_NAMED]) + (" …" if len(names) > _NAMED else "")
+        raise _not_repeatable(
+            f"the same pass, made again with the same weights, records and seeds, gave different gradients (of {some})"
+        )
+
+
+def _not_repeatable(found: str) -> UsageError:
+    return UsageError(
+        f"--virtual-workers is given, and {found}.",
+        "What it computes would depend on which worker computes what before, and so on the number of workers.",
+        "draw from the framework's generators (torch.rand, keras.random with a SeedGenerator), and keep what changes "
+        "from pass to pass in buffers or variables that are not trained; or leave --virtual-workers out.",
+    )
