@@ -38,6 +38,7 @@ with-gpu-tests:
 
 carry: CARRIED := $(or $(CARRIED),build/carried)
 carry: ## download into CARRIED what set-up needs on a machine without a network: make carry EXTRAS=torch,mpi ARGS="--there list.txt"
+	@test -x $(BIN)/uv || { printf 'ERROR: There is no $(BIN)/uv. Only uv finds out which packages another machine needs.\nHINT: run `make setup` first.\n' >&2; exit 2; }
 	@$(BIN)/python -m hvdtrain.horovod_wheel carry --into $(CARRIED) $(EXTRAS:%=--extras %) $(ARGS)
 
 train: setup ## train on NP processes (2): make train ARGS="--epochs 3"

@@ -12,13 +12,13 @@ import numpy as np
 
 from data_sharding.catalog.catalog_file import COLUMNS, StoredCatalog
 from data_sharding.catalog.index_file import MAGIC, PUBLISH_AGAIN, packed, unpacked
-from data_sharding.errors import CatalogError, PlanError, ShardingError
+from data_sharding.errors import CatalogError, PlanError
 from data_sharding.formats.record_format import RecordFormat
-from data_sharding.storage import FileEntry, is_remote, locate_file, open_source, write_file
+from data_sharding.storage import FileEntry, is_remote, locate_file, write_file
 from data_sharding.storage.byte_source import for_files
 from data_sharding.storage.file_entry import INDEX_NAME
 from data_sharding.storage.redaction import redacted
-from data_sharding.storage.torn_maps import watching_maps
+from data_sharding.storage.side_file import read_if_there
 
 _LOCATE_THREADS: Final = 32
 
@@ -123,13 +123,7 @@ def _joined(catalog: StoredCatalog, earlier: StoredCatalog) -> StoredCatalog:
 
 def _read(path: str, folder: str) -> tuple[StoredCatalog, bool] | None:
     """The index at `path`, and whether it was published for this folder; None: there is none. Raises CatalogError."""
-    try:
-        entry = locate_file(path)
-        with watching_maps:
-            content = open_source(entry)[0 : entry.size]
-    except ShardingError as error:  # most often: there is none
-        _log.debug("no published index: %s", error.fact)
-        return None
-    if not content.startswith(MAGIC):
+    content = read_if_there(path)
+    if content is None or not content.startswith(MAGIC):
         return None  # some servers answer whatever is asked
     return unpacked(path, content, folder)

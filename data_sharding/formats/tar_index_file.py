@@ -17,11 +17,10 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from data_sharding.errors import ShardingError
 from data_sharding.formats.tar_members import BLOCK, Member, next_member, padded, refusal, split_name
-from data_sharding.storage import ByteSource, FileEntry, locate_file, open_source
+from data_sharding.storage import ByteSource, FileEntry
 from data_sharding.storage.redaction import redacted
-from data_sharding.storage.torn_maps import watching_maps
+from data_sharding.storage.side_file import read_if_there
 
 _VERSION: Final = "v1.2"
 _COMPARED: Final = 8
@@ -139,15 +138,9 @@ def say_unused(entry: FileEntry, why: str) -> None:
 
 
 def _content(path: str) -> str | None:
-    try:
-        entry = locate_file(path)
-        with watching_maps:
-            content = open_source(entry)[0 : entry.size]
-    except ShardingError as error:  # most often: there is none
-        _log.debug("no index: %s", error.fact)
-        return None
+    content = read_if_there(path)
     # Some servers answer whatever is asked, and others' files have this ending, too.
-    return content.decode("utf-8", "surrogateescape") if content.startswith(b"v1.") else None
+    return content.decode("utf-8", "surrogateescape") if content is not None and content.startswith(b"v1.") else None
 
 
 def _parsed(content: str) -> list[Listed]:

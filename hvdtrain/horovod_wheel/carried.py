@@ -32,9 +32,10 @@ def carry(root: Path, into: Path, extras: str, there: Path | None, python: str) 
         there: what `pip list --format=freeze` prints on the other machine, whose versions are kept; None: it has none.
         python: the other machine's version of Python, such as 3.12.
 
-    Raises HvdtrainError: these versions do not go together, or a package cannot be downloaded.
+    Raises HvdtrainError: these versions do not go together, or a package cannot be downloaded; UsageError: `there`
+    cannot be read, or lists nothing.
     """
-    has = versions_in(there.read_text(encoding="utf-8")) if there is not None else {}
+    has = {} if there is None else {name: version.partition("+")[0] for name, version in _listed(there).items()}
     has.pop("pip", None)  # each environment has its own
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -85,6 +86,22 @@ def _output(command: list[str], variables: Mapping[str, str]) -> str:
     return run.stdout
 
 
+def _listed(there: Path) -> dict[str, str]:
+    try:
+        found = versions_in(there.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        found, why = {}, f"cannot be read: {error}"
+    else:
+        why = "has no line NAME==VERSION"
+    if not found:
+        raise UsageError(
+            f"{there} {why}.",
+            "It says which packages need not be carried.",
+            "write it on the other machine: `python3 -m pip list --format=freeze > there.txt`, or leave --there out.",
+        )
+    return found
+
+
 def versions_in(listed: str) -> dict[str, str]:
     """{name: version} of lines NAME==VERSION; names as PyPI compares them."""
     found = re.findall(r"^([A-Za-z0-9][\w.-]*)==([^\s;]+)", listed, flags=re.MULTILINE)
@@ -124,7 +141,7 @@ def open_to_this_python(venv: Path, constraints: Path) -> Path:
         seen.write_text("\n".join(folders) + "\n", encoding="utf-8")
     command = [str(venv / "bin" / "python"), "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
     command += [word for folder in seen.read_text(encoding="utf-8").splitlines() for word in ("--path", folder)]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    listed = _run(command)
     pins = venv / _PINS
     pins.write_text(pins_beside(constraints.read_text(encoding="utf-8"), versions_in(listed)), encoding="utf-8")
     return pins
@@ -139,5 +156,15 @@ def install_pip(venv: Path, carried: Path) -> None:
             "Set-up without a network installs packages by it.",
             "fill the folder on a machine with a network by `make carry CARRIED=...`, and copy it here.",
         )
-    command = [str(venv / "bin" / "python"), f"{wheels[-1]}/pip", "install", "-qq", "--no-deps", str(wheels[-1])]
-    subprocess.run(command, check=True, timeout=600)
+    _run([str(venv / "bin" / "python"), f"{wheels[-1]}/pip", "install", "-qq", "--no-deps", str(wheels[-1])])
+
+
+def _run(command: list[str]) -> str:
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if run.returncode != 0:
+        raise HvdtrainError(
+            f"`{' '.join(command)}` failed: {' '.join(run.stderr.split())}.",
+            "The environment is not complete without it.",
+            "remove .venv, check that CARRIED was copied as a whole, and run `make setup CARRIED=...` again.",
+        )
+    return run.stdout

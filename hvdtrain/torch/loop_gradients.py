@@ -98,12 +98,7 @@ class LoopGradients(SummedGradients):
 
     def _use(self, trainable: Trainable) -> None:
         kept = [(parameter, parameter.grad) for _, parameter in [*self._trainable, *trainable]]
-        frozen = [parameter for _, parameter in trainable if not parameter.requires_grad]
-        for parameter in frozen:  # since it was wrapped, and perhaps not for ever: torch gives such a one no hook
-            parameter.requires_grad_(True)
         super().set_trainable(trainable)
-        for parameter in frozen:
-            parameter.requires_grad_(False)
         for parameter, gradient in kept:
             parameter.grad = gradient
 

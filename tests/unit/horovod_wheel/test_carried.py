@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hvdtrain.errors import UsageError
-from hvdtrain.horovod_wheel.carried import install_pip, open_to_this_python, pins_beside, use, versions_in
+from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.horovod_wheel.carried import carry, install_pip, open_to_this_python, pins_beside, use, versions_in
 from hvdtrain.horovod_wheel.pip_packages import uv_command
 
 PINS = "numpy==2.3.5\ngoogle-crc32c==1.7.1\ntyping_extensions==4.15.0\n"
@@ -51,6 +51,24 @@ def test_a_folder_that_was_not_filled_is_refused(tmp_path: Path, carried: Path) 
         use(carried)
     with pytest.raises(UsageError, match="no wheel of pip in"):
         install_pip(tmp_path / "venv", tmp_path)
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("torch 2.11\n", "has no line NAME==VERSION")])
+def test_a_list_of_packages_that_lists_none_is_refused(tmp_path: Path, content: str | None, said: str) -> None:
+    there = tmp_path / "there.txt"
+    if content is not None:
+        there.write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError, match=said):
+        carry(Path(__file__).parents[3], tmp_path / "carried", "torch", there, "3.12")
+    assert not (tmp_path / "carried").exists()
+
+
+def test_pip_that_cannot_be_installed_ends_set_up_in_words(tmp_path: Path, carried: Path) -> None:
+    (wheel,) = carried.glob("pip-*.whl")
+    wheel.write_bytes(b"cut short")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True, timeout=60)
+    with pytest.raises(HvdtrainError, match="failed: "):
+        install_pip(tmp_path / "venv", carried)
 
 
 def test_packages_for_another_machine_are_found_out_by_uv_only(tmp_path: Path) -> None:
