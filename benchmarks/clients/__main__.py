@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -13,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import machine, saved
 from benchmarks.clients.crowd import Crowd
 from benchmarks.clients.supervised import supervised
 from benchmarks.commands import REPOSITORY
+from benchmarks.scale.for_sizes import measure_and_save
 
 SIZES: Final = (8, 64, 256, 1024, 4096)
 MESHES: Final = (8, 32, 64, 96)
@@ -64,24 +63,5 @@ def _served(what: str, size: int, environ: dict[str, str], folder: Path) -> dict
     return {**found, "took": took, "bytes": crowd.received, "received": crowd.received / size}
 
 
-def main() -> None:
-    """Measure, then write clients-<date>.json, .md and .svg."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.clients", description=__doc__)
-    parser.add_argument("--before", type=Path, help="a checkout of an earlier version, which is measured beside ours")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/clients-benchmark"), help="where files are made")
-    parser.add_argument("--sizes", type=int, nargs="+", default=sorted({*SIZES, *MESHES}), help="numbers of clients")
-    parser.add_argument("--out", type=Path, default=saved.RESULTS, help="folder for the result")
-    options = parser.parse_args()
-    codes = {"now": REPOSITORY, **({"before": options.before.resolve()} if options.before else {})}
-    before = options.before and machine.commit_of(options.before)
-    result = {**saved.begun(saved.installed(["numpy"])), "before": before, "costs": {}}
-    for name, code in codes.items():
-        result["costs"][name] = {}
-        for size in options.sizes:
-            result["costs"][name][str(size)] = measure(code, size, options.folder)
-            print(name, size, result["costs"][name][str(size)], flush=True)
-    saved.save(result, "clients", options.out)
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_save("clients", __doc__, sorted({*SIZES, *MESHES}), measure)

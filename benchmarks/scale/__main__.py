@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import shutil
@@ -13,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import machine, saved
 from benchmarks.commands import REPOSITORY, printed_json
+from benchmarks.scale.for_sizes import measure_and_save
 from benchmarks.scale.report import MOST_SECONDS
 
 SIZES: Final = (8, 64, 512, 4096, 10_000)
@@ -66,27 +65,5 @@ def _command(argv: Sequence[str], environ: dict[str, str], folder: Path) -> dict
     return {"seconds": used.ru_utime + used.ru_stime, "memory": used.ru_maxrss * 1024}
 
 
-def main() -> None:
-    """Measure, then write scale-<date>.json, .md and .svg."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
-    parser.add_argument("--before", type=Path, help="a checkout of an earlier version, which is measured beside ours")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/scale-benchmark"), help="where run folders are made")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of workers")
-    parser.add_argument("--out", type=Path, default=saved.RESULTS, help="folder for the result")
-    options = parser.parse_args()
-    codes = {"now": REPOSITORY, **({"before": options.before.resolve()} if options.before else {})}
-    result = {
-        **saved.begun(saved.installed(["numpy"])),
-        "before": options.before and machine.commit_of(options.before),
-        "costs": {},
-    }
-    for name, code in codes.items():
-        result["costs"][name] = {}
-        for size in options.sizes:
-            result["costs"][name][str(size)] = measure(code, size, options.folder)
-            print(name, size, result["costs"][name][str(size)], flush=True)
-    saved.save(result, "scale", options.out)
-
-
 if __name__ == "__main__":
-    main()
+    measure_and_save("scale", __doc__, SIZES, measure)
