@@ -51,13 +51,22 @@ class StopSignals:
     """Notes REQUESTS between entering and leaving. Outside of the main thread, and for ignored signals, does nothing.
 
     `answers`: whether it tells a terminal's user at once that SIGINT was heard, as one process of a job should.
-    `at_second` is called with the cause and the exit code before a second request ends the process.
+    `at_second` is called with the cause and the exit code before a second request ends the process. `ends_process`:
+    an exception that leaves the block ends the process, too, so requests are only noted until then. A launcher sends
+    SIGTERM to a worker that has lost another one, and would end it before it has said why it ends.
     """
 
-    def __init__(self, who: str, answers: bool, at_second: Callable[[str, int], object] | None = None) -> None:
+    def __init__(
+        self,
+        who: str,
+        answers: bool,
+        at_second: Callable[[str, int], object] | None = None,
+        ends_process: bool = False,
+    ) -> None:
         self._who = who
         self.answers = answers
         self._at_second = at_second
+        self._ends_process = ends_process
         self._noted: signal.Signals | None = None
         self._requests = StopRequests()
         self._before: dict[signal.Signals, Any] = {}
@@ -72,8 +81,8 @@ class StopSignals:
             self._install(wanted)
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        if not self._before:
+    def __exit__(self, kind: object, *_exception: object) -> None:
+        if not self._before or (kind is not None and self._ends_process):
             return
         self._restore()
         os.close(self._writing)

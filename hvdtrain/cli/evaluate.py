@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     sets = chosen_sets(options.set, "--set") or None
     topology = detect_topology(os.environ)
     with (
-        StopSignals(who(), topology.is_root) as signals,
+        StopSignals(who(), topology.is_root, ends_process=topology.is_distributed) as signals,
         open_trained(options.run, options.data_dir, topology) as trained,
     ):
         place = options.output or default_place(options.run, trained.step)

@@ -34,7 +34,7 @@ def run(argv: Sequence[str]) -> int:
     format_of(options.output)
     topology = detect_topology(os.environ)
     with (
-        StopSignals(who(), topology.is_root) as signals,
+        StopSignals(who(), topology.is_root, ends_process=topology.is_distributed) as signals,
         open_trained(options.run, options.data_dir, topology) as trained,
     ):
         done = predict_set(trained, sets, options.output, options.force, signals.asked)

@@ -44,7 +44,8 @@ def run(argv: Sequence[str]) -> int:
         load_task_class(config)
         if (code := channel.next_world()) is not None:
             return code
-    with StopSignals(who(), detect_topology(os.environ).is_root, at_second=_leave_record) as signals:
+    topology = detect_topology(os.environ)
+    with StopSignals(who(), topology.is_root, _leave_record, ends_process=topology.is_distributed) as signals:
         task_class = load_task_class(config)
         gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
         asked = with_deadline(signals.asked, config, begin)

@@ -186,3 +186,24 @@ def test_a_forked_child_ends_by_its_own_signals() -> None:
         check=True,
     )
     assert done.stdout.split() == [str(-signal.SIGTERM), "SIGUSR1"]
+
+
+FAILING = """
+import os, signal, sys
+from hvdtrain.stop_requests import StopSignals
+try:
+    with StopSignals("rank 0", answers=True, ends_process=True):
+        raise ConnectionError("another rank has ended")
+except ConnectionError as error:
+    signal.raise_signal(signal.SIGTERM)
+    print(error)
+    sys.exit(1)
+"""
+
+
+def test_a_request_does_not_cut_off_what_a_worker_says_at_its_end() -> None:
+    """horovodrun and mpirun send SIGTERM to those that a lost worker leaves behind."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FAILING], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (ended.returncode, ended.stdout) == (1, "another rank has ended\n"), ended.stderr
