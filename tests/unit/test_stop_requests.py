@@ -204,6 +204,10 @@ except ConnectionError as error:
 def test_a_request_does_not_cut_off_what_a_worker_says_at_its_end() -> None:
     """horovodrun and mpirun send SIGTERM to those that a lost worker leaves behind."""
     ended = subprocess.run(
-        [sys.executable, "-c", FAILING], cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=DEADLINE_S
+        [sys.executable, "-c", FAILING],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
     )
     assert (ended.returncode, ended.stdout) == (1, "another rank has ended\n"), ended.stderr
