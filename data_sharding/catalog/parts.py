@@ -52,7 +52,7 @@ class Parts(RecordTable):
             raise PlanError(
                 f"A part of {span} was asked for.",
                 f"The catalog has records 0 to {len(self) - 1}.",
-                "give whole numbers of records, at least one.",
+                "give whole numbers of records, at least one; of a mask, np.flatnonzero(mask).",
             )
         columns = {name: _rows(getattr(self, name), chosen) for name in COLUMNS}
         part = self._checked(self.format, self.files, columns, self.damage)
@@ -100,6 +100,12 @@ class Parts(RecordTable):
             raise _nothing_left(f"A split of {fraction:g} leaves one part empty.")
         if groups is not None:
             first = _whole_groups(np.asarray(groups), seed, fraction)
+            if first.all():
+                raise PlanError(
+                    f"A split was asked for with groups, and all {len(self):,} records are of one group.",
+                    "A group stays together, so one part would be empty.",
+                    "give groups of which there are at least two, or leave them out.",
+                )
         else:
             shares = np.floor(np.arange(len(self) + 1) * fraction + 1e-9)
             first = np.zeros(len(self), np.bool_)

@@ -116,9 +116,12 @@ def _failing(error: Exception, decode: Decode, records: RecordBatch, name: Calla
             rows = _row_types(_call(decode, records.only(row)) if len(records) > 1 else {})
         except Exception as alone:  # whatever the user's function raises: that is what is looked for
             same = (type(alone), str(alone)) == (type(error), str(error))
-            others = "" if same else f", alone with {type(alone).__name__}: {alone}"
-            return f"Decoding fails {'first ' if len(records) > 1 else ''}with {name(row)}{others}."
+            others = "." if same else f", alone with {type(alone).__name__}: {getattr(alone, 'fact', alone)}"
+            return f"Decoding fails {'first ' if len(records) > 1 else ''}with {name(row)}{others}"
         first = first or rows
+        if odd := sorted(rows.keys() ^ first.keys()):
+            has, lacks = (row, 0) if odd[0] in rows else (0, row)
+            return f"Decoding gives {odd[0]!r} for {name(has)}, and not for {name(lacks)}."
         other = next((key for key, kind in rows.items() if first.get(key, kind) != kind), None)
         if other is not None:
             return f"Decoding gives {other!r} of {rows[other]} for {name(row)}, and of {first[other]} for {name(0)}."

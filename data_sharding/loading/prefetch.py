@@ -159,11 +159,13 @@ class OrderedPrefetch(Generic[T]):
             return self._made_singly(indices)
         try:
             return [(value, None, self._weigh(value)) for value in self._produce_several(indices)]
-        except BaseException as raised:  # SystemExit too; each by itself tells which of them it is
-            results = self._made_singly(indices)
-            if results[-1][1] is None:  # now none of them fails: what went wrong once is an error all the same
-                return [(None, raised, self._depth)]
-            return results
+        except BaseException as raised:  # SystemExit too
+            together = raised
+        # Not in the handler, for what it raises would be told twice. Each by itself tells which of them it is.
+        results = self._made_singly(indices)
+        if results[-1][1] is None:  # now none of them fails: what went wrong once is an error all the same
+            return [(None, together, self._depth)]
+        return results
 
     def _made_singly(self, indices: range) -> list[_Result[T]]:
         results: list[_Result[T]] = []

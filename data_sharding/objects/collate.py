@@ -1,5 +1,6 @@
 """From items to arrays: what a `decode` function would do, for items that are numbers, arrays, tensors and pictures."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError, ShardingError
+from data_sharding.objects.arrays import array_of_objects, as_array
 from data_sharding.objects.items import Rows
 
 Names = Sequence[str] | str | None
@@ -33,17 +35,17 @@ def collate(
         stack: of some parts, for example those that are padded.
 
     Raises:
-        PlanError: items are tuples without `names`, of another length than these, or have different parts.
-        ShardingError: values of one part have different shapes.
+        PlanError: items are tuples without `names`, or of another length than these.
+        ShardingError: items have different parts, or values of one part have different kinds or shapes.
     """
     if isinstance(items, Rows):
         return {name: _one(name, column, stack) for name, column in items.columns.items()}
-    parts = parts_of(items, names)
+    parts = parts_of(items, names, "What collate_fn returned" if of_batch else "An item")
     first = parts[0] if parts else {}
     for other in parts:
         if other.keys() != first.keys():
             odd = sorted(other.keys() ^ first.keys())
-            raise PlanError(
+            raise ShardingError(
                 f"Items of one batch have different parts: {', '.join(map(repr, odd))} is in some only.",
                 "A batch has one array for each part.",
                 "let every item have the same parts, or give a collate_fn.",
@@ -53,9 +55,14 @@ def collate(
     return {name: _one(name, [part[name] for part in parts], stack) for name in first}
 
 
-def parts_of(items: Sequence[Any], names: Names) -> list[dict[str, Any]]:
-    """Of each item, its values by name. Raises PlanError: it has another number of parts than `names`."""
-    return [_parts(item, names) for item in items]
+def parts_of(items: Sequence[Any], names: Names, what: str = "An item") -> list[dict[str, Any]]:
+    """Of each item, its values by name; `what` is what messages call it.
+
+    Raises:
+        PlanError: it has another number of parts than `names`.
+        ShardingError: it is None.
+    """
+    return [_parts(item, names, what) for item in items]
 
 
 def of_types(arrays: dict[str, NDArray[Any]], types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
@@ -75,16 +82,6 @@ def _of_type(name: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[A
     return array.astype(wanted)
 
 
-def as_array(value: Any) -> NDArray[Any]:
-    """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32."""
-    if hasattr(value, "detach"):  # a tensor of torch
-        value = value.detach().cpu()
-        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
-    array = np.asarray(value)
-    is_of_python = not hasattr(value, "dtype")
-    return array.astype(np.float32) if is_of_python and array.dtype == np.float64 else array
-
-
 def _one(name: str, values: Any, stack: Stack | None) -> NDArray[Any]:
     made = None if stack is None else stack(name, values)
     if made is not None:
@@ -94,48 +91,74 @@ def _one(name: str, values: Any, stack: Stack | None) -> NDArray[Any]:
 
 
 def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    _require_one_kind(name, values)
     if isinstance(values[0], bytes):
-        return _objects(values)  # numpy's own kind of bytes leaves out zeros at their end
+        return array_of_objects(values)  # numpy's own kind of bytes leaves out zeros at their end
     if isinstance(values[0], int | float | str) and not isinstance(values[0], np.generic):
         return as_array(values)
-    arrays = [as_array(value) for value in values]
-    other = next((array for array in arrays if array.shape != arrays[0].shape), None)
+    arrays = [_whole(name, value) for value in values]
+    first = arrays[0].shape
+    other = next((array.shape for array in arrays if array.shape != first), None)
     if other is not None:
+        are_sequences = len(first) == len(other) and first[1:] == other[1:]
         raise ShardingError(
-            f"{name!r} has the shape {list(arrays[0].shape)} in one item, and {list(other.shape)} in another.",
+            f"{name!r} has the shape {list(first)} in one item, and {list(other)} in another.",
             "A batch has one array for each part.",
-            f"pad sequences (pad={{{name!r}: 0}}), make items of one shape, or give a collate_fn.",
+            f"{f'pad sequences (pad={{{name!r}: 0}}), ' if are_sequences else ''}"
+            "make items of one shape, or give a collate_fn.",
         )
     return np.stack(arrays)
 
 
-def _objects(values: Sequence[Any]) -> NDArray[Any]:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+def _whole(name: str, value: Any) -> NDArray[Any]:
+    try:
+        return as_array(value)
+    except ValueError as error:  # numpy's, of a list or tuple
+        raise ShardingError(
+            f"{name!r} of an item is a {type(value).__qualname__} of values of several shapes.",
+            "A batch has one array for each part, and numpy makes none of these.",
+            "let it be a dict, whose values get names of their own, make them of one shape, or give a collate_fn.",
+        ) from error
 
 
-def _parts(item: Any, names: Names) -> dict[str, Any]:
+def _require_one_kind(name: str, values: Sequence[Any]) -> None:
+    """Numbers and text in one batch would all become text, and numbers and None objects, without a word."""
+    kinds = {"None" if each is None else "text" if isinstance(each, str) else "a number or an array" for each in values}
+    if len(kinds) > 1:
+        raise ShardingError(
+            f"{name!r} is {' in some items, and '.join(sorted(kinds))} in others.",
+            "A batch has one array for each part.",
+            "give all items the same kind of value, leave some out, or raise BadRecord for them.",
+        )
+
+
+def _parts(item: Any, names: Names, what: str) -> dict[str, Any]:
     if item is None:
         raise ShardingError(
-            "An item is None.", "There is nothing to train on in it.", "leave it out, or raise BadRecord."
+            f"{what} is None.", "There is nothing to train on in it.", "return data, leave it out, or raise BadRecord."
         )
     if isinstance(item, Mapping):
         return _flat(item)
     if hasattr(item, "_asdict"):
         return _flat(item._asdict())
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        return _flat({field.name: getattr(item, field.name) for field in dataclasses.fields(item)})
     if hasattr(item, "get_all_samples"):
         return _sound(item)
     if isinstance(item, tuple | list):
-        return _named(item, names)
+        return _named(item, names, what)
     if names is not None and not isinstance(names, str) and len(names) != 1:
-        raise _wrong_names(1, names)
+        raise _wrong_names(1, names, what)
     return {(names if isinstance(names, str) else names[0] if names else _ALONE): item}
 
 
-def _named(item: Sequence[Any], names: Names) -> dict[str, Any]:
-    if names is None or isinstance(names, str) or len(names) != len(item) or len(set(names)) != len(names):
-        raise _wrong_names(len(item), names)
+def _named(item: Sequence[Any], names: Names, what: str) -> dict[str, Any]:
+    if isinstance(names, str):
+        if isinstance(item, list) and all(isinstance(each, int | float) for each in item):
+            return {names: item}  # one sequence of numbers
+        names = (names,)
+    if names is None or len(names) != len(item) or len(set(names)) != len(names):
+        raise _wrong_names(len(item), names, what)
     return _flat(dict(zip(names, item, strict=True)))
 
 
@@ -156,10 +179,11 @@ def _sound(decoder: Any) -> dict[str, Any]:
     return {"array": as_array(samples.data).mean(axis=0), "sampling_rate": samples.sample_rate}
 
 
-def _wrong_names(parts: int, names: Names) -> PlanError:
-    given = "no names were given" if names is None else f"the names are {names!r}"
+def _wrong_names(parts: int, names: Names, what: str) -> PlanError:
+    given = "no names were given" if names is None else f"the names are {tuple(names)!r}"
     return PlanError(
-        f"An item has {parts} part{'s' if parts > 1 else ''}, and {given}.",
+        f"{what} has {parts} part{'s' if parts > 1 else ''}, and {given}.",
         "measure() finds each part of a batch by its name.",
-        'give one name for each part, all different, for example names=("image", "label").',
+        'give one name for each part, all different, for example names=("image", "label"); one text, such as '
+        'names="tokens", is for items that are each one array or a list of numbers.',
     )

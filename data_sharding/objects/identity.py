@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from data_sharding.objects.collate import as_array
+from data_sharding.objects.arrays import as_array
 from data_sharding.objects.item_draws import generators_restored, seed
 from data_sharding.objects.items import ItemSource
 

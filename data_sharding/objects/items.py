@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import BadRecord, PlanError
 from data_sharding.formats.record_format import Damaged
+from data_sharding.objects.arrays import as_column
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -55,7 +56,7 @@ class _OneByOne:
 
     def _item(self, number: int) -> Any:
         try:
-            return self.dataset[number]
+            return self._get(number)
         except BadRecord as refusal:
             return Damaged.because(refusal.reason)
         except StopIteration as error:
@@ -63,6 +64,16 @@ class _OneByOne:
         except Exception as error:
             error.add_note(f"in item {number} of the {type(self.dataset).__qualname__}")
             raise
+
+    def _get(self, number: int) -> Any:
+        return self.dataset[number]
+
+
+class _Series(_OneByOne):
+    """A column of pandas, whose [] takes labels of its index instead of places."""
+
+    def _get(self, number: int) -> Any:
+        return self.dataset.iloc[number]
 
 
 class _SeveralAtOnce(_OneByOne):
@@ -105,6 +116,8 @@ def source_of(dataset: Any) -> ItemSource:
             "give an object with len() and [], such as a map-style Dataset, or a dict of arrays; write the items of a "
             "stream to records once (`hvdtrain shard convert`).",
         )
+    if _is_a(dataset, "pandas", "Series"):
+        return _Series(dataset)
     return _SeveralAtOnce(dataset) if hasattr(type(dataset), "__getitems__") else _OneByOne(dataset)
 
 
@@ -115,14 +128,16 @@ def _why_not(dataset: Any) -> str:
         return "it is a tuple of arrays, of which nobody knows the names"
     if isinstance(dataset, str | bytes):
         return "it is text"
-    if not hasattr(type(dataset), "__len__"):
+    if not hasattr(type(dataset), "__len__") or getattr(dataset, "shape", None) == ():
         return "it has no length"
     is_stream = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
     return "it has no items by number" if is_stream or not hasattr(type(dataset), "__getitem__") else ""
 
 
 def _table(dataset: Any) -> ItemSource:
-    columns = _arrays(dataset) if isinstance(dataset, Mapping) else dataset
+    if isinstance(dataset, np.ndarray):
+        dataset = {name: dataset[name] for name in dataset.dtype.names or ()}
+    columns = _arrays(dataset) if isinstance(dataset, Mapping) else _without_structs(dataset)
     table = _Table(columns)
     empty = [] if isinstance(columns, Mapping) else _with_nulls(columns)
     if empty:
@@ -137,13 +152,15 @@ def _table(dataset: Any) -> ItemSource:
 def _arrays(dataset: Mapping[Any, Any]) -> dict[str, NDArray[Any]]:
     columns = {}
     for name, column in dataset.items():
-        if np.ndim(column) == 0 or hasattr(column, "column_names") or isinstance(column, Mapping):
+        is_one = hasattr(column, "column_names") or isinstance(column, Mapping)
+        made = np.empty(()) if is_one else as_column(column)
+        if made.ndim == 0:
             raise PlanError(
                 f"{name!r} of the dict is an object of type {type(column).__qualname__}.",
                 "A dict is taken for the columns of a table, which are arrays.",
                 "give a dict of arrays, or one of the data sets that are in it.",
             )
-        columns[str(name)] = np.asarray(column)
+        columns[str(name)] = made
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) != 1:
         raise PlanError(
@@ -155,22 +172,40 @@ def _arrays(dataset: Mapping[Any, Any]) -> dict[str, NDArray[Any]]:
 
 
 def _with_nulls(table: Any) -> list[str]:
-    """Names of columns with nulls, which pyarrow and polars have beside numbers that are none."""
+    """Names of columns with nulls, which tables have beside numbers that are none. (numpy's columns have none.)"""
     kind = type(table).__module__.partition(".")[0]
     if kind == "pandas":
-        return []
+        types = table.dtypes.items()
+        return [str(name) for name, dtype in types if not isinstance(dtype, np.dtype) and table[name].isna().any()]
     names = table.columns if kind == "polars" else table.column_names
     counts = {str(name): table[name].null_count for name in names}
     return [name for name, count in counts.items() if (count() if callable(count) else count)]
 
 
 def is_table(dataset: Any) -> bool:
-    """Whether it is a dict of arrays, or a table of pandas, polars or pyarrow."""
-    if isinstance(dataset, Mapping):
+    """Whether it is a dict of arrays, an array of numpy with fields, or a table of pandas, polars or pyarrow."""
+    if isinstance(dataset, Mapping) or (isinstance(dataset, np.ndarray) and dataset.dtype.names):
         return True
-    kinds = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"))
-    # A package that was not imported made no object.
-    return any(m in sys.modules and isinstance(dataset, getattr(sys.modules[m], kind, ())) for m, kind in kinds)
+    kinds = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
+    return any(_is_a(dataset, *kind) for kind in kinds)
+
+
+def _is_a(dataset: Any, package: str, kind: str) -> bool:
+    """A package that was not imported made no object."""
+    return package in sys.modules and isinstance(dataset, getattr(sys.modules[package], kind, ()))
+
+
+def _without_structs(table: Any) -> Any:
+    """The table, with a column for each field of a struct: `box.left`."""
+    if _is_a(table, "polars", "DataFrame"):
+        while structs := [name for name, dtype in table.schema.items() if dtype == sys.modules["polars"].Struct]:
+            table = table.unnest(structs, separator=".")
+    elif not _is_a(table, "pandas", "DataFrame"):
+        arrow = sys.modules["pyarrow"]
+        table = arrow.Table.from_batches([table]) if isinstance(table, arrow.RecordBatch) else table
+        while any(arrow.types.is_struct(field.type) for field in table.schema):
+            table = table.flatten()
+    return table
 
 
 def _columns(dataset: Any, ids: NDArray[np.int64]) -> Columns:

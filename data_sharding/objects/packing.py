@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from data_sharding.checks import at_least
 from data_sharding.errors import PlanError
-from data_sharding.objects.collate import Names, as_array, parts_of
+from data_sharding.objects.arrays import as_array
+from data_sharding.objects.collate import Names, parts_of
 from data_sharding.objects.items import source_of
 from data_sharding.objects.object_columns import numbers_of
 from data_sharding.objects.padding import rows_filled

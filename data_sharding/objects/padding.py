@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import at_least
 from data_sharding.errors import PlanError, ShardingError
-from data_sharding.objects.collate import as_array
+from data_sharding.objects.arrays import as_array
 
 
 def rows_filled(

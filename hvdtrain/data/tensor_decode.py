@@ -53,7 +53,7 @@ class TensorDecode:
             return features  # which the caller refuses, as it does arrays of another length
         if not features:
             raise NoTensorError(
-                f"The decode function {name_of(self.task.decode)} returned no array.",
+                f"{_source(self.task)} no array.",
                 "There is nothing to train on.",
                 'return the arrays that measure() needs, for example {"image": images, "label": labels}.',
             )
@@ -64,7 +64,7 @@ class TensorDecode:
             return array  # refused by the caller
         known = _NUMBERS.get(array.dtype.name)
         if known is None and not (self.task.framework == "tensorflow" and _has_tensor(array)):
-            raise _no_tensor(self.task.decode, name, array)
+            raise _no_tensor(self.task, name, array)
         if known is not None and (array.dtype.num != known.num or not array.dtype.isnative):
             array = array.astype(known)
         return array.copy() if min(array.strides, default=0) < 0 else array
@@ -75,9 +75,9 @@ def warn_of_float64(task: Task, batch: LoadedBatch) -> None:
     names = [name for name, array in batch.features.items() if array.dtype == np.float64]
     if names and task.framework == "torch":
         _log.warning(
-            "The decode function %s returned float64 for %s. Layers with float32 weights refuse it. "
+            "%s float64 for %s. Layers with float32 weights refuse it. "
             "HINT: use .astype(np.float32) for what goes into the model.",
-            name_of(task.decode),
+            _source(task),
             " and ".join(map(repr, names)),
         )
 
@@ -89,10 +89,16 @@ def _has_tensor(array: NDArray[Any]) -> bool:
     return array.dtype.kind in "SU" or array.dtype.type.__module__ == "ml_dtypes"
 
 
-def _no_tensor(decode: Callable[..., Any], name: str, array: NDArray[Any]) -> NoTensorError:
+def _source(task: Task) -> str:
+    """The beginning of a sentence that says what came."""
+    is_own = getattr(task.decode, "__func__", None) is not Task.decode
+    return f"The decode function {name_of(task.decode)} returned" if is_own else "The items of the data give"
+
+
+def _no_tensor(task: Task, name: str, array: NDArray[Any]) -> NoTensorError:
     what, hint = f"an array of {array.dtype}", f"convert {name!r} to numbers, for example with .astype(np.float32)."
     if array.dtype.kind == "O":
-        first = next(array.flat, None)
+        first = next((each for each in array.flat if not isinstance(each, int | float | np.generic)), None)
         what = f"an array of Python objects ({type(first).__name__})"
         hint = f"make {name!r} an array of numbers: rows of one length and one dtype, padded where they differ."
     elif array.dtype.kind in "SU":
@@ -100,5 +106,5 @@ def _no_tensor(decode: Callable[..., Any], name: str, array: NDArray[Any]) -> No
     elif array.dtype.kind in "Mm":
         what = f"an array of {'dates' if array.dtype.kind == 'M' else 'time spans'} ({array.dtype})"
         hint = f"return numbers for {name!r}, such as seconds: (array - start) / np.timedelta64(1, 's')."
-    fact = f"The decode function {name_of(decode)} returned {what} for {name!r}."
+    fact = f"{_source(task)} {what} for {name!r}."
     return NoTensorError(fact, "There are no such tensors.", hint)

@@ -13,6 +13,7 @@ import torch
 from data_sharding import LoadedBatch, RecordBatch
 from data_sharding.errors import PlanError
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
+from hvdtrain.task.task import Task
 
 RECORDS = RecordBatch([b"one", b"two"], np.array([0, 1]), None, np.ones(2, np.bool_))
 
@@ -29,7 +30,7 @@ def returning(value: Any, takes_text: bool = False) -> Any:
     ("array", "words"),
     [
         (np.array([[1], [1, 2]], object), r"Python objects \(list\)"),
-        (np.array([None, 1]), r"Python objects \(NoneType\)"),
+        (np.array([1, None]), r"Python objects \(NoneType\)"),
         (np.array([b"a", "b"], object), r"Python objects \(bytes\)"),
         (np.array(["a", "b"]), r"text \(<U1\)"),
         (np.array([b"a", b"b"]), r"text \(\|S1\)"),
@@ -62,6 +63,14 @@ def test_every_kind_of_number_becomes_a_tensor_of_its_values(kind: str) -> None:
         assert made.dtype == array.dtype.newbyteorder("=")
     copied = kind in "qQ"  # C's long long is another dtype than int64, which torch does not know in all forms
     assert copied or returning({"x": values})["x"] is values, "nothing is copied without need"
+
+
+def test_without_a_decode_function_the_items_are_named() -> None:
+    task: Any = types.SimpleNamespace(framework="torch")
+    task.decode = types.MethodType(Task.decode, task)
+    records = RecordBatch([1, 2], RECORDS.ids, None, RECORDS.intact, collate=lambda _: {"x": np.array(["a", "b"])})
+    with pytest.raises(PlanError, match=r"^The items of the data give an array of text \(<U1\) for 'x'\."):
+        TensorDecode(task)(records)
 
 
 def test_tensorflow_takes_text() -> None:

@@ -132,7 +132,7 @@ def test_joined_catalogs_have_all_records(tmp_path: Path) -> None:
         (lambda c: c.where(fn=lambda _: [1] * 4), "returned int64"),
         (lambda c: c.split(1.0), "one part empty"),
         (lambda c: c.split(0.5, groups=[1, 2]), r"groups of shape \[2\]"),
-        (lambda c: c.split(0.5, groups=[1] * 4), "one part empty"),
+        (lambda c: c.split(0.5, groups=[1] * 4), "all 4 records are of one group"),
         (lambda c: c.split(0.5, groups=[1] * 4, stratify=True), "with stratify"),
         (lambda c: c.folds(5, 0), r"Fold 0 of 5[^$]*give 2 to 4 folds"),
         (lambda c: c.folds(2, 2), "Fold 2 of 2"),

@@ -88,6 +88,24 @@ def test_an_error_that_comes_only_once_is_an_error(error: type[BaseException]) -
     assert made == [range(1, 65)]
 
 
+def test_an_error_is_told_once_although_it_came_twice() -> None:
+    """Together with others, and alone: a traceback would show the first as what the second came from."""
+
+    def produce(index: int) -> int:
+        if index:
+            raise KeyError(index)
+        return index
+
+    settings = {"start": 0, "stop": 3, "depth": 1, "threads": 1, "run_s": WAIT_S}
+    prefetch = made_by(produce, lambda produce, indices: [produce(i) for i in indices], settings)
+    prefetch.start()
+    prefetch.take()
+    with pytest.raises(KeyError) as caught:
+        prefetch.take()
+    prefetch.close()
+    assert caught.value.__context__ is None
+
+
 def test_small_results_are_made_together_and_large_ones_one_by_one() -> None:
     made: list[int] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import threading
 from collections import namedtuple
@@ -31,6 +32,14 @@ from data_sharding.loading.decode_processes import DecodeProcesses
 from data_sharding.loading.decoding import read_and_decode
 
 Pair = namedtuple("Pair", ["image", "label"])  # noqa: PYI024  as people write it
+
+
+@dataclasses.dataclass
+class Sample:
+    image: int
+    box: dict[str, int]
+
+
 IDS = np.array([4, 0, 4])
 
 
@@ -99,6 +108,16 @@ TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4
             {},
             {"x": [4, 0, 4], "y": [[4, 4], [0, 0], [4, 4]]},
         ),
+        (pa.RecordBatch.from_pydict({"x": range(6), "y": ["ab"] * 6}), {}, {"x": [4, 0, 4], "y": ["ab"] * 3}),
+        (pa.table({"x": [{"a": {"b": n}} for n in range(6)]}), {}, {"x.a.b": [4, 0, 4]}),
+        (pl.DataFrame({"x": [{"a": {"b": n}, "c": 0} for n in range(6)]}), {}, {"x.a.b": [4, 0, 4], "x.c": [0] * 3}),
+        (np.array([(n, n / 2) for n in range(6)], "i8,f4"), {"labels": "f0"}, {"f0": [4, 0, 4], "f1": [2, 0, 2]}),
+        ([Sample(n, {"left": -n}) for n in range(6)], {}, {"image": [4, 0, 4], "box.left": [-4, 0, -4]}),
+        (torch.utils.data.TensorDataset(torch.arange(6)), {"names": "x"}, {"x": [4, 0, 4]}),
+        ([[n, n + 1] for n in range(6)], {"names": "x"}, {"x": [[4, 5], [0, 1], [4, 5]]}),
+        ([[n] for n in range(6)], {"names": "x"}, {"x": [[4], [0], [4]]}),
+        ({"x": [[n] * (1 + n % 2) for n in range(6)]}, {}, {"x": [[4], [0], [4]]}),
+        ({"x": [[n] * n for n in range(6)]}, {"pad": {"x": -1}}, {"x": [[4] * 4, [-1] * 4, [4] * 4]}),
         (["ab"] * 6, {"collate_fn": lambda items: {"n": torch.tensor([len(i) for i in items])}}, {"n": [2, 2, 2]}),
     ],
 )
@@ -113,6 +132,8 @@ def test_numbers_have_the_types_that_models_take() -> None:
         Catalog.of([(1.5, 2, np.float64(3), np.zeros(2, np.uint8)) for _ in range(5)], names=tuple("abcd"))
     )
     assert [str(array.dtype) for array in found.values()] == ["float32", "int64", "float64", "uint8"]
+    columns = arrays_of(Catalog.of({"a": [1.5] * 6, "b": np.ones(6), "c": torch.ones(6, dtype=torch.bfloat16)}))
+    assert [str(array.dtype) for array in columns.values()] == ["float32", "float64", "float32"]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +161,15 @@ def test_tables_have_labels_and_identities(table: Any) -> None:
     assert catalog.labels is not None
     assert catalog.labels.tolist() == [1, 0, 1]
     assert Catalog.of(table({"x": [1.5, 2, 4], "y": [1, 0, 1]}), labels="y").fingerprint != catalog.fingerprint
+
+
+def test_columns_of_pandas_are_read_by_place() -> None:
+    """Not by their index, which shuffled and filtered ones keep; and their nulls are refused as those of others."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": range(6), "y": ["a"] * 5 + [None]}, index=[5, 4, 3, 2, 1, 9])
+    assert arrays_of(Catalog.of(frame["x"]))["input"].tolist() == arrays_of(Catalog.of(frame[["x"]]))["x"].tolist()
+    with pytest.raises(PlanError, match="The column 'y' of the table has nulls"):
+        Catalog.of(frame)
 
 
 def test_nulls_of_a_table_are_refused() -> None:
@@ -312,7 +342,14 @@ def test_an_object_that_changes_its_length_is_noticed() -> None:
         (PlanError, lambda: arrays_of(Catalog.of(Squares(), names=("x", "x"))), "has 2 parts"),
         (PlanError, lambda: arrays_of(Catalog.of(Squares())), "has 2 parts, and no names were given"),
         (PlanError, lambda: arrays_of(Catalog.of(Squares(), names=("x", "y", "z"))), "the names are"),
-        (PlanError, lambda: arrays_of(Catalog.of([{"a": 1}, *[{"b": 1}] * 5])), "have different parts"),
+        (ShardingError, lambda: arrays_of(Catalog.of([{"a": 1}, *[{"b": 1}] * 5])), "have different parts"),
+        (PlanError, lambda: Catalog.of(np.array(5)), "no length"),
+        (PlanError, lambda: Catalog.of({"a": {1, 2}}), "an object of type set"),
+        (ShardingError, lambda: arrays_of(Catalog.of([{"a": ([1, 2], [3])}] * 5)), "'a' of an item is a tuple"),
+        (ShardingError, lambda: arrays_of(Catalog.of([0, 1, 2, 3, "b"])), "a number or an array in some"),
+        (ShardingError, lambda: arrays_of(Catalog.of([{"a": 1}] * 4 + [{"a": None}])), "None in some items"),
+        (ShardingError, lambda: arrays_of(Catalog.of(range(5), collate_fn=print)), "What collate_fn returned is None"),
+        (PlanError, lambda: arrays_of(Catalog.of(range(5), collate_fn=list)), "What collate_fn returned has 3 parts"),
     ],
 )
 def test_what_cannot_be_data_is_refused(kind: type[ShardingError], make: Callable[[], Any], words: str) -> None:
@@ -321,9 +358,19 @@ def test_what_cannot_be_data_is_refused(kind: type[ShardingError], make: Callabl
     assert "HINT: " in str(caught.value)
 
 
-def test_an_item_of_another_shape_is_named() -> None:
-    catalog = Catalog.of([np.zeros(2 + (n == 4)) for n in range(6)])
-    with RecordReader(catalog) as reader, pytest.raises(ShardingError, match="for record 4 \\(list.*shape"):
+@pytest.mark.parametrize(
+    ("odd", "other", "words"),
+    [
+        (np.zeros(3), np.zeros(2), "for record 4 \\(list.*HINT: pad sequences"),
+        (np.zeros((3, 3)), np.zeros(3), "for record 4 \\(list.*HINT: make items of one shape"),
+        ({"a": 1, "b": 2}, {"a": 1}, "gives 'b' for record 4 \\(list.*and not for record 0"),
+        ({"a": 1}, {"a": 1, "b": 2}, "gives 'b' for record 0 \\(list.*and not for record 4"),
+        ({"a": None}, {"a": 1}, "'a' of object\\[\\] for record 4.*and of int64\\[\\] for record 0"),
+    ],
+)
+def test_an_item_unlike_the_others_is_named(odd: Any, other: Any, words: str) -> None:
+    catalog = Catalog.of([odd if n == 4 else other for n in range(6)])
+    with RecordReader(catalog) as reader, pytest.raises(ShardingError, match=f"(?s){words}"):
         read_and_decode(reader, decode, np.array([0, 4]), None)
 
 
