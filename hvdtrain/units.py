@@ -8,7 +8,7 @@ from hvdtrain.errors import UsageError
 
 _BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL: Final = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_SIZE = re.compile(r"(\d{1,15})\s*([KMG]i?B?|B)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,15})\s*([KMGT]i?B?|B)?", re.IGNORECASE)
 
 _TIMES: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
 _TIME = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?) ?(?P<unit>s|min|h|d)")
@@ -68,7 +68,7 @@ def in_duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "4", "4B", "64KiB", "64K" or "1MB"; K, M and G are binary, as in all benchmarks of collectives.
+    """Bytes of "4", "4B", "64KiB", "64K" or "1MB"; K, M, G and T are binary, as in all benchmarks of collectives.
 
     Raises ValueError: no such size.
     """
@@ -76,7 +76,7 @@ def parse_size(text: str) -> int:
     if match is None:
         raise ValueError(f"{text!r} is not a size such as 4B, 64KiB or 16MiB")
     unit = (match[2] or "B").upper()
-    factor: int = 1024 ** "BKMG".index(unit[0])
+    factor: int = 1024 ** "BKMGT".index(unit[0])
     return int(match[1]) * factor
 
 
@@ -87,7 +87,7 @@ def bytes_of(size: str, option: str) -> int:
     except ValueError as error:
         raise UsageError(
             f"{option} is {size}.",
-            "It must be a size in bytes, KiB, MiB or GiB.",
+            "It must be a size in bytes, KiB, MiB, GiB or TiB.",
             f"half a gibibyte is {option} 512MiB.",
         ) from error
 

@@ -221,10 +221,17 @@ class RecordBatch(Sequence[Any]):
     def only(self, row: int) -> "RecordBatch":
         """The record at a place of the batch, alone."""
         place = slice(row, row + 1)
-        labels = None if self.labels is None else self.labels[place]
-        random = None if self.random is None else self.random.of_rows(place)
-        kept = (self.payloads[place], self.ids[place], labels, self.intact[place])
-        sources = None if self.sources is None else self.sources[place]
+        return self._at(place, self.payloads[place])
+
+    def rows(self, places: NDArray[np.int64]) -> "RecordBatch":
+        """The records at these places of the batch; one that is named twice is there twice."""
+        return self._at(places, [self.payloads[place] for place in places.tolist()])
+
+    def _at(self, places: slice | NDArray[np.int64], payloads: Sequence[Any]) -> "RecordBatch":
+        labels = None if self.labels is None else self.labels[places]
+        random = None if self.random is None else self.random.of_rows(places)
+        kept = (payloads, self.ids[places], labels, self.intact[places])
+        sources = None if self.sources is None else self.sources[places]
         return RecordBatch(*kept, random, self.row_type, self.collate, sources, self.longest)
 
     def __len__(self) -> int:

@@ -15,7 +15,9 @@ _NEAR: Final = 64
 
 
 def without_refused(reader: RecordReader, decode: Callable[[RecordBatch], Any], records: RecordBatch) -> RecordBatch:
-    """The batch with another record's payload in the place of each that `decode` refuses, marked as not intact.
+    """The batch with another record in the place of each that `decode` refuses, marked as not intact.
+
+    It comes with its own number, label and source, since `decode` may refuse by these.
 
     Raises CorruptRecordError: the reader's `on_corrupt` is "raise", or nothing near is accepted.
     """
@@ -27,11 +29,11 @@ def without_refused(reader: RecordReader, decode: Callable[[RecordBatch], Any], 
     if reader.on_corrupt == "raise":
         raise _refused(reader, int(records.ids[first]), reasons[first])
     accepted = next((row for row in range(len(records)) if row not in reasons), None)
-    payload = _neighbour(reader, decode, records, first, reasons) if accepted is None else records.payloads[accepted]
-    payloads, intact = list(records.payloads), records.intact.copy()
-    for row in reasons:
-        payloads[row], intact[row] = payload, False
-    return dataclasses.replace(records, payloads=payloads, intact=intact)
+    places, intact = np.arange(len(records)), records.intact.copy()
+    places[list(reasons)], intact[list(reasons)] = accepted or 0, False
+    # Where none is accepted, all are replaced.
+    source = _neighbour(reader, decode, records, first, reasons) if accepted is None else records
+    return dataclasses.replace(source.rows(places), intact=intact, longest=records.longest)
 
 
 def _refusal(decode: Callable[[RecordBatch], Any], record: RecordBatch) -> str | None:
@@ -44,13 +46,13 @@ def _refusal(decode: Callable[[RecordBatch], Any], record: RecordBatch) -> str |
 
 def _neighbour(
     reader: RecordReader, decode: Callable[[RecordBatch], Any], records: RecordBatch, row: int, reasons: dict[int, str]
-) -> Any:
+) -> RecordBatch:
     refused = int(records.ids[row])
     for distance in range(1, min(_NEAR, len(reader.catalog))):
         near = np.array([(refused + distance) % len(reader.catalog)])
         found = reader.load(near, None if records.random is None else records.random.of_records(near))
         if _refusal(decode, found) is None:
-            return found.payloads[0]
+            return found
     raise _refused(reader, refused, f"{reasons[row]}; and so are the {_NEAR} records after it")
 
 

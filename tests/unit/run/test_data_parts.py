@@ -41,6 +41,11 @@ def test_parts_are_the_same_each_time(seed: int) -> None:
 def test_something_is_left_to_train_on() -> None:
     with pytest.raises(UsageError, match=r"is 1\.0\. It must be more than 0 and less than 1"):
         parse_train_config(["--data.validation-split", "1"])
+    for option, given in (("subset", 0.0001), ("validation_split", 0.9999)):
+        named = f"--data.{option.replace('_', '-')} {given} of 200 records"
+        with pytest.raises(UsageError, match=named) as caught:
+            divided(catalog(labels=False), DataConfig(**{option: given}))
+        assert "HINT: " in str(caught.value)
 
 
 def test_records_that_are_drawn_by_a_rule_are_not_divided() -> None:

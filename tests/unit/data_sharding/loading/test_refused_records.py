@@ -31,6 +31,16 @@ def decode(records: RecordBatch) -> dict[str, NDArray[Any]]:
     return {"number": numbers}
 
 
+def by_label(records: RecordBatch) -> dict[str, NDArray[Any]]:
+    """Refuses what it knows of a record beside its bytes."""
+    assert records.labels is not None
+    for label, number in zip(records.labels.tolist(), records.ids.tolist(), strict=True):
+        assert label == 100 + number
+        if number in BAD:
+            raise BadRecord("no such label")
+    return {"number": records.labels - 100}
+
+
 class Numbers:
     """An object that refuses items itself."""
 
@@ -48,6 +58,7 @@ def catalogs(folder: Path) -> list[tuple[Catalog, Any]]:
     return [
         (Catalog.index(folder), decode),
         (Catalog.of(Numbers(), version="1"), lambda r: {"number": np.array(r.payloads)}),
+        (Catalog.of(range(12), labels=np.arange(100, 112)), by_label),
     ]
 
 
@@ -70,7 +81,7 @@ def test_they_are_left_out_and_counted(tmp_path: Path, global_batch: int, proces
 
 @pytest.mark.parametrize("policy", ["raise", "mask"])
 def test_one_that_must_be_used_is_named(tmp_path: Path, policy: Literal["raise", "mask"]) -> None:
-    (files, _), (items, function) = catalogs(tmp_path)
+    (files, _), (items, function), _ = catalogs(tmp_path)
 
     def refuse_all(_: RecordBatch) -> dict[str, NDArray[Any]]:
         raise BadRecord("everything is bad")
