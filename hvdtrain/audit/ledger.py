@@ -142,7 +142,7 @@ class CoverageLedger:
 
     def _set_aside(self, record_id: int) -> None:
         where = self.catalog.describe(record_id)
-        _log.warning("record %d is damaged and was skipped: %s", record_id, where)
+        _log.warning("record %d is damaged or refused, and was skipped: %s", record_id, where)
         self._damaged.append(record_id)
         if self.quarantine is not None:
             self._keep_bytes(self.quarantine, record_id, where)

@@ -50,9 +50,9 @@ class RunLimits:
         """`masked` is reduced, so all ranks raise or none does."""
         if masked > self.max_masked * records:
             raise HvdtrainError(
-                f"{masked} of the {records} {what} records are damaged and were skipped.",
+                f"{masked} of the {records} {what} records are damaged or refused, and were skipped.",
                 f"That is more than the share of {self.max_masked:g} that --data.max-corrupt allows.",
-                "restore the files (the log names each record), or allow a larger share.",
+                "restore the files, or see why code refuses them (the log names each record), or allow a larger share.",
             ).on_all_ranks()
 
 
