@@ -18,5 +18,6 @@ ENVIRONMENT = {
 
 @pytest.mark.timeout(300)
 def test_steps_are_combined_as_in_horovod(tmp_path: Path) -> None:
-    finished = run_ranks(["python", str(WORKER), str(tmp_path)], 2, "mpirun", 240, ENVIRONMENT)
-    assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1"], finished.tail()
+    """Of four ranks: in pairs, and in pairs of pairs."""
+    finished = run_ranks(["python", str(WORKER), str(tmp_path)], 4, "mpirun", 240, ENVIRONMENT)
+    assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == list("0123"), finished.tail()

@@ -14,12 +14,15 @@ from data_sharding.plan.shard_plan import Shuffle
 from hvdtrain.cli.command_parser import number, positive
 from hvdtrain.cli.shard.data_arguments import Parser, open_catalog
 from hvdtrain.cli.tables import print_table
+from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.file_cache import file_cache
 from hvdtrain.units import in_bytes
 
 _DESCRIPTION = """\
 How fast one process reads these records, without decoding them: shuffled and in order, with and without checksums.
 
   hvdtrain shard bench 'data/train-*.tfrecord' --seconds 2
+  hvdtrain shard bench s3://bucket/train --cache-dir /scratch/cache
 
 The first pass over files that are not in memory measures the disk.
 """
@@ -39,6 +42,7 @@ def run(argv: Sequence[str]) -> int:
     parser.option("--batch-size", 256, "records per batch", type=number("--batch-size", 1))
     parser.option("--seconds", 2.0, "time for each line of the table", type=positive("--seconds"))
     parser.option("--threads", 1, "number of background threads", type=number("--threads", 1))
+    parser.add_argument("--cache-dir", metavar="DIR", help="keep there what a training with --data.cache-dir keeps")
     options = parser.parse(argv)
     catalog = open_catalog(options)
     rows = [
@@ -55,7 +59,8 @@ def _measure(catalog: Catalog, shuffle: Shuffle, check: bool, options: argparse.
     """Time to the first batch, records a second and bytes a second, epoch after epoch until the time is up."""
     begin = time.perf_counter()
     first, records, size = 0.0, 0, 0
-    with RecordReader(catalog, check, on_corrupt=options.on_corrupt) as reader:
+    cache = file_cache(DataConfig(cache_dir=options.cache_dir))
+    with RecordReader(catalog, check, on_corrupt=options.on_corrupt, cache=cache) as reader:
         for epoch in itertools.count():
             plan = ShardPlan.for_catalog(catalog, global_batch=options.batch_size, seed=0, epoch=epoch, shuffle=shuffle)
             with ShardLoader(plan, reader, _sizes, rank=0, size=1, threads=options.threads, prefetch=4) as loader:

@@ -12,7 +12,6 @@ empty: then strangers who know the job's numbers are not kept out.
 """
 
 import asyncio
-import hashlib
 import hmac
 import json
 import re
@@ -56,7 +55,7 @@ class Keys:
     def proof(self, direction: str, nonces: tuple[str, str], content: str) -> str:
         """64 hexadecimal digits; `nonces` are the rank's, then the server's."""
         text = "\0".join([self.job, direction, *nonces, content]).encode()
-        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+        return hmac.digest(self.secret, text, "sha256").hex()
 
     def require(self, proof: str, direction: str, nonces: tuple[str, str], content: str) -> None:
         """Raise WrongPeerError unless `proof` is right."""

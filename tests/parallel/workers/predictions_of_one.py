@@ -90,5 +90,7 @@ if __name__ == "__main__":
         kind = type(trained.task)
     no_values_that_are_no_rows(kind, run, patterns)
     assert not Path("never.npz").exists()
-    with pytest.raises(UsageError, match=r"two\.json is there already"):
-        require_free(Path("two.json"), False)
+    there = Path("there.json")
+    there.touch()
+    with pytest.raises(UsageError, match=r"there\.json is there already"):
+        require_free(there, False)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.range_server import serving
 
 import data_sharding as ds
 from hvdtrain.cli.shard import COMMANDS
@@ -125,6 +127,16 @@ def test_index_publishes_what_other_commands_read(records: Path, capsys: pytest.
 def test_bench_measures(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert shard(["bench", str(records), "--seconds", "0.01", "--batch-size", "7"]) == 0
     assert capsys.readouterr().out.count("records/s") == 1
+
+
+def test_bench_fills_a_cache(records: Path, tmp_path: Path) -> None:
+    wanted = {file.read_bytes() for file in records.glob("*.tfrecord")}
+    deadline = time.monotonic() + 60
+    with serving(records) as server:
+        files = [f"{server.url}/{file.name}" for file in sorted(records.glob("*.tfrecord"))]
+        while not wanted <= {file.read_bytes() for file in (tmp_path / "cache").rglob("*") if file.is_file()}:
+            assert time.monotonic() < deadline
+            shard(["bench", *files, "--seconds", "0.1", "--cache-dir", str(tmp_path / "cache")])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from hvdtrain.models.keras_import import prepare_keras
 prepare_keras()
 import keras
 import tensorflow as tf
+from keras.src.losses import losses
+tf.function(losses.mean_squared_error)(tf.ones(2), tf.ones(2))  # autograph looks at all modules for the source
 print({"sklearn", "matplotlib"} & set(sys.modules))
 assert keras.wrappers.SKLearnClassifier is tf.keras.wrappers.SKLearnClassifier
 assert issubclass(keras.wrappers.SKLearnClassifier, sys.modules["sklearn"].base.BaseEstimator)
