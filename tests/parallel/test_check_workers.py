@@ -6,32 +6,43 @@ import json
 from pathlib import Path
 
 import pytest
-from support.processes import Finished, run_command
+from support.processes import Finished, python_path, run_command
 from support.runs import result_of
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 200
 QUIET = ["--progress", "none", "--report", "never"]
 NOBODY = "9"
+OTHER_HOSTS = "HINT: start the job again with --resume auto and other hosts in place of localhost."
 
 
-def train(cwd: Path, task: str, size: int, wrong: str, *options: str, launch: tuple[str, ...] = ()) -> Finished:
-    command = ["python", "-m", "hvdtrain", "launch", "local", "-np", str(size), *launch, "--", "train", "--task", task]
+def train(cwd: Path, task: str, size: int, wrong: str, *options: str, launch: tuple[str, ...] = ("local",)) -> Finished:
+    command = ["python", "-m", "hvdtrain", "launch", *launch, "-np", str(size), "--", "train", "--task", task]
     command += ["--virtual-workers", "6", "--epochs", "1", "--output-dir", "out", *QUIET, *options]
-    variables = {"WRONG": wrong, "PYTHONPATH": str(WORKERS)}
+    variables = {"WRONG": wrong, **python_path(WORKERS)}
     return run_command(command, DEADLINE_S, variables, cwd, "fresh")
 
 
+ONE_HOST = ("ssh", "-H", "localhost:3", "--max-restarts", "2", "--pass-env", "WRONG", "--pass-env", "PYTHONPATH")
+
+
 @pytest.mark.parametrize(
-    ("task", "weight"), [("wrong_torch:Wrong", "5.weight"), ("wrong_keras:Wrong", "unequal/filters/kernel")]
+    ("task", "weight", "launch"),
+    [("wrong_torch:Wrong", "5.weight", ONE_HOST), ("wrong_keras:Wrong", "unequal/filters/kernel", ("local",))],
 )
-def test_the_worker_that_two_others_contradict_is_named(task: str, weight: str, tmp_path: Path) -> None:
-    finished = train(tmp_path, task, 3, "1", "--check-workers", "every=5")
+def test_the_worker_that_two_others_contradict_is_named(
+    task: str, weight: str, launch: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A restart would not use its host: where there is no other one, the job ends."""
+    finished = train(tmp_path, task, 3, "1", "--check-workers", "every=5", launch=launch)
     assert finished.returncode == 1, finished.tail()
     text = finished.stdout + finished.stderr
     assert "rank 1 on " in text, finished.tail()
     assert "has computed other gradients than two other workers" in text, finished.tail()
     assert weight in text, finished.tail()
+    if launch == ONE_HOST:
+        ends = "0 slots are left, 3 workers are needed. localhost is left out: a worker there has computed wrongly.\n"
+        assert finished.stderr.endswith(f"{ends}{OTHER_HOSTS}\n"), finished.tail()
 
 
 def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
@@ -50,7 +61,7 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
         "1",
         "--check-workers",
         "every=5",
-        launch=("--min-workers", "2", "--max-restarts", "3"),
+        launch=("local", "--min-workers", "2", "--max-restarts", "3"),
     )
     assert finished.returncode == 0, finished.tail()
     assert "2 workers train on" in finished.stderr, finished.tail()
