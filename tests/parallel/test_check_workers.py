@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.processes import Finished, python_path, run_command
 from support.runs import result_of
@@ -68,6 +69,18 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
     assert "no further worker is started in its place" in finished.stderr, finished.tail()
     assert "joined" not in finished.stderr, finished.tail()
     assert result_of(tmp_path / "out")["status"] == "finished"
+
+
+def test_a_pass_computes_the_same_bits_in_each_graph_that_it_is_a_part_of(tmp_path: Path) -> None:
+    """A worker that is alone repeats its own passes. TensorFlow optimizes graphs as wholes, a transformer's too."""
+    letters = np.random.default_rng(7).integers(97, 123, 20_000).astype(np.uint8)
+    (tmp_path / "letters.txt").write_bytes(letters.tobytes())
+    sizes = "--task-args.context 32 --task-args.width 32 --task-args.heads 2 --task-args.blocks 1 --max-steps 3"
+    command = ["python", "-m", "hvdtrain", "train", "--framework", "tensorflow", "--task", "text", *sizes.split()]
+    command += ["--data.dir", ".", "--virtual-workers", "2", "--check-workers", "every=1", "--output-dir", "out"]
+    finished = run_command([*command, *QUIET], DEADLINE_S, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert result_of(tmp_path / "out")["steps"] == 3
 
 
 def hashed(cwd: Path, task: str, wrong: str, *options: str) -> str:
