@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 if TYPE_CHECKING:
     from typing import Self  # Python 3.10 does not have it, and must get as far as its refusal
@@ -32,6 +32,7 @@ class HvdtrainError(Exception):
     """
 
     exit_code = 1
+    failure_kind: ClassVar[Literal["error", "wrong_worker"]] = "error"  # of the record that it leaves for the launcher
     joint = False
     """Whether every rank raises this one together, from reduced values; rank 0's message is then enough."""
 
@@ -65,7 +66,9 @@ class DivergenceError(HvdtrainError):
 
 
 class WrongWorkerError(DivergenceError):
-    """It is this rank that computes something else than the others, which go on without it."""
+    """It is this rank that computes something else than the others."""
+
+    failure_kind = "wrong_worker"
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ the same ones again, and no checkpoint changes them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hvdtrain.adapters.gathered_state import Arrays, join_slices
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import UsageError
-from hvdtrain.named_arrays import NO_STATE, State
+from hvdtrain.named_arrays import NO_STATE, State, bytes_of
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 T = TypeVar("T")
@@ -97,12 +97,14 @@ class AlternatingStates(ABC, Generic[T]):
         self._write(values)
 
     def gather(self, comm: Communicator, keeps: bool) -> None:
-        """Collect those of all virtual workers for a checkpoint, on ranks that keep it. Collective."""
-        states = self.states()
-        if not states[0]:
+        """Collect those of all virtual workers for a checkpoint, on ranks that keep it. What is the same for all and in
+        the model, such as a frozen layer's weights, is restored from there. Collective."""
+        common, states = self._arrays.drifting_buffers(self._model), self.states()
+        names = _differing(comm, common, states)
+        if not names:
             return
-        flat = {name: np.concatenate([np.asarray(state[name]).reshape(-1) for state in states]) for name in states[0]}
-        shapes = {name: array.shape for name, array in states[0].items()}
+        flat = {name: np.concatenate([np.asarray(state[name]).reshape(-1) for state in states]) for name in names}
+        shapes = {name: states[0][name].shape for name in names}
         joined = join_slices(comm, flat, keeps)
         self._gathered = {
             _PREFIX + name: array.reshape(self._workers.count, *shapes[name]) for name, array in joined.items()
@@ -129,6 +131,19 @@ class AlternatingStates(ABC, Generic[T]):
     def _keep(self) -> None:
         if self._in_model is not None:
             self._kept[self._in_model] = self._read()
+
+
+def _differing(comm: Communicator, common: State, states: Sequence[State]) -> list[str]:
+    """Names of what one of all virtual workers has otherwise than the model. `states`: of this rank's. Collective."""
+    if not common:
+        return []
+    differ = [any(not _same_bits(state[name], array) for state in states) for name, array in common.items()]
+    of_all = comm.allreduce(np.array(differ, np.int64), "hvdtrain.virtual_workers.differ", "max")
+    return [name for name, differs in zip(common, of_all.tolist(), strict=True) if differs]
+
+
+def _same_bits(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    return one.dtype == other.dtype and np.array_equal(bytes_of(one), bytes_of(other))
 
 
 def _no_values(name: str) -> UsageError:

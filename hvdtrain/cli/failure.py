@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, TracebackException
 
-from hvdtrain.errors import HvdtrainError, PeerError, UsageError, WrongWorkerError
+from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, left_to_raise, write_failure
 from hvdtrain.topology import Topology, detect_topology
 
@@ -51,8 +51,8 @@ def leave_after(error: BaseException, in_full: bool) -> int:
         return _fail(error, in_full)
     if in_full:
         traceback.print_exc()
-    code = error.exit_code if isinstance(error, HvdtrainError) else 1
-    return _end("wrong_worker" if isinstance(error, WrongWorkerError) else "error", error, code, f"{who()}: {error}")
+    code, kind = (error.exit_code, error.failure_kind) if isinstance(error, HvdtrainError) else (1, "error")
+    return _end(kind, error, code, f"{who()}: {error}")
 
 
 def _end(kind: Kind, error: BaseException, code: int, message: str) -> int:

@@ -77,10 +77,12 @@ class RepeatedPasses:
             return
         details = self.comm.allgather(rows[None], f"{name}.checksums")
         error = self._error(details, wrong, undecided, step, number)
+        if self.comm.topology.rank in wrong:
+            error = WrongWorkerError(error.fact, error.conflict, error.hint)
         if not (self.leaves_out and wrong):
             raise error.on_all_ranks()
         if self.comm.topology.rank in wrong:
-            raise WrongWorkerError(error.fact, error.conflict, error.hint)
+            raise error
         # The others will see that it has ended, and go on from the last checkpoint.
 
     def _judge(self, by_rank: list[list[int]]) -> tuple[set[int], set[int]]:

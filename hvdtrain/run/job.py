@@ -106,9 +106,9 @@ def joined_ranks(
             raise
         failure = error.with_traceback(None)
         # Every rank leaves a record of a failure that all share; rank 0's message is enough.
-        record = (comm.topology.rank, str(failure), failure.exit_code)
-        if not left_to_raise("error", *record, f"hvdtrain: {failure}"):
-            write_failure("error", *record)
+        record = (failure.failure_kind, comm.topology.rank, str(failure), failure.exit_code)
+        if not left_to_raise(*record, f"hvdtrain: {failure}"):
+            write_failure(*record)
             if comm.topology.is_root:
                 sys.stderr.write(f"hvdtrain: {failure}\n")
                 sys.stderr.flush()

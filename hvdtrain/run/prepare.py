@@ -230,16 +230,19 @@ def _require_large_enough(batch: int, size: int, config: TrainConfig, task: Task
     smallest = 1 if config.sync_batch_norm and size > 1 else task.smallest_slice
     if batch // parts >= smallest:
         return
-    cut = f"{size} workers" + (f" × {count} micro batches" if count > 1 else "")
-    knob = "--parallel.micro-batches" if micro_batches > 1 else "--accumulate-steps"
+    kind, fewer = "workers", "start fewer workers"
+    if config.virtual_workers is not None:
+        kind, fewer = "virtual workers", "fewer --virtual-workers"
+    cut = f"{size} {kind}" + (f" × {count} micro batches" if count > 1 else "")
+    if count > 1:
+        fewer = f"a smaller {'--parallel.micro-batches' if micro_batches > 1 else '--accumulate-steps'}"
     raise UsageError(
         f"The global batch of {batch} records leaves {batch // parts} to some of the {cut}.",
         "Each needs one record or more."
         if smallest == 1
         else f"BatchNorm takes its statistics from the records of one worker's micro batch, of which there must be "
         f"{smallest} or more.",
-        f"give --global-batch-size {parts * smallest} or more, "
-        + (f"or a smaller {knob}." if count > 1 else "or start fewer workers."),
+        f"give --global-batch-size {parts * smallest} or more, or {fewer}.",
     )
 
 

@@ -18,11 +18,12 @@ def virtual_workers(count: int | None, place: Topology, global_batch: int, most:
     if count is None:
         return None
     if count < max(most, place.size):
+        at_most = "1 worker" if count == 1 else f"at most {count} workers"
         workers = f"{place.size} workers" if most <= place.size else f"a job that may have {most} workers"
         raise UsageError(
             f"--virtual-workers {count} is given to {workers}.",
             "A virtual worker is computed by one worker, so that some would have nothing to do.",
-            f"give --virtual-workers {max(most, place.size)} or more, or start at most {count} workers.",
+            f"give --virtual-workers {max(most, place.size)} or more, or start {at_most}.",
         )
     if global_batch < count:
         raise UsageError(

@@ -58,7 +58,10 @@ class Text(Task):
         return Splits(self._part(data, 0.0, 1 - _HELD_OUT), self._part(data, 1 - _HELD_OUT, 1.0))
 
     def open_validation(self, data: DataAccess) -> Catalog | None:
-        return self._named(data, "validation*.txt")
+        validation = self._named(data, "validation*.txt")
+        if validation is not None or self._named(data, "train*.txt") is not None:
+            return validation
+        return self._part(data, 1 - _HELD_OUT, 1.0)
 
     def open_set(self, data: DataAccess, pattern: str) -> Catalog:
         return data.catalog(pattern, format=TextFormat(self.context))

@@ -100,15 +100,42 @@ def test_a_host_that_comes_back_gets_a_worker_once_one_can_be_started(hosts: Emu
         end_cut(hosts)
 
 
-def test_the_host_of_a_worker_that_computes_wrongly_gets_no_other_one(three: EmulatedHosts, tmp_path: Path) -> None:
+def test_the_host_of_a_worker_that_computes_wrongly_is_left_out(three: EmulatedHosts, tmp_path: Path) -> None:
+    """Of the worlds of one start, and of those after it, until too few others are left."""
     workers = Path(__file__).parents[1] / "parallel" / "workers"
-    flags = ["-H", "host1:1,host2:1,host3:1", "--min-workers", "2", "--max-restarts", "2"]
+    flags = [
+        "-H",
+        "host1:1,host2:2,host3:1",
+        "--min-workers",
+        "2",
+        "--max-restarts",
+        "9",
+        "--link-timeout",
+        str(LINK_S),
+    ]
     flags += ["--pass-env", "WRONG", "--pass-env", "PYTHONPATH"]
-    train = ["--task", "wrong_torch:Wrong", "--virtual-workers", "3", "--check-workers", "every=5"]
+    train = ["--task", "wrong_torch:Wrong", "--virtual-workers", "4", "--check-workers", "every=5"]
     variables = {"WRONG": "1", "PYTHONPATH": f"{workers}:{Path(__file__).parents[2]}"}
     job = three.spawn("host1", [*LAUNCH, *flags, *TRAIN, *train], variables, tmp_path)
-    await_words(job, "rank 1 on ", "no further worker is started on host2.", "hvdtrain launch: 2 workers train on.")
-    await_further_lines(job, tmp_path)
-    assert not three.pids("host2", "-m hvdtrain train")
-    assert "joined" not in job.output
-    stop(job, three, tmp_path, resumed=1)
+    left_out = "host2 is left out from now on, if enough other places are left."
+    try:
+        await_words(job, "rank 1 on ", left_out, "hvdtrain launch: 2 workers train on.")
+        await_further_lines(job, tmp_path)
+        assert not three.pids("host2", "-m hvdtrain train")
+        assert "joined" not in job.output
+        kill([one(three, host, "-m hvdtrain train") for host in ("host1", "host3")])
+        wrong = "host2 is left out: a worker there has computed wrongly."
+        await_words(job, f"hvdtrain launch: go on with 2 workers, of 4 asked for; {wrong}")
+        await_further_lines(job, tmp_path)
+        assert not three.pids("host2", "-m hvdtrain train")
+        three.drop_packets("host3")
+        await_words(job, "1 slot is left, 2 workers are needed. host3: ", wrong)
+        hint = "HINT: start the job again with --resume auto and other hosts in place of host2, or without it and with "
+        await_words(job, f"{hint}-np 1 --min-workers 1.")
+        kill([one(three, "host1", "-m hvdtrain launch")], signal.SIGTERM)
+        done = job.wait(DEADLINE_S)
+        assert done.returncode == 128 + signal.SIGTERM, done.tail()
+        require_exactly_once(three, tmp_path, resumed=2)
+    finally:
+        three.restore()
+        kill(three.pids("host3", "sshd: "))

@@ -136,7 +136,7 @@ def test_a_lost_host_comes_back_and_the_job_waits_for_it(start: Start, hosts: Em
     job = start("if restart: sys.exit(0)\n" + WAIT, *flags)
     await_ready(job, tmp_path)
     hosts.drop_packets("host2")
-    await_words(job, "slots are left, 2 workers are needed. host2: ")
+    await_words(job, "1 slot is left, 2 workers are needed. host2: ")
     hosts.restore()
     done = job.wait(DEADLINE_S)
     end_cut(hosts)

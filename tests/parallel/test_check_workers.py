@@ -5,33 +5,45 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.processes import Finished, run_command
+from support.processes import Finished, python_path, run_command
 from support.runs import result_of
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 200
 QUIET = ["--progress", "none", "--report", "never"]
 NOBODY = "9"
+OTHER_HOSTS = "HINT: start the job again with --resume auto and other hosts in place of localhost."
 
 
-def train(cwd: Path, task: str, size: int, wrong: str, *options: str, launch: tuple[str, ...] = ()) -> Finished:
-    command = ["python", "-m", "hvdtrain", "launch", "local", "-np", str(size), *launch, "--", "train", "--task", task]
+def train(cwd: Path, task: str, size: int, wrong: str, *options: str, launch: tuple[str, ...] = ("local",)) -> Finished:
+    command = ["python", "-m", "hvdtrain", "launch", *launch, "-np", str(size), "--", "train", "--task", task]
     command += ["--virtual-workers", "6", "--epochs", "1", "--output-dir", "out", *QUIET, *options]
-    variables = {"WRONG": wrong, "PYTHONPATH": str(WORKERS)}
+    variables = {"WRONG": wrong, **python_path(WORKERS)}
     return run_command(command, DEADLINE_S, variables, cwd, "fresh")
 
 
+ONE_HOST = ("ssh", "-H", "localhost:3", "--max-restarts", "2", "--pass-env", "WRONG", "--pass-env", "PYTHONPATH")
+
+
 @pytest.mark.parametrize(
-    ("task", "weight"), [("wrong_torch:Wrong", "5.weight"), ("wrong_keras:Wrong", "unequal/filters/kernel")]
+    ("task", "weight", "launch"),
+    [("wrong_torch:Wrong", "5.weight", ONE_HOST), ("wrong_keras:Wrong", "unequal/filters/kernel", ("local",))],
 )
-def test_the_worker_that_two_others_contradict_is_named(task: str, weight: str, tmp_path: Path) -> None:
-    finished = train(tmp_path, task, 3, "1", "--check-workers", "every=5")
+def test_the_worker_that_two_others_contradict_is_named(
+    task: str, weight: str, launch: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A restart would not use its host: where there is no other one, the job ends."""
+    finished = train(tmp_path, task, 3, "1", "--check-workers", "every=5", launch=launch)
     assert finished.returncode == 1, finished.tail()
     text = finished.stdout + finished.stderr
     assert "rank 1 on " in text, finished.tail()
     assert "has computed other gradients than two other workers" in text, finished.tail()
     assert weight in text, finished.tail()
+    if launch == ONE_HOST:
+        ends = "0 slots are left, 3 workers are needed. localhost is left out: a worker there has computed wrongly.\n"
+        assert finished.stderr.endswith(f"{ends}{OTHER_HOSTS}\n"), finished.tail()
 
 
 def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
@@ -50,13 +62,25 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
         "1",
         "--check-workers",
         "every=5",
-        launch=("--min-workers", "2", "--max-restarts", "3"),
+        launch=("local", "--min-workers", "2", "--max-restarts", "3"),
     )
     assert finished.returncode == 0, finished.tail()
     assert "2 workers train on" in finished.stderr, finished.tail()
     assert "no further worker is started in its place" in finished.stderr, finished.tail()
     assert "joined" not in finished.stderr, finished.tail()
     assert result_of(tmp_path / "out")["status"] == "finished"
+
+
+def test_a_pass_computes_the_same_bits_in_each_graph_that_it_is_a_part_of(tmp_path: Path) -> None:
+    """A worker that is alone repeats its own passes. TensorFlow optimizes graphs as wholes, a transformer's too."""
+    letters = np.random.default_rng(7).integers(97, 123, 20_000).astype(np.uint8)
+    (tmp_path / "letters.txt").write_bytes(letters.tobytes())
+    sizes = "--task-args.context 32 --task-args.width 32 --task-args.heads 2 --task-args.blocks 1 --max-steps 3"
+    command = ["python", "-m", "hvdtrain", "train", "--framework", "tensorflow", "--task", "text", *sizes.split()]
+    command += ["--data.dir", ".", "--virtual-workers", "2", "--check-workers", "every=1", "--output-dir", "out"]
+    finished = run_command([*command, *QUIET], DEADLINE_S, cwd=tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    assert result_of(tmp_path / "out")["steps"] == 3
 
 
 def hashed(cwd: Path, task: str, wrong: str, *options: str) -> str:

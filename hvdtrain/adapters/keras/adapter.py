@@ -28,7 +28,7 @@ from hvdtrain.adapters.keras.calling import (
     task_errors,
     widened,
 )
-from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph
+from hvdtrain.adapters.keras.compiled import CompiledStep, SeveralSteps, StepNumbers, graph, keep_passes_equal
 from hvdtrain.adapters.keras.device import apply_settings, memory_peak, require_threads
 from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
@@ -105,6 +105,7 @@ class KerasAdapter(AdapterState):
         self._worker_sync = sync if isinstance(sync, WorkersGradients) else None
         if workers is not None:
             require_threads()
+            keep_passes_equal()
             states = self.worker_states = KerasWorkerStates(self.model, state, workers)
             variables, most = self.model.trainable_variables, len(workers.own)
             self.pass_checks = KerasPassChecks(variables, states, most, self._repeat_pass, self._forget_repeat)

@@ -42,6 +42,16 @@ def keep_order_of_sums() -> None:
     inner._config = settings
 
 
+def keep_passes_equal() -> None:
+    """Let a pass compute the same bits in each graph that it is a part of, in all `tf.function`s from now on.
+
+    With virtual workers it is a part of several: that of the last one on a worker also sends gradients, and others note
+    or repeat. What constant folding makes of a pass (it also moves constants through products and sums) depends on the
+    rest of the graph: gradients of a transformer differed.
+    """
+    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+
+
 def _config_in_order() -> bytes:
     """A serialized ConfigProto for `tf.raw_ops.StatefulPartitionedCall`: with the user's own `tf.config.optimizer`."""
     config = config_pb2.ConfigProto()

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import InitVar, asdict, dataclass, replace
+from dataclasses import InitVar, asdict, dataclass
 from typing import Any
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
@@ -140,16 +140,12 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
 
     def _there(self) -> list[Host]:
         lost = {name for name, group in self._groups.items() if group.has_lost}
-        links = self.agents.links
-        used = self._used()
-        full = {worker.host: used[worker.host] for worker in self.supervisor.workers if worker.computes_wrongly}
+        self.agents.left_out |= self.supervisor.wrong_hosts
         return [
-            replace(host, slots=min(host.slots, full.get(host.name, host.slots)))
-            for host in self.agents.hosts
-            if full.get(host.name) != 0
-            and host.name in links
-            and host.name not in lost
-            and links[host.name] not in self.agents.dismissed
+            host
+            for host in self.agents.usable
+            if host.name not in lost
+            and self.agents.links[host.name] not in self.agents.dismissed
             and not self._is_out_of_reach(host)
         ]
 

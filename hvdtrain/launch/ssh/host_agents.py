@@ -38,7 +38,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     """One agent for each host that the job may use.
 
     A signal in `inbox` ends every wait. `links` maps hosts to the agents that are there, `failures` others to the
-    reason.
+    reason. No start uses the hosts in `left_out`, of which a worker has computed wrongly.
     """
 
     hosts: Sequence[Host]
@@ -49,6 +49,7 @@ class HostAgents(AbstractContextManager["HostAgents"]):
     def __post_init__(self) -> None:
         self.links: dict[str, HostLink] = {}
         self.failures: dict[str, str] = {}
+        self.left_out: set[str] = set()
         self._coming: dict[str, HostLink] = {}
         self.dismissed: set[HostLink] = set()  # whose agents were sent away: they have no workers, although they end
         self._again_at = 0.0
@@ -63,6 +64,11 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         for link in self.links.values():
             link.close(max(0.0, deadline - time.monotonic()))
         self.links.clear()
+
+    @property
+    def usable(self) -> list[Host]:
+        """The hosts that are there, without those that are left out."""
+        return [host for host in self.hosts if host.name in self.links and host.name not in self.left_out]
 
     def use(self, hosts: Sequence[Host]) -> None:
         """From now on the job may use these hosts. New ones are called at once; others keep agents until dismissed."""

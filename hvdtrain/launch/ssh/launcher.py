@@ -16,7 +16,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import Discovery, HostDiscovery
-from hvdtrain.launch.hosts.host import Host, assign_ranks, total_slots
+from hvdtrain.launch.hosts.host import Host, assign_ranks
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.worker import require_none_left
 from hvdtrain.launch.rendering import require_supported
@@ -27,6 +27,7 @@ from hvdtrain.launch.ssh.elastic_hosts import HostWorlds
 from hvdtrain.launch.ssh.folder_on_hosts import FolderOnHosts
 from hvdtrain.launch.ssh.host_addresses import address_for_hosts, is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
+from hvdtrain.launch.ssh.room import change_of_size, too_few, workers_on
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic
@@ -130,11 +131,14 @@ class Attempt:
         number = self._connect()
         if number is not None:
             return self._said(JobOutcome(128 + number, message=f"hvdtrain launch: stopped by {number.name}."))
-        hosts = [host for host in self.agents.hosts if host.name in self.agents.links]
+        hosts = self.agents.usable
         np = workers_on(self.job, hosts, restarts)
         if np == 0:
-            return self._too_few(hosts, restarts)
-        self._tell_of_change(np, restarts)
+            if not restarts:
+                raise self.refusal(self.agents.failures)
+            return self._said(too_few(self.job, self.agents, self.discovery is not None))
+        if change := change_of_size(self.job, np, self.agents, restarts):
+            self.console.say(change)
         self.console.holding = True
         self._send_folder(hosts)
         outcome = self._supervise(assign_ranks(hosts, np), restarts, cause)
@@ -192,14 +196,19 @@ class Attempt:
             start_timeout = self.job.start_timeout if watched else None
             supervisor = Supervisor(groups, workers, self.console, self.inbox, start_timeout, self.job.grace, server)
             if not is_elastic:
-                return supervisor.run()
+                return self._watched(supervisor)
 
             def order(host: Host) -> dict[str, Any]:
                 return common | self._order(host)
 
             with HostWorlds(self.agents, self.discovery, server, order, supervisor, groups) as worlds:
                 supervisor.elastic = Elastic(self.job, workers, worlds, self.console.say, restarts)
-                return supervisor.run()
+                return self._watched(supervisor)
+
+    def _watched(self, supervisor: Supervisor) -> JobOutcome:
+        outcome = supervisor.run()
+        self.agents.left_out |= supervisor.wrong_hosts
+        return outcome
 
     def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
         def exists(path: str) -> bool:
@@ -223,21 +232,6 @@ class Attempt:
     def _folder(self) -> str:
         return self.job.working_dir or os.getcwd()
 
-    def _too_few(self, hosts: list[Host], restarts: int) -> JobOutcome:
-        if not restarts:
-            raise self.refusal(self.agents.failures)
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.agents.failures.items())
-        slots, least = total_slots(hosts), self.job.min_workers or self.job.np
-        text = f"hvdtrain launch: {slots} slots are left, {least} workers are needed. {reasons}."
-        return self._said(JobOutcome(1, message=text, may_restart=True))
-
-    def _tell_of_change(self, np: int, restarts: int) -> None:
-        if np != self.job.np or self.agents.failures:
-            missing = "".join(f"; {name} is missing: {reason}" for name, reason in self.agents.failures.items())
-            verb = "go on" if restarts else "begin"
-            workers = f"{np} worker{'s' if np > 1 else ''}"
-            self.console.say(f"hvdtrain launch: {verb} with {workers}, of {self.job.np} asked for{missing}.")
-
     def _said(self, outcome: JobOutcome) -> JobOutcome:
         self.console.say(outcome.message)
         return outcome
@@ -254,12 +248,3 @@ def _unreachable(job: JobSpec, failures: Mapping[str, str]) -> UsageError:
         "Each of them is to run workers, and nothing was started.",
         f"{'; '.join(dict.fromkeys(hints)) or 'install hvdtrain on every host for the interpreter of --python'}.",
     )
-
-
-def workers_on(job: JobSpec, hosts: list[Host], restarts: int) -> int:
-    """How many workers to start on those hosts that are there; 0 where they are too few. As many as were asked for; in
-    a restart as many as there is room for, between --min-workers and --max-workers."""
-    slots = total_slots(hosts)
-    if slots >= job.np:
-        return min(slots, job.max_workers or job.np) if restarts else job.np
-    return slots if slots >= (job.min_workers or job.np) else 0

@@ -142,7 +142,8 @@ class Elastic:
         if not self.losses.cause:
             message += f"\nhvdtrain launch: {self.losses.begin(cause_in(message))}, by the workers that are left."
         if worker.computes_wrongly:
-            message += f"\nhvdtrain launch: no further worker is started {worker.on_host.strip() or 'in its place'}."
+            left_out = f"{worker.host} is left out from now on, if enough other places are left"
+            message += f"\nhvdtrain launch: {left_out if worker.host else 'no further worker is started in its place'}."
             self._newcomers.dismiss([n for n in self._newcomers if self.workers[n].host == worker.host])
         self.say(message)
         for member in self._members:

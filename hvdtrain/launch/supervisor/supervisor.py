@@ -95,6 +95,11 @@ class Supervisor:
         connected = self._connected or self._all_are_connected()
         return diagnose(workers, stopped_by, connected, self.console.held, self._hurried_by)
 
+    @property
+    def wrong_hosts(self) -> set[str]:
+        """On which workers have computed wrongly."""
+        return {worker.host for worker in self.workers if worker.computes_wrongly}
+
     def watch(self, group: WorkerGroup) -> None:
         """Watch over the workers of one more group, too."""
         self.groups = [*self.groups, group]

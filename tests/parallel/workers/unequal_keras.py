@@ -21,6 +21,7 @@ class Unequal(KerasDigits):
                 layers.Conv2D(CHANNELS, 3, padding="same", name="filters"),
                 layers.BatchNormalization(name="norm"),
                 layers.ReLU(),
+                layers.Conv2D(CHANNELS, 1, trainable=False, name="frozen"),
                 layers.Flatten(),
                 layers.Dropout(0.3),
                 layers.Dense(CLASSES, name="logits"),

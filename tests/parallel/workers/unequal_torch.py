@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from hvdtrain.tasks.digits import CLASSES, SIDE
@@ -12,7 +13,7 @@ CHANNELS = 8
 
 class Unequal(TorchDigits):
     def build_model(self) -> nn.Module:
-        return nn.Sequential(
+        model = nn.Sequential(
             nn.Conv2d(1, CHANNELS, 3, padding=1),
             nn.BatchNorm2d(CHANNELS),
             nn.ReLU(),
@@ -20,3 +21,5 @@ class Unequal(TorchDigits):
             nn.Dropout(0.3),
             nn.Linear(CHANNELS * SIDE * SIDE, CLASSES),
         )
+        model.register_buffer("frozen", torch.arange(3.0))
+        return model

@@ -133,6 +133,7 @@ def test_a_batch_smaller_than_the_world(data: Data) -> None:
     ("count", "batch", "size", "fact"),
     [
         (2, 48, 3, "--virtual-workers 2 is given to 3 workers"),
+        (1, 48, 3, "--virtual-workers 3 or more, or start 1 worker."),
         (8, 7, 3, "The global batch holds 7 records for 8 virtual workers"),
     ],
 )

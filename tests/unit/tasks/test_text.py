@@ -93,6 +93,9 @@ def test_the_last_tenth_is_held_out(tmp_path: Path) -> None:
     splits = task.open_data(DataAccess(str(tmp_path), tmp_path / "cache"))
     assert splits.validation is not None
     assert (len(splits.train), len(splits.validation)) == (180, 20)
+    alone = task.open_validation(DataAccess(str(tmp_path), tmp_path / "cache"))  # as `hvdtrain evaluate` opens it
+    assert alone is not None
+    assert payloads(alone) == payloads(splits.validation)
     assert len(task.open_set(DataAccess(str(tmp_path), tmp_path / "cache"), "b.txt")) == 100
     (tmp_path / "b.txt").unlink()
     (tmp_path / "a.txt").write_bytes(b"x" * 20)

@@ -19,7 +19,8 @@ from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.ssh.command import SshOptions, preview, ssh_argv
 from hvdtrain.launch.ssh.host_addresses import address_for_hosts, interface_towards, is_this_machine
-from hvdtrain.launch.ssh.launcher import require_runnable, workers_on
+from hvdtrain.launch.ssh.launcher import require_runnable
+from hvdtrain.launch.ssh.room import workers_on
 from hvdtrain.launch.worker_environment import host_variables
 
 GOLDEN = Path(__file__).parent / "golden"
