@@ -20,7 +20,7 @@ from data_sharding.plan.shard_plan import ShardPlan
 from data_sharding.plan.step_slots import SlotPlanner
 from data_sharding.reading.record_reader import RecordReader
 
-_RUN_S: Final = 1e-3
+_RUN_S: Final = 5e-3
 """For so long a thread that has found room makes batches: of those that take longer `prefetch` are ahead, of small ones
 as many as this makes."""
 
@@ -86,7 +86,7 @@ class ShardLoader:
             takes random numbers.
         start_step: first step to load; `plan.steps` gives an empty loader.
         prefetch: batches that may be ready or in the making ahead of the consumer, and what a thread makes within a
-            millisecond.
+            few milliseconds.
         threads: background threads.
         processes: decode in as many processes of its own, 0 for none, or for `threads` of them where making an item
             takes random numbers, whose generators threads would share with the caller; see `DecodeProcesses` for what

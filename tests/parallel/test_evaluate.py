@@ -86,7 +86,9 @@ def require_killed(run: Path, command: list[str]) -> None:
     """The other worker says why it ends: it has made its graphs by then, and horovodrun ends it after 5 s."""
     (run / "stamp").unlink(missing_ok=True)
     fault = {"place": "decode", "kind": "kill", "rank": 1, "call": 10, "stamp": str(run / "stamp")}
-    killed = run_ranks(command, 2, "horovodrun-gloo", DEADLINE_S, {**ENV, "TRAIN_FAULT": json.dumps(fault)}, run)
+    slow = {"decode": [1, 0.02]}  # so that it is not far ahead of the steps
+    faults = {"TRAIN_FAULT": json.dumps(fault), "TRAIN_SLOW": json.dumps(slow)}
+    killed = run_ranks(command, 2, "horovodrun-gloo", DEADLINE_S, {**ENV, **faults}, run)
     assert killed.returncode != 0, killed.tail()
     assert time.monotonic() - float((run / "stamp").read_text()) < LOST_S
     assert "Another rank has ended or stalled" in killed.stderr, killed.tail()

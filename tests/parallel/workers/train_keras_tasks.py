@@ -28,6 +28,7 @@ class Faulty(KerasDigits):
 
     def decode(self, records: Sequence[bytes]) -> Features:
         fail("decode")
+        slow("decode")
         return super().decode(records)
 
     def build_model(self) -> keras.Model:

@@ -34,6 +34,7 @@ class Faulty(TorchDigits):
 
     def decode(self, records: RecordBatch) -> Features:
         fail("decode")
+        slow("decode")
         return super().decode(records)
 
     def build_model(self) -> nn.Module:
