@@ -158,6 +158,18 @@ def test_outside_of_the_main_thread_nothing_is_taken() -> None:
     assert seen == [signal.getsignal(signal.SIGTERM), None]
 
 
+def ended(script: str) -> subprocess.CompletedProcess[str]:
+    """A new interpreter that has run the script."""
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+
+
 FORKING = """
 import os, signal, time
 from hvdtrain.stop_requests import StopSignals
@@ -177,14 +189,8 @@ with StopSignals("this", answers=False) as signals:
 
 def test_a_forked_child_ends_by_its_own_signals() -> None:
     """Pools of user code fork, and end their workers by SIGTERM."""
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=True,
-    )
+    done = ended(FORKING)
+    assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(-signal.SIGTERM), "SIGUSR1"]
 
 
@@ -203,11 +209,5 @@ except ConnectionError as error:
 
 def test_a_request_does_not_cut_off_what_a_worker_says_at_its_end() -> None:
     """horovodrun and mpirun send SIGTERM to those that a lost worker leaves behind."""
-    ended = subprocess.run(
-        [sys.executable, "-c", FAILING],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert (ended.returncode, ended.stdout) == (1, "another rank has ended\n"), ended.stderr
+    done = ended(FAILING)
+    assert (done.returncode, done.stdout) == (1, "another rank has ended\n"), done.stderr
