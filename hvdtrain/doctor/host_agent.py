@@ -181,20 +181,24 @@ def _read_hello(connection: socket.socket) -> tuple[bytes, str, float]:
 
 
 def _drain(connection: socket.socket, seconds: float) -> dict[str, Any]:
-    """Read for `seconds` from the first byte on; the first fifth is not counted: buffers and TCP's window fill up."""
+    """Read for `seconds`, and before that for a fifth of it from the first byte on, which is not counted: buffers and
+    TCP's window fill up.
+
+    The time counts from a read's end, so that one that waits for its bytes is in it with what it waited for.
+    """
     buffer = memoryview(bytearray(2**20))
     connection.recv_into(buffer)
     begin = time.monotonic()
-    count, counted_from = 0, None
-    while (now := time.monotonic()) - begin < seconds:
+    while connection.recv_into(buffer) and time.monotonic() - begin < seconds / 5:
+        pass
+    counted_from = time.monotonic()
+    count = 0
+    while time.monotonic() - counted_from < seconds:
         got = connection.recv_into(buffer)
         if not got:
             break
-        if counted_from is not None:
-            count += got
-        elif now - begin >= seconds / 5:
-            counted_from = time.monotonic()
-    return {"bytes": count, "seconds": time.monotonic() - (counted_from or begin)}
+        count += got
+    return {"bytes": count, "seconds": time.monotonic() - counted_from}
 
 
 class TokenFiles(AbstractContextManager["TokenFiles"]):

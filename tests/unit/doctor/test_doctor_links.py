@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -95,6 +97,22 @@ def test_a_stream_is_measured_by_its_receiver(server: tuple[StreamServer, int]) 
     assert found["bytes"] > 0
     assert 0 < found["seconds"] < 5
     assert math.isfinite(found["bytes"] / found["seconds"])
+
+
+def test_a_pause_at_the_beginning_is_no_link_without_bytes(server: tuple[StreamServer, int]) -> None:
+    """A sender that waits for a processor, longer than the part of a stream that is not counted, and than all of it."""
+    streams, port = server
+    seconds = 0.2
+    with socket.create_connection((LOOPBACK, port), 5) as sender:
+        sender.sendall(f"{TOKEN}\n0-1\n{seconds}\n".encode() + b"x")
+        sender.recv(1)
+        time.sleep(1.5 * seconds)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while True:
+                sender.sendall(bytes(2**20))
+    found = streams.received("0-1", 5.0)
+    assert found["bytes"] >= 2**20
+    assert found["seconds"] >= seconds
 
 
 def test_a_stream_that_never_came_is_an_error_in_time(server: tuple[StreamServer, int]) -> None:
