@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from data_sharding.errors import NoSuchRecordError
 from data_sharding.formats.joined import JoinedFormat
 from data_sharding.formats.record_format import Damaged, RecordBatch
+from data_sharding.freed_memory import keep_freed_memory
 from data_sharding.reading.damaged_records import damaged_record, verify_file_of
-from data_sharding.reading.freed_memory import keep_freed_memory
 from data_sharding.reading.joined_records import JoinedRecords
 from data_sharding.reading.kept_spans import KeptSpans
 from data_sharding.reading.record_table import OnCorrupt, RecordTable

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from data_sharding.freed_memory import keep_freed_memory
 from hvdtrain.comm import horovod_world
 from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.comm.horovod_connections import remembering_connections
@@ -49,6 +50,7 @@ def open_communicator(
             `process_sets` are not of this world.
         HvdtrainError: the ranks of a launcher that does not connect them did not find each other in time.
     """
+    keep_freed_memory()
     if not topology.is_distributed:
         if process_sets is not None:
             resolve(process_sets, [0])
@@ -118,6 +120,7 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     Raises: as `join_world`.
     """
     require_horovod(framework)
+    keep_freed_memory()
     binding = load_binding(framework)
     if horovod_world.is_elastic(os.environ):
         return _join_elastic(binding, start)
