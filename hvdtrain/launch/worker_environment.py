@@ -30,7 +30,10 @@ _NEEDED = (
 )
 """Patterns of what workers on other hosts need. Without PATH another Python may start than the one that was tried."""
 
-_KEPT_HERE = (*RANK_VARIABLES, "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_GLOO_*", "*_SECRET_KEY")
+_KEPT_HERE = (
+    *(*RANK_VARIABLES, "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS"),
+    *("HOROVOD_GLOO_IFACE", "HOROVOD_GLOO_RENDEZVOUS_*", "*_SECRET_KEY"),
+)
 """Patterns of what another job was told about its places and network, and of its secrets."""
 
 

@@ -28,6 +28,7 @@ EQUAL = {
     "rows, dense, Max": {"sparse": False, "rows": [1, 1, 1]},
     "loaded": {"optimizer": "Halved", "kernel": [-1, -1.5]},
     "by name": {"one": 2, "ten": 20},
+    "large part": [1.5, 1.5],
 }
 OF_EACH = {
     "partial": ([-0.5, -1.5], [-1, -1.5]),

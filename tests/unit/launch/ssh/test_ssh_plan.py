@@ -142,6 +142,13 @@ def test_workers_get_what_they_need_and_what_was_asked_for() -> None:
     assert "CUDA_VISIBLE_DEVICES" not in host_variables(FULL, FULL.hosts[1], ENVIRON)
 
 
+def test_workers_get_what_the_user_sets_of_gloo_but_no_other_jobs_network() -> None:
+    limits = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "90", "HOROVOD_GLOO_SHARED_MEMORY": "0"}
+    network = {"HOROVOD_GLOO_IFACE": "eth1", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "10.0.0.1"}
+    found = host_variables(PLAIN, PLAIN.hosts[0], {**limits, **network})
+    assert {name: text for name, text in found.items() if "GLOO" in name} == limits
+
+
 def test_where_workers_meet() -> None:
     assert address_for_hosts({"here": ""}, ()) == "127.0.0.1"
     assert address_for_hosts({"here": "", "b": "127.0.0.1"}, ()) == "127.0.0.1"
