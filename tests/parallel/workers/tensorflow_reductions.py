@@ -151,7 +151,7 @@ def in_another_order() -> dict[str, float]:
 
 
 def large_part() -> list[float]:
-    """The least and the greatest number of this rank's half of 4 MiB, prescaled: more than Horovod fuses here."""
+    """Least and greatest number of this rank's half of 4 MiB, prescaled: more than the fusion threshold here."""
     whole = tf.fill([2, 2**19], hvd.rank() + 1.0)
     part = hvd.reducescatter(whole, op=hvd.Sum, prescale_factor=0.5).numpy()
     assert part.shape == (1, 2**19)
