@@ -96,11 +96,13 @@ def measure_links(agents: Mapping[str, HostLink], chosen: Choice) -> Links:
     rates: dict[Link, float] = {}
     neighbours = {frozenset(pair) for pair in pairwise([*agents, next(iter(agents))])}
     measured = [link for link in everybody if len(agents) <= ALL_PAIRS_UP_TO or frozenset(link) in neighbours]
-    for attempt in range(1 + _AGAIN):
-        doubtful = slow_links(rates) if attempt else [link for link in measured if link not in broken]
-        for together in rounds(doubtful):
-            for link, rate in _stream(together, agents, doors, broken, attempt).items():
-                rates[link] = max(rate, rates.get(link, 0.0))
+    for together in rounds([link for link in measured if link not in broken]):
+        rates |= _stream(together, agents, doors, broken)
+    for attempt in range(1, 1 + _AGAIN):
+        for together in rounds(slow_links(rates)):
+            failed: dict[Link, str] = {}  # what has worked once is not broken
+            for link, rate in _stream(together, agents, doors, failed, attempt).items():
+                rates[link] = max(rate, rates[link])
     return Links(rates, broken)
 
 
@@ -109,7 +111,7 @@ def _stream(
     agents: Mapping[str, HostLink],
     doors: Mapping[str, Mapping[str, Any]],
     broken: dict[Link, str],
-    attempt: int,
+    attempt: int = 0,
 ) -> dict[Link, float]:
     """Bytes/s of links that share no host, all at once."""
     timing = {"seconds": _STREAM_SECONDS, "deadline": _QUIET_SECONDS}
