@@ -72,7 +72,7 @@ newest: setup ## two ranks in the newest supported Python, if it is installed an
 test-cluster: with-dev ## tests on emulated hosts with ssh and Slurm (root; installs what is missing with apt)
 	$(BIN)/python tests/cluster/run.py --numprocesses 3 --dist loadfile
 
-test-many: with-dev ## 64 workers, and 50 emulated hosts, on this machine: stopped, fewer, lost (not part of `make test`)
+test-many: with-dev ## 64 workers, 50 emulated hosts, workers that come and go: minutes (not part of `make test`)
 	$(BIN)/python -m pytest tests/many
 
 test-browser: with-dev ## tests of reports in Chromium, checked by axe-core (installs what is missing with apt, as root, and npm)
