@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import BadRecord, PlanError
 from data_sharding.formats.record_format import RecordBatch
 from data_sharding.loading.refused_records import without_refused
+from data_sharding.objects.arrays import as_array
 from data_sharding.reading.record_reader import RecordReader
 from data_sharding.sample_random import SampleRandom
 
@@ -102,10 +103,20 @@ def decode_rows(
 
 def _call(decode: Decode, records: RecordBatch) -> dict[str, NDArray[Any]]:
     try:
-        return decode(records)
+        return _without_tensors(decode(records))
     except StopIteration as error:
         # It would pass for the end of the epoch in whatever iterates over the batches.
         raise RuntimeError("the decode function raised StopIteration") from error
+
+
+def _without_tensors(features: dict[str, Any]) -> dict[str, Any]:
+    """The same, with arrays in the place of tensors of torch or TensorFlow, which share their memory if they can."""
+    if not isinstance(features, Mapping) or all(isinstance(value, np.ndarray) for value in features.values()):
+        return features
+    return {
+        name: as_array(value) if hasattr(value, "detach") or hasattr(value, "numpy") else value
+        for name, value in features.items()
+    }
 
 
 def _failing(error: Exception, decode: Decode, records: RecordBatch, name: Callable[[int], str]) -> str:

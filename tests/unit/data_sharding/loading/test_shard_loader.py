@@ -379,6 +379,24 @@ def test_decoded_rows_must_be_the_records(catalog: ds.Catalog) -> None:
         next(loader)
 
 
+def test_tensors_become_arrays(catalog: ds.Catalog) -> None:
+    torch = pytest.importorskip("torch")
+
+    def to_tensors(payloads: Sequence[bytes]) -> dict[str, Any]:
+        lengths = torch.tensor([len(payload) for payload in payloads])
+        return {"length": lengths, "half": lengths.bfloat16(), "gradient": lengths.float().requires_grad_()}
+
+    plan = plan_for(catalog)
+    with ds.RecordReader(catalog) as reader, ds.ShardLoader(plan, reader, to_tensors, rank=0, size=1) as loader:
+        batch = next(iter(loader))
+    assert {name: array.dtype.name for name, array in batch.features.items()} == {
+        "length": "int64",
+        "half": "float32",
+        "gradient": "float32",
+    }
+    assert batch.features["gradient"].tolist() == batch.features["length"].tolist()
+
+
 @pytest.mark.parametrize(
     ("returned", "what"),
     [
