@@ -171,5 +171,5 @@ def _no_arrays(decode: Decode, what: str, rows: int) -> PlanError:
     return PlanError(
         f"The decode function {name_of(decode)} returned {what}.",
         f"It must return a mapping of names to numpy arrays of {rows} rows, one for each record.",
-        'return for example {"image": images, "label": labels}; numpy.asarray makes an array of lists and of tensors.',
+        'return for example {"image": images, "label": labels}; numpy.asarray makes an array of lists.',
     )

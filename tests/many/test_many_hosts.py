@@ -17,6 +17,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster" / "emulation"))
 
 from emulated_hosts import EmulatedHosts  # noqa: E402
+from launched_training import one  # noqa: E402
 from requirements import obstacle  # noqa: E402
 from slot import taken_slot  # noqa: E402
 from support.jobs import ENDLESS, WORKERS  # noqa: E402
@@ -108,11 +109,6 @@ def stop(job: Spawned, hosts: EmulatedHosts, folder: Path) -> int:
     result = result_of(folder / "out")
     assert result["weights"]["equal_on_all_ranks"]
     return int(result["steps"])
-
-
-def one(hosts: EmulatedHosts, host: str, containing: str) -> int:
-    (found,) = hosts.pids(host, containing)
-    return found
 
 
 def await_words(job: Spawned, words: str, times: int = 1) -> None:
