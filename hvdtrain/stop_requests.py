@@ -63,7 +63,7 @@ class StopSignals:
         at_second: Callable[[str, int], object] | None = None,
         ends_process: bool = False,
     ) -> None:
-        self._who = who
+        self.who = who
         self.answers = answers
         self._at_second = at_second
         self._ends_process = ends_process
@@ -116,9 +116,9 @@ class StopSignals:
         if self._noted is None:
             self._noted = number
             if number == signal.SIGINT and self.answers:
-                _say(f"{self._who}: interrupted; saving a checkpoint before it ends. Once more ends it at once.")
+                _say(f"{self.who}: interrupted; saving a checkpoint before it ends. Once more ends it at once.")
         if self._requests.add(number, time.monotonic()) is Repeat.SECOND:
-            _say(f"{self._who}: {number.name} came again; leaving at once, older checkpoints are intact.")
+            _say(f"{self.who}: {number.name} came again; leaving at once, older checkpoints are intact.")
             if self._at_second is not None:
                 self._at_second(f"{number.name} came again", 128 + number)
             os._exit(128 + number)  # the main thread may be stuck, or in the middle of a save that is to be torn

@@ -40,12 +40,15 @@ def run(argv: Sequence[str]) -> int:
     begin = time.perf_counter()
     config = parse_train_config(argv)
     channel = claim_world_channel()
-    if channel is not None and os.environ.get(WORLD_VARIABLE) == "0":  # it joins workers that train already
+    joins = channel is not None and os.environ.get(WORLD_VARIABLE) == "0"  # workers that train already
+    if joins:
         load_task_class(config)
-        if (code := channel.next_world()) is not None:
-            return code
     topology = detect_topology(os.environ)
-    with StopSignals(who(), topology.is_root, _leave_record, ends_process=topology.is_distributed) as signals:
+    ends_process = topology.is_distributed or joins
+    with StopSignals(who(), topology.is_root, _leave_record, ends_process) as signals:
+        # Signals are noted before the launcher may count on this worker: those that it joins would wait for it in vain.
+        if channel is not None and joins and (code := _enter_world(channel, signals)) is not None:
+            return code
         task_class = load_task_class(config)
         gc.freeze()  # what was imported lives as long as the process: later collections need not visit it
         asked = with_deadline(signals.asked, config, begin)
@@ -115,13 +118,19 @@ def train_in_worlds(
         leave_world(task_class.framework)
         await_all_writes()  # the next world reads the newest checkpoint, and writes into the same folder
         gc.collect()  # the model of that world
-        code = channel.next_world()
+        code = _enter_world(channel, signals)
         if code == 0 and lost is not None:
             raise lost  # nobody goes on, and this worker has not ended well
         if code is not None:
             return code
         begin = time.perf_counter()
-        signals.answers = detect_topology(os.environ).is_root
+
+
+def _enter_world(channel: WorldChannel, signals: StopSignals) -> int | None:
+    """Wait for the next world, whose rank answers signals; None, or the exit code with which this worker is to end."""
+    code = channel.next_world()
+    signals.who, signals.answers = who(), detect_topology(os.environ).is_root
+    return code
 
 
 def _continuing(config: TrainConfig) -> TrainConfig:

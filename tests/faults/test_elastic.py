@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.jobs import ENDLESS, Job
+from support.processes import DEADLINE_S
 from support.runs import latest_checkpoint, result_of
+
+from hvdtrain.topology.topology import assign_places
+from hvdtrain.world_channel import CHANNEL_VARIABLE, WORLD_VARIABLE, line_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -35,6 +42,25 @@ def test_survivors_keep_their_processes_and_a_new_worker_joins(start: Callable[.
     assert len(cut) == 1, "two workers have larger parts of the global batch than three, and no more memory"
     result = result_of(job.out)
     assert [restart["cause"][:8] for restart in result["goodput"]["restarts"]] == ["rank 0 o"], "joining is none"
+
+
+def test_a_request_to_stop_finds_a_new_worker_that_has_just_got_its_place(tmp_path: Path) -> None:
+    """Those that it joins wait for it until it stops with them. The launcher's end of its channel is this test's."""
+    launcher, workers = socket.socketpair()
+    place = assign_places([socket.gethostname()])[0].variables
+    variables = {**os.environ, **place, WORLD_VARIABLE: "0", CHANNEL_VARIABLE: str(workers.fileno())}
+    argv = [sys.executable, "-m", "hvdtrain", "train", "--epochs", "5000", "--output-dir", "out"]
+    with launcher, subprocess.Popen(argv, env=variables, cwd=tmp_path, pass_fds=[workers.fileno()]) as worker:
+        workers.close()
+        launcher.settimeout(DEADLINE_S)
+        try:
+            assert launcher.recv(4096) == line_of({"ready": 0})
+            worker.send_signal(signal.SIGTERM)
+            launcher.sendall(line_of({"variables": {**place, WORLD_VARIABLE: "2"}}))
+            assert worker.wait(DEADLINE_S) == 75
+        finally:
+            worker.kill()
+    assert latest_checkpoint(tmp_path / "out").exists()
 
 
 def test_rank_0_goes_on_from_its_memory_where_the_disk_has_lost_the_checkpoint(
