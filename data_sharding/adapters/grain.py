@@ -62,7 +62,7 @@ class DecodedSource(RecordSource):
         self._decode = decode
 
     def _getitems(self, record_keys: Sequence[SupportsIndex]) -> list[Any]:
-        features, _ = read_and_decode(self._reader.get(), self._decode, _ids(record_keys), None)
+        features = read_and_decode(self._reader.get(), self._decode, _ids(record_keys), None).features
         return [{name: array[row] for name, array in features.items()} for row in range(len(record_keys))]
 
     def __repr__(self) -> str:

@@ -110,6 +110,7 @@ class Catalog(Drawn):
         pad: Mapping[str, float] | None = None,
         pad_to: Sequence[int] = (),
         lengths: Any = None,
+        draws: bool | None = None,
     ) -> Self:
         """The items of an object: a map-style Dataset of torch, a Dataset of Hugging Face, a dict of arrays, a table of
         pandas, polars or pyarrow, or any sequence.
@@ -128,13 +129,15 @@ class Catalog(Drawn):
             pad_to: lengths to one of which batches are padded, for frameworks that compile a step for each.
             lengths: int64[N], or the name of an attribute or column with these, for `pad` and `shuffle="length"`; None:
                 with `pad` every item is made once, to measure it, and without it all are taken for equal.
+            draws: whether making an item takes numbers from random, numpy.random or torch, which are seeded then before
+                each item; None: looks whether the first item or the last does.
 
         Raises:
             MissingDataError: the object is empty.
             PlanError: it has no length or no items by number; labels or lengths are not of its length; or an item is
                 longer than `pad_to`.
         """
-        kind = ObjectFormat.of(dataset, names, collate_fn, Padding.of(pad, pad_to))
+        kind = ObjectFormat.of(dataset, names, collate_fn, Padding.of(pad, pad_to), draws)
         if not kind.length:
             fact = f"The {kind.kind} has no item."
             raise MissingDataError(fact, "There is nothing to read.", "give an object that has some.")

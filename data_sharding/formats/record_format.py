@@ -16,8 +16,8 @@ pyproject.toml has an entry point in the group "data_sharding.formats", `lines =
 """
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, overload
 
 import numpy as np
@@ -206,6 +206,7 @@ class RecordBatch(Sequence[Any]):
         collate: makes arrays of items; None where payloads are bytes.
         longest: length of the longest item of the global batch, where items of an object are padded; else None.
         sources: int64[k], from which of the catalogs that were joined or mixed each record comes; None: none were.
+        reasons: what is wrong with records that are not intact, by their numbers.
     """
 
     payloads: Sequence[Any]
@@ -217,6 +218,7 @@ class RecordBatch(Sequence[Any]):
     collate: Callable[[Sequence[Any]], dict[str, NDArray[Any]]] | None = None
     sources: NDArray[np.int64] | None = None
     longest: int | None = None
+    reasons: Mapping[int, str] = field(default_factory=dict)
 
     def only(self, row: int) -> "RecordBatch":
         """The record at a place of the batch, alone."""
@@ -232,7 +234,7 @@ class RecordBatch(Sequence[Any]):
         random = None if self.random is None else self.random.of_rows(places)
         kept = (payloads, self.ids[places], labels, self.intact[places])
         sources = None if self.sources is None else self.sources[places]
-        return RecordBatch(*kept, random, self.row_type, self.collate, sources, self.longest)
+        return RecordBatch(*kept, random, self.row_type, self.collate, sources, self.longest, self.reasons)
 
     def __len__(self) -> int:
         return len(self.payloads)

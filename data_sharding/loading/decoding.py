@@ -20,10 +20,12 @@ Decode = Callable[[RecordBatch], dict[str, NDArray[Any]]]
 
 
 class Decoded(NamedTuple):
-    """k decoded records: arrays of k rows by name, and bool[k], which of the records were sound."""
+    """k decoded records: arrays of k rows by name, and bool[k], which of the records were sound; what was wrong with
+    the others, by their ids."""
 
     features: dict[str, NDArray[Any]]
     intact: NDArray[np.bool_]
+    reasons: Mapping[int, str] = {}
 
 
 def read_and_decode(
@@ -70,10 +72,10 @@ def decode_sound(
 ) -> Decoded:
     """As `decode_rows`; records that `decode` refuses by `BadRecord` are treated as damaged, as the reader says."""
     try:
-        return Decoded(decode_rows(decode, records, name), records.intact)
+        return Decoded(decode_rows(decode, records, name), records.intact, records.reasons)
     except BadRecord:
         sound = without_refused(reader, lambda some: _call(decode, some), records)
-    return Decoded(decode_rows(decode, sound, name), sound.intact)
+    return Decoded(decode_rows(decode, sound, name), sound.intact, sound.reasons)
 
 
 def decode_rows(

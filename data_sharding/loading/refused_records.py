@@ -33,7 +33,9 @@ def without_refused(reader: RecordReader, decode: Callable[[RecordBatch], Any], 
     places[list(reasons)], intact[list(reasons)] = accepted or 0, False
     # Where none is accepted, all are replaced.
     source = _neighbour(reader, decode, records, first, reasons) if accepted is None else records
-    return dataclasses.replace(source.rows(places), intact=intact, longest=records.longest)
+    refused = {int(records.ids[row]): reason for row, reason in reasons.items()}
+    taken = source.rows(places)
+    return dataclasses.replace(taken, intact=intact, longest=records.longest, reasons={**records.reasons, **refused})
 
 
 def _refusal(decode: Callable[[RecordBatch], Any], record: RecordBatch) -> str | None:

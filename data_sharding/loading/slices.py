@@ -55,7 +55,8 @@ def _joined(parts: Sequence[Decoded]) -> Decoded:
             "let shapes depend on nothing but the record's own type, or pad to the longest of the global batch.",
         )
     features = {name: np.concatenate([part.features[name] for part in parts]) for name in first}
-    return Decoded(features, np.concatenate([part.intact for part in parts]))
+    reasons = {record: reason for part in parts for record, reason in part.reasons.items()}
+    return Decoded(features, np.concatenate([part.intact for part in parts]), reasons)
 
 
 def _shown(layouts: Sequence[dict[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """One rank's batch of one step: read, decoded, or both, by a background thread."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,7 @@ class LoadedBatch(NamedTuple):
         features: what `decode` made of the records; each array has k rows.
         global_weight: real records of the step over all ranks, as planned.
         damaged: int64[d], ids of records with weight in the plan that could not be read and were masked.
+        reasons: what is wrong with these, by their ids.
     """
 
     step: int
@@ -36,18 +37,20 @@ class LoadedBatch(NamedTuple):
     features: dict[str, NDArray[Any]]
     global_weight: float
     damaged: NDArray[np.int64] = np.empty(0, np.int64)
+    reasons: Mapping[int, str] = {}
 
 
 def load_slots(slots: StepSlots, fetch: Fetch) -> LoadedBatch:
     """Read and decode what is planned for one step; errors as `fetch`."""
-    return _batch_of(slots, *fetch(slots.ids, slots.random, slots.longest, slots.ranges))
+    return _batch_of(slots, fetch(slots.ids, slots.random, slots.longest, slots.ranges))
 
 
-def _batch_of(slots: StepSlots, features: dict[str, NDArray[Any]], intact: NDArray[np.bool_]) -> LoadedBatch:
+def _batch_of(slots: StepSlots, decoded: Decoded) -> LoadedBatch:
+    features, intact, reasons = decoded
     if intact.all():
         return LoadedBatch(slots.step, slots.ids, slots.weights, features, slots.global_weight)
     damaged = slots.ids[~intact & (slots.weights > 0)]
-    return LoadedBatch(slots.step, slots.ids, slots.weights * intact, features, slots.global_weight, damaged)
+    return LoadedBatch(slots.step, slots.ids, slots.weights * intact, features, slots.global_weight, damaged, reasons)
 
 
 def read_step(planner: SlotPlanner, reader: RecordReader, step: int) -> RecordBatch:
@@ -71,7 +74,7 @@ def decode_step(
 ) -> LoadedBatch:
     """As `load_step`, of records that were read ahead."""
     try:
-        return _batch_of(planner(step), *decode_named(reader, decode, reads.get(step)))
+        return _batch_of(planner(step), decode_named(reader, decode, reads.get(step)))
     except Exception as error:
         error.add_note(f"while loading step {step} of {who}")
         raise
@@ -83,7 +86,7 @@ def load_steps(planner: SlotPlanner, reader: RecordReader, decode: Decode, who: 
         slots = [planner(step) for step in steps]
         several = reader.load_several([Wanted(part.ids, part.random, part.longest, part.ranges) for part in slots])
         pairs = zip(slots, several, strict=True)
-        return [_batch_of(part, *decode_sound(reader, decode, records)) for part, records in pairs]
+        return [_batch_of(part, decode_sound(reader, decode, records)) for part, records in pairs]
     except Exception as error:
         together = f"steps {steps[0]} to {steps[-1]} of {who}"
         error.add_note(f"while loading {together}, each of which could be loaded afterwards")

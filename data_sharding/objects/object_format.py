@@ -39,9 +39,17 @@ class ObjectFormat(RecordFormat):
 
     @classmethod
     def of(
-        cls, dataset: Any, names: Names, collate_fn: CollateFunction | None, padding: Padding | None
+        cls,
+        dataset: Any,
+        names: Names,
+        collate_fn: CollateFunction | None,
+        padding: Padding | None,
+        draws: bool | None = None,
     ) -> "ObjectFormat":
-        """That of an object with `len` and `[]`. Raises PlanError: it has none of these."""
+        """That of an object with `len` and `[]`; arguments as of `Catalog.of`.
+
+        Raises PlanError: it has none of these.
+        """
         if padding is not None and collate_fn is not None:
             raise PlanError(
                 "pad and collate_fn were given.",
@@ -52,7 +60,8 @@ class ObjectFormat(RecordFormat):
         source = source_of(dataset)
         # No fields: those are the options that a saved catalog keeps.
         vars(made).update(_source=source, _names=names, _collate_fn=collate_fn, _length=len(source))
-        vars(made).update(draws=draws_numbers(source), _padding=padding, pads=padding is not None)
+        vars(made).update(_padding=padding, pads=padding is not None)
+        vars(made).update(draws=draws_numbers(source) if draws is None else draws)
         return made
 
     @property

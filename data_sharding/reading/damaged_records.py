@@ -22,14 +22,20 @@ def damaged_record(catalog: RecordTable, record_id: int, payload: bytes) -> Shar
     if not kind.is_stored and isinstance(payload, Damaged):
         return _refused_item(catalog, record_id, payload.reason)
     place = f"byte offset {offset}" if kind.offset_unit == "byte" else f"{kind.offset_unit} {offset}"
-    reason = "Its framing is broken." if catalog.crcs is None else "Its data does not match its stored CRC."
     return CorruptRecordError(
         f"Record {record_id}, in {redacted(entry.path)} at {place}, is damaged.",
-        payload.reason if isinstance(payload, Damaged) else reason,
+        what_is_wrong(catalog, payload),
         "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
         path=entry.path,
         offset=offset,
     )
+
+
+def what_is_wrong(catalog: RecordTable, payload: bytes) -> str:
+    """A sentence about a payload that is not intact."""
+    if isinstance(payload, Damaged):
+        return payload.reason
+    return "Its framing is broken." if catalog.crcs is None else "Its data does not match its stored CRC."
 
 
 def _refused_item(catalog: RecordTable, record_id: int, reason: str) -> CorruptRecordError:

@@ -1,6 +1,7 @@
 """Records by id, checked against their stored CRC."""
 
 import copy
+import dataclasses
 import functools
 import itertools
 import operator
@@ -16,7 +17,7 @@ from data_sharding.errors import NoSuchRecordError
 from data_sharding.formats.joined import JoinedFormat
 from data_sharding.formats.record_format import Damaged, RecordBatch
 from data_sharding.freed_memory import keep_freed_memory
-from data_sharding.reading.damaged_records import damaged_record, verify_file_of
+from data_sharding.reading.damaged_records import damaged_record, verify_file_of, what_is_wrong
 from data_sharding.reading.joined_records import JoinedRecords
 from data_sharding.reading.kept_spans import KeptSpans
 from data_sharding.reading.record_table import OnCorrupt, RecordTable
@@ -113,12 +114,15 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         payloads, intact = self.unpacked(ids, random, spans)
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
+        reasons: dict[int, str] = {}
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
             verify_file_of(self.catalog, int(ids[slot]))
+            reasons[int(ids[slot])] = what_is_wrong(self.catalog, payloads[slot])
             sound = int(np.argmax(intact))
             payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
         # Where none is intact, another record stands in, which may be longer than the step's.
-        return self._batch(payloads, ids, self._labels(ids), intact, random, longest if intact.any() else None)
+        batch = self._batch(payloads, ids, self._labels(ids), intact, random, longest if intact.any() else None)
+        return dataclasses.replace(batch, reasons=reasons) if reasons else batch
 
     def load_several(self, batches: Sequence[Wanted]) -> list[RecordBatch]:
         """What `load` returns for each of these batches, read at once, which takes less time if they are small."""

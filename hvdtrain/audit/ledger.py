@@ -85,7 +85,7 @@ class CoverageLedger:
             self._count()
         self._planned += batch.global_weight
         for record_id in batch.damaged.tolist():
-            self._set_aside(record_id)
+            self._set_aside(record_id, batch.reasons.get(record_id, ""))
 
     def end_segment(self, step: int) -> Callable[[], None]:
         """End the segment of steps since the last one after update `step`. Collective.
@@ -140,8 +140,8 @@ class CoverageLedger:
             self._audit.add(np.concatenate(ids), np.concatenate(weights))
             self._uncounted = []
 
-    def _set_aside(self, record_id: int) -> None:
-        where = self.catalog.describe(record_id)
+    def _set_aside(self, record_id: int, reason: str) -> None:
+        where = self.catalog.describe(record_id) + (f": {reason}" if reason else "")
         _log.warning("record %d is damaged or refused, and was skipped: %s", record_id, where)
         self._damaged.append(record_id)
         if self.quarantine is not None:

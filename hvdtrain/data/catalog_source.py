@@ -94,7 +94,7 @@ class CatalogSource:
     def loader(self, epoch: int, start_step: int) -> ShardLoader | WatchedLoader:
         if self.refuses_draws is not None:
             again = partial(self._first_again, epoch, start_step)
-            watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again)
+            watch = DrawWatch(self.task.decode, self.refuses_draws, self._processes, again, self._kind)
             self.refuses_draws = None  # said once
             return WatchedLoader(self._open(epoch, start_step), watch.look, partial(warn_of_float64, self.task))
         begun = self._begun
@@ -133,6 +133,11 @@ class CatalogSource:
         place = _Place(worker, self.workers.count, 1)
         with self._opened(epoch, step, place, prefetch=1, read_ahead=0) as loader:
             return next(loader)
+
+    @property
+    def _kind(self) -> str:
+        """Of the object whose items are the records; "": they are bytes of files."""
+        return "" if self.catalog.format.is_stored else str(getattr(self.catalog.format, "kind", "data set"))
 
     @property
     def _place(self) -> "_Place":

@@ -19,11 +19,13 @@ from data_sharding import DecodeProcesses, LoadedBatch, RecordBatch, SampleRando
 from data_sharding.loading.decoding import Decoded, name_of
 from hvdtrain.data.printed_lines import take_prints
 from hvdtrain.errors import UsageError
+from hvdtrain.task.task import Task
 
 _log = logging.getLogger("hvdtrain.data")
 
 _NAMES: Final = ("Python's random", "numpy.random", "torch's generator")
 _TORCH: Final = 2
+_OWN: Final = "a generator of its own"
 _REPORT: Final = "hvdtrain: draws"
 """An array beside the features, by which a process reports the numbers of the generators that `decode` drew from."""
 
@@ -122,6 +124,7 @@ class DrawWatch:
         processes: that decode; None: threads do.
         decoded_again: the first batch's records, ids int64[k], decoded once more; None where none can be read twice.
             Asked for if `refuses`: it shows a generator of the function's own.
+        kind: of the object whose items `decode` gets; "": it gets bytes.
     """
 
     def __init__(
@@ -130,8 +133,10 @@ class DrawWatch:
         refuses: bool,
         processes: ReportedProcesses | None = None,
         decoded_again: Callable[[NDArray[np.int64]], Mapping[str, NDArray[Any]]] | None = None,
+        kind: str = "",
     ) -> None:
         self._decode, self._refuses, self._processes, self._decoded_again = decode, refuses, processes, decoded_again
+        self._kind = kind
         self._before = GeneratorStates()
 
     def look(self, batch: LoadedBatch) -> None:
@@ -142,17 +147,37 @@ class DrawWatch:
             states = GeneratorStates()
             again = self._decoded_again(batch.ids)
             states.restore()
-            names = [] if same_arrays(batch.features, again) else ["a generator of its own"]
+            names = [] if same_arrays(batch.features, again) else [_OWN]
         if names:
             self._say(" and ".join(names))
 
     def _say(self, generators: str) -> None:
-        fact = f"The decode function {name_of(self._decode)} draws random numbers from {generators}."
+        fact = f"{self._drawer} draws random numbers from {generators}."
         conflict = "They depend on threads, processes and the number of workers, so that no two runs train on the same."
-        hint = "draw from records.random, which depends on seed, epoch and record only (docs/data.md, Augmentation)."
+        hint = " ".join(self._hints(is_own=generators == _OWN))
         if self._refuses:
             raise UsageError(fact, f"{conflict} --deterministic promises that they do.", hint)
         _log.warning("%s %s HINT: %s", fact, conflict, hint)
+
+    @property
+    def _drawer(self) -> str:
+        function = f"decode function {name_of(self._decode)}"
+        if not self._kind:
+            return f"The {function}"
+        return f"The {self._kind}, or the {function}," if self._is_own_decode else f"The {self._kind}"
+
+    def _hints(self, is_own: bool) -> Iterator[str]:
+        if self._kind:
+            draw = "draw from random, numpy.random or torch, and " if is_own else ""
+            yield f"{draw}make the data with draws=True, which seeds these for each item (docs/datasets.md)."
+        if self._is_own_decode:
+            where = "In decode, draw" if self._kind else "draw"
+            what = "records.random, which depends on seed, epoch and record only (docs/data.md, Augmentation)."
+            yield f"{where} from {what}"
+
+    @property
+    def _is_own_decode(self) -> bool:
+        return getattr(self._decode, "__func__", None) is not Task.decode
 
 
 class WatchedLoader(AbstractContextManager["WatchedLoader"]):

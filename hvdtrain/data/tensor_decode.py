@@ -28,6 +28,12 @@ _NUMBERS: Final = {
 long, which is a uint64, too.)"""
 
 
+_FLOAT64: Final = {
+    "torch": "Layers with float32 weights refuse it.",
+    "tensorflow": "It takes twice the memory of float32, to which Keras converts it before the first layer.",
+}
+
+
 class NoTensorError(UsageError, PlanError):
     """A decode function returned what no tensor can hold."""
 
@@ -71,14 +77,14 @@ class TensorDecode:
 
 
 def warn_of_float64(task: Task, batch: LoadedBatch) -> None:
-    """Name the features that torch's layers of float32 refuse, with an error that does not name them."""
+    """Name the features of float64. Layers of torch refuse them with an error that does not name them."""
     names = [name for name, array in batch.features.items() if array.dtype == np.float64]
-    if names and task.framework == "torch":
+    if names:
         _log.warning(
-            "%s float64 for %s. Layers with float32 weights refuse it. "
-            "HINT: use .astype(np.float32) for what goes into the model.",
+            "%s float64 for %s. %s HINT: use .astype(np.float32) for what goes into the model.",
             _source(task),
             " and ".join(map(repr, names)),
+            _FLOAT64[task.framework],
         )
 
 

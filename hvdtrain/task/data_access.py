@@ -79,6 +79,7 @@ class DataAccess:
         pad: Mapping[str, float] | None = None,
         pad_to: Sequence[int] = (),
         lengths: Any = None,
+        draws: bool | None = None,
     ) -> Catalog:
         """The items of an object: a map-style Dataset of torch, one of Hugging Face, a dict of arrays, a table.
 
@@ -86,7 +87,7 @@ class DataAccess:
         `data_sharding.Catalog.of`.
         """
         made = {"names": names, "labels": labels, "version": version, "collate_fn": collate_fn}
-        return Catalog.of(items, **made, pad=pad, pad_to=pad_to, lengths=lengths)
+        return Catalog.of(items, **made, pad=pad, pad_to=pad_to, lengths=lengths, draws=draws)
 
     def path(self, name: str | Path) -> str:
         """The path or URL of something in the data folder.

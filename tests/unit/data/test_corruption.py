@@ -60,7 +60,8 @@ def test_masked_records_are_counted_and_named(setting: Setting, size: int, caplo
     assert [epoch.damaged for epoch in report.epochs] == [BAD] * EPOCHS
     for record in BAD:
         where = setting.data.train.describe(record)
-        assert f"record {record} is damaged or refused, and was skipped: {where}" in caplog.text
+        why = "Its data does not match its stored CRC."
+        assert f"record {record} is damaged or refused, and was skipped: {where}: {why}" in caplog.text
     single = alone(replace(setting, folder=setting.folder.with_name("alone")))
     for one, other in zip(weights(runs[0].adapter.state()), weights(single.adapter.state()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
@@ -93,7 +94,8 @@ def test_quarantine_keeps_the_bytes(setting: Setting, tmp_path: Path) -> None:
         begin = int(catalog.offsets[record])
         kept = (tmp_path / "kept" / f"record_{record}.bin").read_bytes()
         assert kept == content[begin : begin + int(catalog.lengths[record])]
-        assert catalog.describe(record) in (tmp_path / "kept" / f"record_{record}.txt").read_text()
+        what = (tmp_path / "kept" / f"record_{record}.txt").read_text()
+        assert what == f"{catalog.describe(record)}: Its data does not match its stored CRC.\n"
 
 
 def test_lost_framing_counts_in_bytes_and_is_named(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:

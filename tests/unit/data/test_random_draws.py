@@ -65,8 +65,8 @@ class Loader:
         pass
 
 
-def watched(decode: Callable[[RecordBatch], Any], refuses: bool = False) -> list[LoadedBatch]:
-    watch = DrawWatch(decode, refuses, decoded_again=lambda ids: decode(BATCH) if ids is IDS else {})
+def watched(decode: Callable[[RecordBatch], Any], refuses: bool = False, kind: str = "") -> list[LoadedBatch]:
+    watch = DrawWatch(decode, refuses, decoded_again=lambda ids: decode(BATCH) if ids is IDS else {}, kind=kind)
     with WatchedLoader(Loader(decode), watch.look) as loader:
         return list(loader)
 
@@ -85,6 +85,14 @@ def test_draws_in_threads_are_said_once(kind: str, caplog: pytest.LogCaptureFixt
             watched(lambda _: {"x": draw()}, refuses=True)
     else:
         watched(lambda _: {"x": draw()}, refuses=True)
+
+
+def test_an_object_that_draws_is_named_with_what_helps(caplog: pytest.LogCaptureFixture) -> None:
+    watched(lambda _: {"x": ROWS + random.random()}, kind="Noisy")
+    said = caplog.records[0].message
+    assert said.startswith("The Noisy, or the decode function "), said
+    assert "make the data with draws=True" in said, said
+    assert "In decode, draw from records.random" in said, said
 
 
 @pytest.mark.parametrize("kind", DRAWS)

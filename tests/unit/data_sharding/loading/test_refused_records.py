@@ -68,6 +68,7 @@ def test_they_are_left_out_and_counted(tmp_path: Path, global_batch: int, proces
         plan = ShardPlan.for_catalog(catalog, global_batch=global_batch, seed=1, epoch=0)
         used: list[int] = []
         damaged: list[int] = []
+        reasons: dict[int, str] = {}
         with (
             RecordReader(catalog, on_corrupt="mask") as reader,
             ShardLoader(plan, reader, function, rank=0, size=1, processes=processes) as loader,
@@ -75,7 +76,10 @@ def test_they_are_left_out_and_counted(tmp_path: Path, global_batch: int, proces
             for batch in loader:
                 used += batch.features["number"][batch.weights > 0].tolist()
                 damaged += batch.damaged.tolist()
+                reasons |= batch.reasons
         assert sorted(damaged) == list(BAD)
+        said = {number: f"{number} is not a number to train on." for number in BAD}
+        assert reasons == (dict.fromkeys(BAD, "no such label") if function is by_label else said)
         assert sorted(used) == [number for number in range(12) if number not in BAD]
 
 

@@ -83,6 +83,24 @@ def expected() -> Seen:
     return seen
 
 
+class NoisyInside(Noisy):
+    """Draws for items in the middle only, where nobody looks."""
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return super().__getitem__(number) if 5 < number < 15 else {"id": number, "image": np.full(3, float(number))}
+
+
+def test_items_that_draw_where_nobody_looks_are_seeded_if_the_user_says_so() -> None:
+    seen = []
+    for draws in (None, True):
+        catalog = Catalog.of(NoisyInside(), draws=draws)
+        plan = ShardPlan.for_catalog(catalog, global_batch=6, seed=3, epoch=1)
+        one = dict(by_loader(plan, catalog, 0, 1))
+        two = {number: image for rank in range(2) for number, image in by_loader(plan, catalog, rank, 2)}
+        seen.append(one == two)
+    assert seen == [False, True]
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_items_do_not_depend_on_who_makes_them(way: str, expected: Seen) -> None:
     two = {number: image for rank in range(2) for number, image in WAYS[way](PLAN, CATALOG, rank, 2)}
