@@ -35,6 +35,7 @@ from data_sharding.errors import (
     MissingDataError,
     PlanError,
     ShardingError,
+    UnlikeItemsError,
 )
 from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named
@@ -83,6 +84,7 @@ __all__ = [
     "ShardingError",
     "StepBatch",
     "TFRecordWriter",
+    "UnlikeItemsError",
     "example",
     "format_named",
     "keep_at_most",

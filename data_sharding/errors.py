@@ -55,6 +55,10 @@ class ExampleError(ShardingError):
     """A value that tf.train.Example cannot hold, or bytes that are not a serialized Example."""
 
 
+class UnlikeItemsError(ShardingError):
+    """Items of an object cannot become one batch: they differ in parts, in kinds of values, or in shapes."""
+
+
 class PlanError(ShardingError):
     """A request that no data could satisfy: too small a batch, a position outside the epoch, a bad option."""
 

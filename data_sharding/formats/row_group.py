@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 
 from data_sharding import example
+from data_sharding.errors import ExampleError
 from data_sharding.formats.table_columns import Columns, float64_columns
 from data_sharding.storage.torn_maps import ReadOnlyMap
 
@@ -30,15 +31,30 @@ class RowGroup:
             """The payload of a row, None for one without. Raises IndexError, and ExampleError for a value."""
         else:
             self.payload = self._example
+        self.no_value = f"The row has no value in the column {columns.data!r}."
         self._features = {name: _value_of(table.column(name)) for name in columns.features}
         self._doubles = float64_columns(table.schema)
+
+    def fault(self, row: int) -> str:
+        """Why the row has no payload, as a sentence; "": it has one."""
+        try:
+            return "" if self.payload(row) is not None else self.no_value
+        except ExampleError as error:
+            return f"{error.fact} {error.conflict}"
 
     def _example(self, row: int) -> bytes:
         # An Example has no nulls; a feature without a value has no kind.
         values = {name: value(row) for name, value in self._features.items()}
         features = {name: [] if value is None else value for name, value in values.items()}
         exact = {name: np.asarray(v) if name in self._doubles and v != [] else v for name, v in features.items()}
-        return example.encode(exact, keep_float64=True)
+        try:
+            return example.encode(exact, keep_float64=True)
+        except ExampleError as error:
+            name = next((name for name, value in features.items() if isinstance(value, list) and None in value), None)
+            if name is None:
+                raise
+            conflict = "A tf.train.Example has no nulls."
+            raise ExampleError(f"A list in the column {name!r} has a null.", conflict, "fill it in.") from error
 
 
 def _value_of(column: Any) -> _Value:

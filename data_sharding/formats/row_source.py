@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.errors import ExampleError
 from data_sharding.formats.groups_on_disk import GroupsOnDisk
 from data_sharding.formats.pyarrow_extra import pyarrow_module
 from data_sharding.formats.record_format import Damaged
@@ -118,6 +119,8 @@ class RowSource:
                     maps[number] = group.map
             try:
                 payloads.append(group.payload(row))
+            except ExampleError as error:  # of this row alone: the types of columns were looked at before
+                payloads.append(Damaged.because(f"{error.fact} {error.conflict}"))
             except decoding_errors() as error:  # among others, a row that is not there
                 payloads.append(Damaged.because(unreadable("The row", error)))
         torn = {number for number, content in maps.items() if content.torn}

@@ -117,9 +117,8 @@ def _damage(path: str, table: TableFile, columns: Columns) -> list[CorruptRecord
 
     def look(group: int, first: int, count: int) -> list[CorruptRecordError]:
         decoded = RowGroup(table.read(group, columns.payload), columns)
-        payloads = map(decoded.payload, range(count))
-        nulls = [row for row, payload in enumerate(payloads, first) if payload is None]
-        return [_refusal(path, row, f"row {row} has no value in the column {columns.data!r}.") for row in nulls]
+        faults = map(decoded.fault, range(count))
+        return [_refusal(path, row, f"row {row}: {fault}") for row, fault in enumerate(faults, first) if fault]
 
     return _look_at_groups(path, table, look)
 

@@ -7,12 +7,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import PlanError, ShardingError
+from data_sharding.errors import PlanError, UnlikeItemsError
 from data_sharding.objects.arrays import array_of_objects, as_array
 from data_sharding.objects.items import Rows
 
-Names = Sequence[str] | str | None
-"""Of the parts of an item that is a tuple, or of the item itself; None: items are dicts, or one array ("input")."""
+Names = Sequence[Any] | str | None
+"""Of the parts of an item that is a tuple, or of the item itself; None: items are dicts, or one array ("input"). A part
+that is a tuple may have several: ("image", ("box", "label"))."""
 
 _ALONE: Final = "input"
 
@@ -36,7 +37,7 @@ def collate(
 
     Raises:
         PlanError: items are tuples without `names`, or of another length than these.
-        ShardingError: items have different parts, or values of one part have different kinds or shapes.
+        UnlikeItemsError: items have different parts, or values of one part have different kinds or shapes.
     """
     if isinstance(items, Rows):
         return {name: _one(name, column, stack) for name, column in items.columns.items()}
@@ -45,7 +46,7 @@ def collate(
     for other in parts:
         if other.keys() != first.keys():
             odd = sorted(other.keys() ^ first.keys())
-            raise ShardingError(
+            raise UnlikeItemsError(
                 f"Items of one batch have different parts: {', '.join(map(repr, odd))} is in some only.",
                 "A batch has one array for each part.",
                 "let every item have the same parts, or give a collate_fn.",
@@ -60,13 +61,13 @@ def parts_of(items: Sequence[Any], names: Names, what: str = "An item") -> list[
 
     Raises:
         PlanError: it has another number of parts than `names`.
-        ShardingError: it is None.
+        UnlikeItemsError: it is None.
     """
     return [_parts(item, names, what) for item in items]
 
 
 def of_types(arrays: dict[str, NDArray[Any]], types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays of numbers with the dtypes `types`. Raises ShardingError: that would lose what is behind the point."""
+    """Arrays of numbers with the dtypes `types`. Raises UnlikeItemsError: that would lose what is behind the point."""
     return {name: _of_type(name, array, types.get(name, array.dtype)) for name, array in arrays.items()}
 
 
@@ -74,7 +75,7 @@ def _of_type(name: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[A
     if array.dtype == wanted or array.dtype.kind not in "biuf" or wanted.kind not in "biuf":
         return array
     if not np.can_cast(array.dtype, wanted, "same_kind"):
-        raise ShardingError(
+        raise UnlikeItemsError(
             f"{name!r} is {array.dtype} in some items, and {wanted} in the first one.",
             "All batches have the dtypes of the first item.",
             f"make the first item's {name!r} a float, or round the others.",
@@ -101,7 +102,7 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     other = next((array.shape for array in arrays if array.shape != first), None)
     if other is not None:
         are_sequences = len(first) == len(other) and first[1:] == other[1:]
-        raise ShardingError(
+        raise UnlikeItemsError(
             f"{name!r} has the shape {list(first)} in one item, and {list(other)} in another.",
             "A batch has one array for each part.",
             f"{f'pad sequences (pad={{{name!r}: 0}}), ' if are_sequences else ''}"
@@ -114,7 +115,7 @@ def _whole(name: str, value: Any) -> NDArray[Any]:
     try:
         return as_array(value)
     except ValueError as error:  # numpy's, of a list or tuple
-        raise ShardingError(
+        raise UnlikeItemsError(
             f"{name!r} of an item is a {type(value).__qualname__} of values of several shapes.",
             "A batch has one array for each part, and numpy makes none of these.",
             "let it be a dict, whose values get names of their own, make them of one shape, or give a collate_fn.",
@@ -125,7 +126,7 @@ def _require_one_kind(name: str, values: Sequence[Any]) -> None:
     """Numbers and text in one batch would all become text, and numbers and None objects, without a word."""
     kinds = {"None" if each is None else "text" if isinstance(each, str) else "a number or an array" for each in values}
     if len(kinds) > 1:
-        raise ShardingError(
+        raise UnlikeItemsError(
             f"{name!r} is {' in some items, and '.join(sorted(kinds))} in others.",
             "A batch has one array for each part.",
             "give all items the same kind of value, leave some out, or raise BadRecord for them.",
@@ -134,7 +135,7 @@ def _require_one_kind(name: str, values: Sequence[Any]) -> None:
 
 def _parts(item: Any, names: Names, what: str) -> dict[str, Any]:
     if item is None:
-        raise ShardingError(
+        raise UnlikeItemsError(
             f"{what} is None.", "There is nothing to train on in it.", "return data, leave it out, or raise BadRecord."
         )
     if isinstance(item, Mapping):
@@ -157,9 +158,20 @@ def _named(item: Sequence[Any], names: Names, what: str) -> dict[str, Any]:
         if isinstance(item, list) and all(isinstance(each, int | float) for each in item):
             return {names: item}  # one sequence of numbers
         names = (names,)
-    if names is None or len(names) != len(item) or len(set(names)) != len(names):
+    if names is None or len(names) != len(item):
         raise _wrong_names(len(item), names, what)
-    return _flat(dict(zip(names, item, strict=True)))
+    found = [_named_part(part, name, what) for name, part in zip(names, item, strict=True)]
+    if len({name for parts in found for name in parts}) < sum(map(len, found)):
+        raise _wrong_names(len(item), names, what)
+    return {name: value for parts in found for name, value in parts.items()}
+
+
+def _named_part(part: Any, name: Any, what: str) -> dict[str, Any]:
+    if isinstance(name, str):
+        return _flat({name: part})
+    if not isinstance(part, tuple | list):
+        raise _wrong_names(1, name, f"A part of {what[0].lower()}{what[1:]}")
+    return _named(part, name, f"A part of {what[0].lower()}{what[1:]}")
 
 
 def _flat(item: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.checks import at_least
-from data_sharding.errors import PlanError, ShardingError
+from data_sharding.errors import PlanError, UnlikeItemsError
 from data_sharding.objects.arrays import as_array
 
 
@@ -19,13 +19,13 @@ def rows_filled(
 
     Raises:
         PlanError: `fill` cannot be a number of that dtype.
-        ShardingError: arrays differ in other dimensions than the first.
+        UnlikeItemsError: arrays differ in other dimensions than the first.
     """
     shape = typed[0].shape[1:] if typed else ()
     dtype = np.result_type(*typed) if typed else np.dtype(np.int64)
     other = next((array for array in typed if array.shape[1:] != shape), None)
     if other is not None:
-        raise ShardingError(
+        raise UnlikeItemsError(
             f"{name!r} has the shape {list(typed[0].shape)} in one item, and {list(other.shape)} in another.",
             "Items are padded along their first dimension.",
             "make the other dimensions alike, or give a collate_fn.",
@@ -104,12 +104,12 @@ class Padding:
 
         Raises:
             PlanError: the number to fill up with cannot be one of the part's dtype.
-            ShardingError: an item is longer than `longest`, or items differ in other dimensions than the first.
+            UnlikeItemsError: an item is longer than `longest`, or items differ in other dimensions than the first.
         """
         arrays = [as_array(value) for value in values]
         needed = max(map(len, arrays))
         if longest is not None and needed > longest:
-            raise ShardingError(
+            raise UnlikeItemsError(
                 f"{name!r} of an item has {needed:,} elements, and the step's longest item was to have {longest:,}.",
                 "All workers pad to the length that is known before items are made.",
                 "give lengths=… that no item exceeds, whatever its random transforms draw.",

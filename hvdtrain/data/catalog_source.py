@@ -22,8 +22,9 @@ from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.read_ahead import READ_AHEAD_BYTES
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.file_cache import file_cache
+from hvdtrain.data.first_batch import WatchedLoader
 from hvdtrain.data.printed_lines import HandingDecode, SortingReader
-from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode, WatchedLoader
+from hvdtrain.data.random_draws import DrawWatch, ReportedProcesses, ReportingDecode
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.models.torchvision_import import DecodeElsewhere

@@ -23,8 +23,9 @@ from data_sharding.pipe.uneven_loader import UnevenPipeLoader, UnevenStream
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.config.train_config import DataConfig
+from hvdtrain.data.first_batch import WatchedLoader
 from hvdtrain.data.pipe_channels import PipeChannels, pipe_folder
-from hvdtrain.data.random_draws import DrawWatch, WatchedLoader
+from hvdtrain.data.random_draws import DrawWatch
 from hvdtrain.data.tensor_decode import TensorDecode, warn_of_float64
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task

@@ -9,7 +9,6 @@ import logging
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import numpy as np
@@ -178,27 +177,3 @@ class DrawWatch:
     @property
     def _is_own_decode(self) -> bool:
         return getattr(self._decode, "__func__", None) is not Task.decode
-
-
-class WatchedLoader(AbstractContextManager["WatchedLoader"]):
-    """A loader whose first batch is shown to all `looks`; otherwise as it is."""
-
-    def __init__(self, loader: Any, *looks: Callable[[LoadedBatch], None]) -> None:
-        self._loader, self._looks = loader, looks
-
-    def __enter__(self) -> "WatchedLoader":
-        self._loader.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._loader.__exit__(*error)
-
-    def __iter__(self) -> Iterator[LoadedBatch]:
-        for batch in self._loader:
-            looks, self._looks = self._looks, ()
-            for look in looks:
-                look(batch)
-            yield batch
-
-    def abandon(self) -> None:
-        self._loader.abandon()

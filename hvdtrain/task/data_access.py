@@ -72,7 +72,7 @@ class DataAccess:
         self,
         items: Any,
         *,
-        names: Sequence[str] | str | None = None,
+        names: Sequence[Any] | str | None = None,
         labels: Any = None,
         version: str | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from data_sharding import LoadedBatch, RecordBatch, SampleRandom
-from hvdtrain.data.random_draws import DrawWatch, ReportingDecode, WatchedLoader
+from hvdtrain.data.first_batch import WatchedLoader
+from hvdtrain.data.random_draws import DrawWatch, ReportingDecode
 from hvdtrain.errors import UsageError
 
 ROWS = np.zeros((2, 3), np.float32)

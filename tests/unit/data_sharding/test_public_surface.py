@@ -41,6 +41,7 @@ PUBLIC = [
     "ShardingError",
     "StepBatch",
     "TFRecordWriter",
+    "UnlikeItemsError",
     "example",
     "format_named",
     "keep_at_most",

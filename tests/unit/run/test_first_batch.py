@@ -10,6 +10,7 @@ from support.commands import Ended, Forker
 
 TASKS = """
 import random
+import hvdtrain
 import numpy as np
 {imports}
 
@@ -44,6 +45,17 @@ class Ragged({base}):
 class Empty({base}):
     def decode(self, records):
         return {{}}
+
+class Unlike({base}):
+    decode = hvdtrain.Task.decode
+
+    def open_data(self, data):
+        items = [{{"image": np.zeros((8, 8 + number % 2), np.float32), "label": 1}} for number in range(64)]
+        return hvdtrain.Splits(data.dataset(items))
+
+class Long({base}):
+    def decode(self, records):
+        return {{name: np.repeat(array, 2, 0) for name, array in super().decode(records).items()}}
 
 class Failing({base}):
     def decode(self, records):
@@ -100,7 +112,12 @@ def require_decoded_rightly(run: Command, folder: Path) -> None:
     assert drawing.code == 0, drawing
     assert (drawing.stdout + drawing.stderr).count(DRAWS) == 1
     assert "records.random" in drawing.stdout + drawing.stderr
-    for kind, fact in (("Dated", "dates (datetime64[D]) for 'taken'"), ("Empty", "Empty.decode returned no array")):
+    for kind, fact in (
+        ("Dated", "dates (datetime64[D]) for 'taken'"),
+        ("Empty", "Empty.decode returned no array"),
+        ("Unlike", "'image' has the shape"),
+        ("Long", "The decode function Long.decode returned shape"),
+    ):
         require_refused(run(kind, "--output-dir", "refused"), fact)
     refused = run("Drawing", "--deterministic", "--output-dir", "refused")
     require_refused(refused, DRAWS, "--deterministic promises")

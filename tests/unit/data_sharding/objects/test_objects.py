@@ -127,6 +127,19 @@ def test_items_become_arrays(dataset: Any, options: dict[str, Any], expected: di
         assert found[name].tolist() == values
 
 
+def test_tuples_in_tuples_have_names_of_their_own() -> None:
+    items = [(n, (np.full(2, n), "box"), {"left": n}) for n in range(6)]
+    found = arrays_of(Catalog.of(items, names=("image", ("box", "kind"), "part")))
+    assert list(found) == ["image", "box", "kind", "part.left"]
+    assert (found["box"].shape, found["kind"].tolist()) == ((3, 2), ["box"] * 3)
+    for names, fact in (
+        (("a", ("b", "c"), ("d", "e")), "A part of an item has 1 part"),
+        (("a", ("b", "a"), "d"), "3 parts"),
+    ):
+        with pytest.raises(PlanError, match=fact):
+            Catalog.of(items, names=names).format.require_items()  # type: ignore[attr-defined]
+
+
 def test_numbers_have_the_types_that_models_take() -> None:
     found = arrays_of(
         Catalog.of([(1.5, 2, np.float64(3), np.zeros(2, np.uint8)) for _ in range(5)], names=tuple("abcd"))
