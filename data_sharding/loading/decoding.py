@@ -158,7 +158,9 @@ def _check_rows(decode: Decode, features: Any, rows: int) -> None:
         if not isinstance(array, np.ndarray):
             raise _no_arrays(decode, f"a {type(array).__name__} for {name!r}", rows)
         if array.shape[:1] != (rows,):
-            fact = f"The decode function {name_of(decode)} returned shape {array.shape} for {name!r} from {rows} records."
+            fact = (
+                f"The decode function {name_of(decode)} returned shape {array.shape} for {name!r} from {rows} records."
+            )
             conflict = "The first dimension must be the records, or weights would fall on the wrong ones."
             raise PlanError(fact, conflict, "return one row for each record.")
 

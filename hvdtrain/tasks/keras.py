@@ -42,7 +42,7 @@ class KerasText(Text):
     framework: ClassVar[str] = "tensorflow"
 
     def build_model(self) -> keras.Model:
-        return transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks)
+        return transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks, self.pack)
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:
         return build_optimizer(
@@ -51,7 +51,8 @@ class KerasText(Text):
 
     def measure(self, model: keras.Model, batch: Mapping[str, Any]) -> dict[str, Any]:
         """ "loss": nats a byte; "accuracy": share of bytes that the model would have guessed."""
-        logits, following = model(batch["seen"]), batch["next"]
+        inputs = self.inputs(batch)
+        logits, following = model(inputs if self.pack else inputs[0]), batch["next"]
         real = tf.cast(following != NOTHING, tf.float32)
         count = tf.reduce_sum(real, axis=1)
         labels = tf.maximum(following, 0)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from hvdtrain.models.torch import zoo
-from hvdtrain.models.torch.zoo import Transformer
+from hvdtrain.models.torch.zoo import PackedTransformer, Transformer
 from hvdtrain.tasks.digits import CLASSES, SIDE, Digits
 from hvdtrain.tasks.pictures.cifar10_mnist import Cifar10, Mnist
 from hvdtrain.tasks.pictures.imagenet import ImageNet
@@ -41,7 +41,8 @@ class TorchText(Text):
     framework: ClassVar[str] = "torch"
 
     def build_model(self) -> nn.Module:
-        return Transformer(SYMBOLS, self.context, self.width, self.heads, self.blocks)
+        kind = PackedTransformer if self.pack else Transformer
+        return kind(SYMBOLS, self.context, self.width, self.heads, self.blocks)
 
     def build_optimizer(self, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         matrices = [p for p in model.parameters() if p.ndim > 1]
@@ -51,7 +52,7 @@ class TorchText(Text):
 
     def measure(self, model: nn.Module, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """ "loss": nats a byte; "accuracy": share of bytes that the model would have guessed."""
-        logits, following = model(batch["seen"]), batch["next"]
+        logits, following = model(*self.inputs(batch)), batch["next"]
         count = (following != NOTHING).sum(1)
         losses = functional.cross_entropy(logits.transpose(1, 2), following, ignore_index=NOTHING, reduction="none")
         right = (logits.argmax(2) == following).sum(1)  # never where there is nothing to predict

@@ -148,23 +148,31 @@ def small_cnn(side: int, channels: int, classes: int, width: int = 32) -> keras.
     return keras.Model(inputs, layers.Dense(classes, name="logits")(features), name="small_cnn")
 
 
-def transformer(symbols: int, context: int, width: int, heads: int, blocks: int) -> keras.Model:
-    """As torch's, layer for layer: int32 [n, context] to logits float32 [n, context, symbols]."""
-    inputs = keras.Input((context,), dtype="int32")
-    features = layers.Embedding(symbols, width, embeddings_initializer=_normal(), name="symbols")(inputs)
-    # Made of the inputs, since only what depends on them is part of the model.
-    places = ops.cumsum(ops.ones_like(inputs), axis=1) - 1
+def transformer(symbols: int, context: int, width: int, heads: int, blocks: int, packed: bool = False) -> keras.Model:
+    """As torch's, layer for layer: int32 [n, context] to logits float32 [n, context, symbols].
+
+    `packed`: as torch's `PackedTransformer`; the inputs are three, "seen", "positions" and "segments".
+    """
+    seen = keras.Input((context,), dtype="int32", name="seen")
+    features = layers.Embedding(symbols, width, embeddings_initializer=_normal(), name="symbols")(seen)
+    if packed:
+        places, segments = (keras.Input((context,), dtype="int32", name=name) for name in ("positions", "segments"))
+    else:
+        # Made of the inputs, since only what depends on them is part of the model.
+        places, segments = ops.cumsum(ops.ones_like(seen), axis=1) - 1, None
     features = features + layers.Embedding(context, width, embeddings_initializer=_normal(), name="places")(places)
     for number in range(blocks):
-        features = _block(features, width, heads, f"blocks.{number}")
+        features = _block(features, segments, width, heads, f"blocks.{number}")
     features = layers.LayerNormalization(epsilon=_EPSILON, name="norm")(features)
+    inputs = [seen, places, segments] if packed else seen
     return keras.Model(inputs, _dense(features, symbols, "logits"), name="transformer")
 
 
-def _block(features: Any, width: int, heads: int, name: str) -> Any:
+def _block(features: Any, segments: Any, width: int, heads: int, name: str) -> Any:
     joined = layers.LayerNormalization(epsilon=_EPSILON, name=f"{name}.norm1")(features)
     joined = _dense(joined, 3 * width, f"{name}.query_key_value")
-    features = features + _dense(_CausalAttention(heads)(joined), width, f"{name}.attended")
+    attended = _CausalAttention(heads)(*([joined] if segments is None else [joined, segments]))
+    features = features + _dense(attended, width, f"{name}.attended")
     hidden = layers.LayerNormalization(epsilon=_EPSILON, name=f"{name}.norm2")(features)
     hidden = ops.gelu(_dense(hidden, 4 * width, f"{name}.wide"), approximate=True)
     return features + _dense(hidden, width, f"{name}.narrow")
@@ -180,7 +188,10 @@ def _normal() -> Any:
 
 @keras.saving.register_keras_serializable(package="hvdtrain")
 class _CausalAttention(layers.Layer):  # type: ignore[misc]  # Keras has no types
-    """[n, length, 3 · width] of queries, keys and values to [n, length, width]. No weights."""
+    """[n, length, 3 · width] of queries, keys and values to [n, length, width]. No weights.
+
+    With `segments` [n, length], each place sees only those of its own segment.
+    """
 
     def __init__(self, heads: int, **options: Any) -> None:
         super().__init__(**options)
@@ -189,12 +200,14 @@ class _CausalAttention(layers.Layer):  # type: ignore[misc]  # Keras has no type
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "heads": self._heads}
 
-    def call(self, joined: Any) -> Any:
+    def call(self, joined: Any, segments: Any = None) -> Any:
         length, size = joined.shape[1], joined.shape[2] // 3 // self._heads
         split = ops.reshape(joined, (-1, length, 3, self._heads, size))
         query, key, value = (split[:, :, part] for part in range(3))  # [n, length, heads, size]
         scores = ops.einsum("nqhs,nkhs->nhqk", query, key) * size**-0.5
         allowed = ops.arange(length)[:, None] >= ops.arange(length)[None, :]
+        if segments is not None:
+            allowed = ops.logical_and(allowed, ops.equal(segments[:, None, :, None], segments[:, None, None, :]))
         scores = ops.where(allowed, scores, ops.cast(-1e9, scores.dtype))
         attended = ops.einsum("nhqk,nkhs->nqhs", ops.softmax(scores), value)
         return ops.reshape(attended, (-1, length, self._heads * size))

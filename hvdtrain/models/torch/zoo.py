@@ -130,6 +130,24 @@ class Transformer(nn.Module):
         return logits
 
 
+class PackedTransformer(Transformer):
+    """As `Transformer`, for rows of several sequences: each position sees only its own one.
+
+    int [n, length] each: symbols, places within their sequences, and which sequence of the row each belongs to.
+    """
+
+    def forward(  # type: ignore[override]
+        self, seen: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor
+    ) -> torch.Tensor:
+        earlier = torch.ones(seen.shape[1], seen.shape[1], dtype=torch.bool, device=seen.device).tril()
+        allowed = (segments[:, None, :, None] == segments[:, None, None, :]) & earlier
+        features = self.symbols(seen) + self.places(positions)
+        for block in self.blocks:
+            features = block(features, allowed)
+        logits: torch.Tensor = self.logits(self.norm(features))
+        return logits
+
+
 class _Block(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -141,17 +159,20 @@ class _Block(nn.Module):
         self.wide = nn.Linear(width, 4 * width)
         self.narrow = nn.Linear(4 * width, width)
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        features = features + self.attended(self._attention(self.query_key_value(self.norm1(features))))
+    def forward(self, features: torch.Tensor, allowed: torch.Tensor | None = None) -> torch.Tensor:
+        """`allowed`: bool [n, 1, length, length], which places each place sees; None: itself and earlier ones."""
+        features = features + self.attended(self._attention(self.query_key_value(self.norm1(features)), allowed))
         hidden = functional.gelu(self.wide(self.norm2(features)), approximate="tanh")
         narrowed: torch.Tensor = self.narrow(hidden)
         return features + narrowed
 
-    def _attention(self, joined: torch.Tensor) -> torch.Tensor:
+    def _attention(self, joined: torch.Tensor, allowed: torch.Tensor | None) -> torch.Tensor:
         """[n, length, 3 · width] to [n, length, width]."""
         rows, length, width = joined.shape[0], joined.shape[1], joined.shape[2] // 3
         split = joined.view(rows, length, 3, self._heads, width // self._heads).permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=True)
+        attended = functional.scaled_dot_product_attention(
+            split[0], split[1], split[2], attn_mask=allowed, is_causal=allowed is None
+        )
         return attended.transpose(1, 2).reshape(rows, length, width)
 
 

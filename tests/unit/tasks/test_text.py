@@ -76,6 +76,30 @@ def test_short_records_count_by_what_they_hold(tmp_path: Path) -> None:
     torch.testing.assert_close(measured["accuracy"][1], alone["accuracy"][0])
 
 
+def test_short_texts_share_a_record_and_see_nothing_of_each_other(tmp_path: Path) -> None:
+    """As many bytes are predicted, each from the same ones, in fewer records."""
+    for number, length in enumerate((40, 7, 5, 17, 4, 2, 30)):
+        (tmp_path / f"train{number}.txt").write_bytes(bytes(range(number, number + length)))
+    sums, records = [], []
+    weights: Any = {}
+    for pack in (False, True):
+        task = TorchText(context=16, width=8, heads=2, blocks=2, pack=pack)
+        train = task.open_data(DataAccess(str(tmp_path), tmp_path / "cache")).train
+        with RecordReader(train) as reader:
+            features = task.decode(reader.load(np.arange(len(train))))
+        model = task.build_model()
+        model.load_state_dict(weights or model.state_dict())
+        weights = model.state_dict()
+        batch = {name: torch.from_numpy(array) for name, array in features.items()}
+        counts = (batch["next"] != NOTHING).sum(1)
+        with torch.no_grad():
+            measured = task.measure(model, batch)
+        sums.append([int(counts.sum()), *(float((values * counts).sum()) for values in measured.values())])
+        records.append(len(train))
+    assert records == [10, 7]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+
+
 def test_no_place_sees_what_follows() -> None:
     task = TorchText(context=12, width=8, heads=2, blocks=2)
     model = task.build_model().eval()

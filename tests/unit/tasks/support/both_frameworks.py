@@ -120,8 +120,9 @@ def test_the_digits_network_answers_alike() -> None:
     np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-6)
 
 
-def test_the_transformer_answers_alike() -> None:
-    options = {"context": 12, "width": 16, "heads": 2, "blocks": 2}
+@pytest.mark.parametrize("pack", [False, True])
+def test_the_transformer_answers_alike(pack: bool) -> None:
+    options: dict[str, Any] = {"context": 12, "width": 16, "heads": 2, "blocks": 2, "pack": pack}
     tasks = TorchText(**options), KerasText(**options)
     torch_model, keras_model = tasks[0].build_model(), tasks[1].build_model()
     stir(torch_model)
@@ -129,6 +130,9 @@ def test_the_transformer_answers_alike() -> None:
     text = np.random.default_rng(0).integers(0, 256, (5, 13))
     batch = {"seen": text[:, :-1].astype(np.int32), "next": text[:, 1:].copy()}
     batch["next"][2, 4:] = NOTHING
+    if pack:
+        batch["segments"] = np.repeat(np.array([[1, 2, 0]], np.int32), (5, 4, 3), axis=1).repeat(5, axis=0)
+        batch["positions"] = np.concatenate([np.arange(n) for n in (5, 4, 3)]).astype(np.int32)[None].repeat(5, axis=0)
     with torch.no_grad():
         first = tasks[0].measure(torch_model, {name: torch.from_numpy(array) for name, array in batch.items()})
     second = tasks[1].measure(keras_model, {name: tf.constant(array) for name, array in batch.items()})
