@@ -9,14 +9,14 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import saved
+from benchmarks import machine, saved
 from benchmarks.commands import REPOSITORY
 from benchmarks.remote import data
-from benchmarks.remote.arms import ARMS, BATCH
+from benchmarks.remote.arms import ARMS, BATCH, Arm
 
 _DEADLINE_S: Final = 600.0
 
@@ -33,11 +33,11 @@ def serving(folder: Path, latency_ms: float, mbit: float) -> Iterator[str]:
             server.terminate()
 
 
-def measure(name: str, url: str, python: str, limit_s: float) -> dict[str, Any]:
+def measure(name: str, url: str, python: str, limit_s: float, more: Sequence[str] = ()) -> dict[str, Any]:
     """One epoch in a process of its own, with an empty cache; what the store counted comes with it."""
     _counted(url)
     with tempfile.TemporaryDirectory() as cache:
-        command = [python, "-m", "benchmarks.remote.worker", name, url, f"{cache}/cache", str(limit_s)]
+        command = [python, "-m", "benchmarks.remote.worker", name, url, f"{cache}/cache", str(limit_s), *more]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-3000:]}")
@@ -51,6 +51,12 @@ def _counted(url: str) -> dict[str, int]:
     return counted
 
 
+def _is_there(arm: Arm, peers: Path | None, earlier: Path | None) -> bool:
+    if arm.is_earlier:
+        return earlier is not None
+    return arm.is_ours or peers is not None
+
+
 def main() -> None:
     """Measure, then write remote-<date>.json, .md and .svg."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.remote", description=__doc__)
@@ -61,12 +67,14 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=20.0)
     parser.add_argument("--mbit", type=float, nargs="*", default=[100.0, 1000.0], help="bandwidths in Mbit/s")
     parser.add_argument("--seconds", type=float, default=30.0, help="the longest that an epoch is read")
+    parser.add_argument("--earlier", type=Path, help="a checkout of an earlier version, which is measured beside ours")
     options = parser.parse_args()
     peers = None if options.peers_venv is None else (options.peers_venv / "bin" / "python").absolute()
     data.write_all(options.data, peers)
-    arms = [name for name, arm in ARMS.items() if arm.is_ours or peers is not None]
+    arms = [name for name, arm in ARMS.items() if _is_there(arm, peers, options.earlier)]
     result = {
         **saved.begun({}),
+        "earlier": options.earlier and machine.commit_of(options.earlier),
         "options": {"latency_ms": options.latency_ms, "seconds": options.seconds, "batch": BATCH},
         "data": {"records": data.RECORDS, "shards": data.SHARDS, "bytes": data.BYTES, "classes": data.CLASSES},
         "networks": {f"{mbit:g}": [] for mbit in options.mbit},
@@ -78,7 +86,8 @@ def main() -> None:
                 measured = {}
                 for name in order:
                     python = sys.executable if ARMS[name].is_ours else str(peers)
-                    measured[name] = measure(name, url, python, options.seconds)
+                    more = [str(options.earlier.absolute())] if ARMS[name].is_earlier else []
+                    measured[name] = measure(name, url, python, options.seconds, more)
                     rate = measured[name]["records"] / measured[name]["seconds"]
                     print(f"{mbit:g} Mbit/s, block {block}, {name}: {rate:,.0f} records/s", flush=True)
                     result["versions"] |= measured[name].pop("versions")

@@ -18,12 +18,16 @@ Shuffle = Literal["global", "block"]
 
 
 class Arm(NamedTuple):
-    """How a page calls it, what it fetches, what it does, and what is imported before the clock starts."""
+    """How a page calls it, what it fetches, what it does, and what is imported before the clock starts.
+
+    `is_earlier`: it is a package data_sharding of an earlier version, of which only names are used that it had.
+    """
 
     label: str
     fetches: str
     read: Callable[[str, Path], Batches]
     imports: tuple[str, ...] = ("data_sharding", "data_sharding.storage.remote", "fsspec.implementations.http")
+    is_earlier: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -42,11 +46,33 @@ def _ours(url: str, cache: Path, shuffle: Shuffle, keeps: bool) -> Batches:
             yield batch.features["payload"][batch.weights > 0].tolist()
 
 
+def _earlier(shuffle: Shuffle) -> Arm:
+    def read(url: str, cache: Path) -> Batches:
+        import data_sharding as ds
+
+        del cache
+        catalog = ds.Catalog.index(_urls(url))
+        plan = ds.ShardPlan.for_catalog(catalog, global_batch=BATCH, seed=0, epoch=0, shuffle=shuffle)
+        with (
+            ds.RecordReader(catalog) as reader,
+            ds.ShardLoader(plan, reader, _as_objects, rank=0, size=1) as loader,
+        ):
+            for batch in loader:
+                yield batch.features["payload"][batch.weights > 0].tolist()
+
+    imports = ("data_sharding", "fsspec.implementations.http")
+    return Arm(f"data_sharding, `{shuffle}`, earlier version", "an index of all bytes; records", read, imports, True)
+
+
+def _urls(url: str) -> list[str]:
+    return [f"{url}/tfrecord/part-{shard:05d}.tfrecord" for shard in range(SHARDS)]
+
+
 def _planned(url: str, shuffle: Shuffle) -> tuple[Any, Any]:
     """The catalog, from the index that was published, and the plan."""
     import data_sharding as ds
 
-    catalog = ds.Catalog.published([f"{url}/tfrecord/part-{shard:05d}.tfrecord" for shard in range(SHARDS)])
+    catalog = ds.Catalog.published(_urls(url))
     if catalog is None:
         raise RuntimeError(f"no index was published in {url}/tfrecord")
     return catalog, ds.ShardPlan.for_catalog(catalog, global_batch=BATCH, seed=0, epoch=0, shuffle=shuffle)
@@ -126,6 +152,8 @@ ARMS: Final = {
         "records",
         lambda url, cache: _ours(url, cache, "global", keeps=False),
     ),
+    "earlier_global": _earlier("global"),
+    "earlier_block": _earlier("block"),
     "filecache": Arm("fsspec's filecache, our `global` order", "whole files", _through_fsspec("filecache")),
     "blockcache": Arm("fsspec's blockcache, our `global` order", "5 MiB", _through_fsspec("blockcache")),
     "streaming": Arm("mosaicml-streaming, py1e", "whole files", _streaming, ("benchmarks.remote.streaming_alone",)),

@@ -29,6 +29,8 @@ def markdown(result: Result) -> str:
         f"process of its own, with an empty cache, and is cut off after {options['seconds']:g} s. Medians, and in "
         f"brackets the least and the largest."
     )
+    earlier = result.get("earlier")  # results of before have none
+    about += f" The earlier version is commit {earlier}." if earlier else ""
     parts = [saved.head("Records from a slow store", result), about]
     for mbit in result["networks"]:
         parts += [f"## {mbit} Mbit/s", _verdict(result, mbit), _table(result, mbit)]

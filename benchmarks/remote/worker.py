@@ -1,4 +1,7 @@
-"""One epoch of one arm: `python -m benchmarks.remote.worker ARM URL CACHE SECONDS` prints what it took as JSON."""
+"""One epoch of one arm: `python -m benchmarks.remote.worker ARM URL CACHE SECONDS` prints what it took as JSON.
+
+With a fifth argument, the package data_sharding is taken from that checkout.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ def main() -> None:
     """Read until the epoch or the time is over. Imports are not timed."""
     name, url, cache, limit_s = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
     arm = ARMS[name]
+    sys.path[:0] = sys.argv[5:]
     for module in arm.imports:
         import_module(module)
     begin = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -96,6 +97,10 @@ class Parts(RecordTable):
         Raises PlanError: a part would be empty, there are no labels, or `groups` and `stratify` exclude each other.
         """
         order = _order(self, seed, stratify, groups)
+        if not isinstance(fraction, Real):
+            raise PlanError(
+                f"A split of {fraction!r} was asked for.", "It must be a number.", "split(0.9), for example."
+            )
         if not 0 < fraction < 1:
             raise _nothing_left(f"A split of {fraction:g} leaves one part empty.")
         if groups is not None:

@@ -6,9 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data_sharding.errors import PlanError
+
 
 def as_array(value: Any) -> NDArray[Any]:
-    """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32."""
+    """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32.
+
+    Raises PlanError: values of numpy's masked array are missing.
+    """
+    if isinstance(value, np.ma.MaskedArray) and value.mask.any():
+        raise PlanError(
+            f"A masked array has {int(value.mask.sum()):,} missing values.",
+            "A batch would hold whatever stands behind the mask.",
+            "fill them in (array.filled(0)), and give the mask as a part of its own if the model needs it.",
+        )
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu()
         value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
@@ -23,7 +34,8 @@ def as_column(values: Any) -> NDArray[Any]:
     Lists and tensors as `as_array` takes them; other arrays keep their dtype.
     """
     try:
-        return as_array(values) if isinstance(values, list | tuple) or hasattr(values, "detach") else np.asarray(values)
+        is_array = not isinstance(values, list | tuple | np.ma.MaskedArray) and not hasattr(values, "detach")
+        return np.asarray(values) if is_array else as_array(values)
     except ValueError:  # numpy's, of rows that differ in length
         return array_of_objects(values)
 

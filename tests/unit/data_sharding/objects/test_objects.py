@@ -350,6 +350,9 @@ def test_an_object_that_changes_its_length_is_noticed() -> None:
         (PlanError, lambda: Catalog.of({"a": np.zeros(3), "b": 4}), "'b' of the dict is an object of type int"),
         (PlanError, lambda: Catalog.of({"train": pa.table({"x": [1]})}), "of type Table"),
         (PlanError, lambda: Catalog.of(pa.table({"x": [1, None]})), "'x' of the table has nulls"),
+        (PlanError, lambda: arrays_of(Catalog.of([np.ma.array([1, 2], mask=[0, 1])] * 5)), "1 missing values"),
+        (PlanError, lambda: arrays_of(Catalog.of({"a": np.ma.array([1] * 6, mask=[0, 1] * 3)})), "3 missing values"),
+        (PlanError, lambda: Catalog.of([1, 2]).split("0.9"), "split of '0.9'"),  # type: ignore[arg-type]
         (ShardingError, lambda: arrays_of(Catalog.of([1, None, 1, 1, None])), "is None"),
         (ShardingError, lambda: arrays_of(Catalog.of([1, 2.5, 1, 1, 2.5])), "float32 in some items, and int64"),
         (PlanError, lambda: arrays_of(Catalog.of(Squares(), names=("x", "x"))), "has 2 parts"),
