@@ -87,6 +87,23 @@ class CheckpointStore:
         if self.folder.is_dir():
             self._point_to(best)
 
+    def go_back(self, step: int) -> int | None:
+        """Let training resume from the newest checkpoint that has at most `step` updates; returns how many it has.
+
+        None: there is no such checkpoint, and `latest` stays as it is. Raises OSError.
+        """
+        latest, paths = self.named("latest"), self.paths()
+        older = (
+            paths[: paths.index(latest) + 1] if latest in paths else paths
+        )  # later ones are of a branch that was left
+        found = next((path for path in reversed(older) if _step_of(path) <= step), None)
+        if found is None:
+            return None
+        self._make_latest(found)
+        if self.copy is not None:
+            self.copy(found)
+        return _step_of(found)
+
     def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
         stays = {self._path(entry.step) for entry in best} | {self.named("best")}
         paths = self.paths()
@@ -155,3 +172,7 @@ class CheckpointStore:
                 "choose another --output-dir, or move the folder away.",
             )
         return None
+
+
+def _step_of(path: Path) -> int:
+    return int(path.name.removeprefix("step_"))

@@ -43,6 +43,8 @@ class RepeatedPasses:
     every: int  # updates between two checks
     hosts: Sequence[str]  # of each rank, or ()
     leaves_out: bool = False  # a worker that is found to be wrong ends alone, as others may train on without it
+    # called on all ranks before a wrong worker ends: training is to resume with so many updates at most
+    go_back: Callable[[int], object] = lambda _step: None
 
     def begin(self, epoch: int, step_of_epoch: int, step: int) -> Check | None:
         """Before update `step` (from 0): repeat passes of other workers, if a check is due. Collective."""
@@ -77,13 +79,14 @@ class RepeatedPasses:
             return
         details = self.comm.allgather(rows[None], f"{name}.checksums")
         error = self._error(details, wrong, undecided, step, number)
+        self.go_back(step - self.every)
         if self.comm.topology.rank in wrong:
             error = WrongWorkerError(error.fact, error.conflict, error.hint)
         if not (self.leaves_out and wrong):
             raise error.on_all_ranks()
         if self.comm.topology.rank in wrong:
             raise error
-        # The others will see that it has ended, and go on from the last checkpoint.
+        # The others will see that it has ended, and go on from where `go_back` has led.
 
     def _judge(self, by_rank: list[list[int]]) -> tuple[set[int], set[int]]:
         """Ranks that a majority shows to be wrong, and those of which it is one or another."""
@@ -128,7 +131,7 @@ class RepeatedPasses:
             f"At step {step}, {who} {verb} {known}, from the same weights and records (of {some}).",
             "A processor, its memory or the task computes something else there, so that the weights since the check "
             f"before may be wrong (checked were virtual workers {passes}).",
-            "train without that host from an older checkpoint; where all hosts are sound, look for code in the task "
+            "train on without that host, with --resume auto; where all hosts are sound, look for code in the task "
             "that draws random numbers of its own, depends on the rank, or reads what earlier passes put into buffers.",
         )
 

@@ -1,5 +1,6 @@
 """The parts of a training: its engine with ledger and checkpoint writer, and the callbacks of its events."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,7 +10,7 @@ from hvdtrain.adapters.adapter_protocol import PassChecks, TunableAdapter
 from hvdtrain.adapters.chosen_framework import open_profiler
 from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
 from hvdtrain.checkpoints.format import infinite_from_the_start
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.writer import CheckpointWriter, await_all_writes
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.timeline import Timeline
 from hvdtrain.config.checkpoint_options import seconds_between
@@ -34,6 +35,8 @@ from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.sink_registry import open_sinks
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 from hvdtrain.version import versions
+
+_log = logging.getLogger("hvdtrain.run")
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,24 @@ class Assembly:
             return None
         assert isinstance(train, CatalogSource)  # as the options' conflicts say
         every = updates_between_checks(setup.config.check_workers)
-        return RepeatedPasses(checks, self.comm, train.of_worker, workers, every, hosts, setup.may_change_workers)
+        alone = setup.may_change_workers
+        return RepeatedPasses(checks, self.comm, train.of_worker, workers, every, hosts, alone, self._go_back)
+
+    def _go_back(self, step: int) -> None:
+        """Let training resume from before what a wrong worker may have spoilt since `step`, where that can be."""
+        if not self.comm.topology.is_root:
+            return
+        await_all_writes()  # a save that is under way would make its checkpoint the latest one
+        try:
+            found = self.folder.checkpoints.go_back(step)
+        except OSError as error:
+            _log.warning("training cannot be made to resume from before step %d: %s", step, error)
+            return
+        if found is not None:
+            _log.warning("training resumes from the checkpoint of step %d: later ones may be wrong", found)
+        elif self.folder.checkpoints.paths():
+            text = "no checkpoint is as old as the last sound check, of step %d: training resumes from the newest one, "
+            _log.warning(text + "which may be wrong (--keep-checkpoints keeps more of them)", step)
 
     def _checkpoint_writer(self) -> CheckpointWriter:
         setup, config = self.setup, self.setup.config

@@ -54,7 +54,7 @@ def test_of_two_workers_both_are_named(tmp_path: Path) -> None:
 
 
 def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> None:
-    """They go on from the last checkpoint, here the start. Another worker would use the same processor."""
+    """They go on from before the last sound check, of step 5. Another worker would use the same processor."""
     finished = train(
         tmp_path,
         "wrong_torch:Wrong",
@@ -62,6 +62,7 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
         "1",
         "--check-workers",
         "every=5",
+        *("--checkpoint-interval", "2", "--keep-checkpoints", "9"),
         launch=("local", "--min-workers", "2", "--max-restarts", "3"),
     )
     assert finished.returncode == 0, finished.tail()
@@ -69,6 +70,9 @@ def test_where_others_may_train_on_the_wrong_one_ends_alone(tmp_path: Path) -> N
     assert "no further worker is started in its place" in finished.stderr, finished.tail()
     assert "joined" not in finished.stderr, finished.tail()
     assert result_of(tmp_path / "out")["status"] == "finished"
+    lines = [json.loads(line) for line in (tmp_path / "out" / "audit" / "ledger.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["event"] == "started"] == [0, 4]
+    assert "training resumes from the checkpoint of step 4: later ones may be wrong" in finished.output, finished.tail()
 
 
 def test_a_pass_computes_the_same_bits_in_each_graph_that_it_is_a_part_of(tmp_path: Path) -> None:

@@ -50,6 +50,23 @@ def test_the_last_k_stay(tmp_path_factory: pytest.TempPathFactory, keep: int, ga
         assert newest.position.step == step
 
 
+def test_training_resumes_from_before_a_step(tmp_path: Path) -> None:
+    """Later checkpoints stay until the next save, and count only where no other is sound."""
+    store = CheckpointStore(tmp_path / "checkpoints", keep=5)
+    assert store.go_back(100) is None
+    for step in (10, 20, 30, 40):
+        store.save(checkpoint(step))
+    sent: list[str] = []
+    store.copy = lambda path: sent.append(path.name)
+    assert [store.go_back(step) for step in (5, 45, 29, 35, 10)] == [None, 40, 20, 20, 10]
+    assert sent == [f"step_{step:08d}" for step in (40, 20, 20, 10)]
+    newest = store.newest()
+    assert newest is not None
+    assert newest.position.step == 10
+    store.save(checkpoint(15))
+    assert steps(store) == [10, 15]
+
+
 def test_where_training_was_sent_back_later_checkpoints_count_only_if_no_other_is_sound(tmp_path: Path) -> None:
     def newest() -> int:
         found = store.newest()
