@@ -78,11 +78,12 @@ class TreeReduction(CommHook):
     def _by_slices(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         hvd, workers = self._hvd, self._workers
         parts = all_parts(workers)
+        kept = bucket.flat.new_empty(0, dtype=self._sent_as)  # memory for several sums
 
         def reduction() -> PendingReduction:
             lengths = slice_lengths(bucket.flat.numel(), workers.size)
             sums = self._own_sums(bucket)
-            sent = _slice_by_slice(sums, lengths)
+            sent = sums[0] if len(sums) == 1 else _slice_by_slice(sums, lengths, kept)
             splits = torch.tensor([len(sums) * length for length in lengths], dtype=torch.int32)
             received, _ = yield hvd.alltoall_async(_bits(sent), splits, name=f"{bucket.name}.parts")
             rows = received.view(sent.dtype).view(len(parts), lengths[workers.rank]).unbind()
@@ -99,12 +100,11 @@ class TreeReduction(CommHook):
         return [total for _, total in parts]
 
 
-def _slice_by_slice(sums: Sequence[torch.Tensor], lengths: list[int]) -> torch.Tensor:
-    """The first slice of each sum, then the second one of each, and so on, [numbers]. Of one sum, that itself."""
-    if len(sums) == 1:
-        return sums[0]
+def _slice_by_slice(sums: Sequence[torch.Tensor], lengths: list[int], out: torch.Tensor) -> torch.Tensor:
+    """In `out`: the first slice of each sum, then the second one of each, and so on, [numbers]."""
     slices = zip(*(torch.split(each, lengths) for each in sums), strict=True)
-    return torch.cat([part for same in slices for part in same])
+    out.resize_(sum(each.numel() for each in sums))
+    return torch.cat([part for same in slices for part in same], out=out)
 
 
 def _adds_in_order(hvd: Any, workers: VirtualWorkers) -> bool:
