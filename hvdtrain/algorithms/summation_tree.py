@@ -5,8 +5,9 @@ Sums of floating-point numbers depend on their order, so only then has a sum the
 worker that has several consecutive terms adds up the subtrees that lie within them, and sends these.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -55,3 +56,12 @@ def sum_of_subtrees(parts: Iterable[tuple[range, T]], count: int, add: Callable[
         tree.push(terms, value)
     ((_, total),) = tree.parts
     return total
+
+
+def is_one_after_the_other(parts: Sequence[range], count: int) -> bool:
+    """Whether the whole sum is ((first + second) + third) and so on, given all of its subtrees in their order."""
+
+    def joined(left: Any, right: Any) -> Any:
+        return left, right
+
+    return bool(sum_of_subtrees(zip(parts, parts, strict=True), count, joined) == reduce(joined, parts))

@@ -21,6 +21,7 @@ from hvdtrain.named_arrays import State
 from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.run.virtual_worker_checks import with_order_of_sums
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 from hvdtrain.topology.virtual_workers import VirtualWorkers
@@ -77,11 +78,10 @@ def open_own_adapter(setup: RunSetup, comm: Communicator) -> TunableAdapter:
     could not build it."""
     config, peak = setup.config, setup.schedule.peak
     cuts = _cuts(setup, comm)
+    workers = None if setup.workers is None else with_order_of_sums(setup.workers, comm)
     return agree(
         comm,
-        lambda: open_adapter(
-            setup.task, comm.topology, config.seed, peak, config, cuts, config.stall_timeout, setup.workers
-        ),
+        lambda: open_adapter(setup.task, comm.topology, config.seed, peak, config, cuts, config.stall_timeout, workers),
         "hvdtrain.start.adapter",
     )
 

@@ -1,11 +1,20 @@
 """Whether these workers can train as V virtual ones."""
 
+from dataclasses import replace
+from typing import Final
+
 import numpy as np
 
+from hvdtrain.adapters.tree_exchange import adds_rank_after_rank
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.errors import UsageError
 from hvdtrain.topology import Topology
 from hvdtrain.topology.virtual_workers import VirtualWorkers
+
+_NOT_ASSOCIATIVE: Final = (1.0, -1.0, 2.0**-30)
+"""In float32 the sum of the three is 0 where the last one is not added last."""
+_PROBED: Final = 2**18
+"""Numbers: too many for Gloo to send them directly between ranks. Around its ring some are added in another order."""
 
 
 def virtual_workers(count: int | None, place: Topology, global_batch: int, most: int) -> VirtualWorkers | None:
@@ -45,3 +54,12 @@ def require_same_threads(comm: Communicator, threads: int) -> None:
             "numbers of cores.",
             f"give it as --compute-threads {-least}.",
         ).on_all_ranks()
+
+
+def with_order_of_sums(workers: VirtualWorkers, comm: Communicator) -> VirtualWorkers:
+    """Note whether sums over Gloo have the order of ranks, if that makes a difference. Collective."""
+    if workers.size != len(_NOT_ASSOCIATIVE) or not adds_rank_after_rank(workers):
+        return workers
+    own = np.full(_PROBED, _NOT_ASSOCIATIVE[workers.rank], np.float32)
+    found = comm.allreduce(own, "hvdtrain.start.order_of_sums")
+    return replace(workers, gloo_adds_in_order=bool((found == _NOT_ASSOCIATIVE[-1]).all()))

@@ -15,6 +15,7 @@ class VirtualWorkers:
     rank: int  # r, of this worker
     size: int  # W, 1 to V
     global_batch: int  # G, V or more
+    gloo_adds_in_order: bool = False  # an allreduce over Gloo adds what workers have in the order of their ranks
 
     def of_rank(self, rank: int) -> range:
         """The virtual workers that a worker computes."""

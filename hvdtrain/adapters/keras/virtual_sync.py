@@ -19,6 +19,7 @@ from hvdtrain.adapters.keras.compiled import graph
 from hvdtrain.adapters.keras.gradient_sync import SummedGradients
 from hvdtrain.adapters.keras.graph_clock import Waiting
 from hvdtrain.adapters.keras.state import seed_states
+from hvdtrain.adapters.tree_exchange import all_parts, allreduce_follows_tree, slice_lengths
 from hvdtrain.adapters.worker_states import AlternatingStates
 from hvdtrain.algorithms.summation_tree import TreeSum, subtrees, sum_of_subtrees
 from hvdtrain.errors import UsageError
@@ -44,6 +45,11 @@ class TreeReduction(CommHook):
     def __init__(self, hvd: Any, workers: VirtualWorkers, compression: str) -> None:
         super().__init__()
         self._hvd, self._workers, self._compressed = hvd, workers, _SENT_AS[compression]
+        # TensorFlow's threads, unlike Horovod's, turn numbers below the normal ones into zeros: after a sum of two
+        # terms (`_total`) that is the same, between those of three it is not.
+        follows_tree = allreduce_follows_tree(workers, adds_in_order=False)
+        self._by_allreduce = self._compressed is None and follows_tree
+        self.reduces_in_place = self._by_allreduce and workers.count == workers.size
 
     def sent_as(self, dtype: tf.DType) -> tf.DType:
         return super().sent_as(dtype) if self._compressed is None else self._compressed
@@ -51,21 +57,28 @@ class TreeReduction(CommHook):
     def reduce(self, bucket: GradBucket) -> list[Any]:
         places = [gradient.place for gradient in bucket.gradients]
         flat = [flattened([part[place] for place in places], bucket.dtype) for _, part in self.parts]
-        total = flat[0] if self._hvd is None else self._among_workers(flat, bucket.name)
-        parts = cut(total, [gradient.shape for gradient in bucket.gradients])
+        parts = cut(self._total(flat, bucket.name), [gradient.shape for gradient in bucket.gradients])
         return [tf.cast(part, gradient.value.dtype) for part, gradient in zip(parts, bucket.gradients, strict=True)]
 
-    def _among_workers(self, flat: list[Any], name: str) -> Any:
+    def _total(self, flat: list[Any], name: str) -> Any:
+        if self._hvd is None:
+            return flat[0]
+        if self._by_allreduce and flat[0].dtype.size > 2:  # else sums are rounded in other ways
+            total = self._hvd.allreduce(flat[0], op=self._hvd.Sum, name=name, ignore_name_scope=True)
+            return total * tf.ones([], total.dtype)  # turns them into zeros
+        return self._by_slices(flat, name)
+
+    def _by_slices(self, flat: list[Any], name: str) -> Any:
         workers, (numbers,) = self._workers, flat[0].shape
-        length = -(-numbers // workers.size)
-        padded = [tf.pad(part, [[0, workers.size * length - numbers]]) for part in flat]
-        sent = tf.stack([tf.reshape(part, [workers.size, length]) for part in padded], axis=1)
-        received = self._hvd.alltoall(_bits(tf.reshape(sent, [-1])), name=f"{name}_parts", ignore_name_scope=True)
-        terms = [part for rank in range(workers.size) for part in subtrees(workers.of_rank(rank), workers.count)]
-        rows = tf.unstack(tf.reshape(_numbers(received, sent.dtype), [len(terms), length]))
-        own = sum_of_subtrees(zip(terms, rows, strict=True), workers.count, add)
+        parts, lengths = all_parts(workers), slice_lengths(numbers, workers.size)
+        slices = zip(*(tf.split(each, lengths) for each in flat), strict=True)
+        sent = flat[0] if len(flat) == 1 else tf.concat([part for same in slices for part in same], 0)
+        splits = tf.constant([len(flat) * length for length in lengths], tf.int32)
+        received, _ = self._hvd.alltoall(_bits(sent), splits, name=f"{name}_parts", ignore_name_scope=True)
+        rows = tf.unstack(tf.reshape(_numbers(received, sent.dtype), [len(parts), lengths[workers.rank]]))
+        own = sum_of_subtrees(zip(parts, rows, strict=True), workers.count, add)
         sums = self._hvd.allgather(_bits(own), name=f"{name}_sums", ignore_name_scope=True)
-        return tf.ensure_shape(_numbers(sums, sent.dtype)[:numbers], [numbers])
+        return tf.ensure_shape(_numbers(sums, sent.dtype), [numbers])
 
 
 def _bits(tensor: Any) -> Any:

@@ -2,21 +2,24 @@
 
 A worker adds up those of its own virtual workers, bucket by bucket, as far as the tree lets it. Then each worker owns
 a slice of the bucket: an alltoall brings it all workers' sums of that slice, it adds them up in the order of the tree,
-and an allgather distributes the result. Where the number of workers is a power of two, these are a ring's bytes.
+and an allgather distributes the result. Where the number of workers is a power of two, these are a ring's bytes. Where
+an allreduce has the same bits (`tree_exchange`), it is used instead: in place, and in the memory of one host over Gloo.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from hvdtrain.adapters.choose_sync import ChosenSync
-from hvdtrain.adapters.torch.buckets import Bucket, SharedBucket, Trainable, grouped
+from hvdtrain.adapters.torch.buckets import Bucket, SharedBucket, Trainable, grouped, make_buckets
 from hvdtrain.adapters.torch.checksum import checksum
-from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
-from hvdtrain.adapters.torch.gradient_sync import SummedGradients
-from hvdtrain.algorithms.summation_tree import TreeSum, subtrees, sum_of_subtrees
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction, StartSum
+from hvdtrain.adapters.torch.gradient_sync import SummedGradients, start_sum_over
+from hvdtrain.adapters.tree_exchange import all_parts, allreduce_follows_tree, slice_lengths
+from hvdtrain.algorithms.summation_tree import TreeSum, sum_of_subtrees
+from hvdtrain.comm.communicator import transport
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 _SENT_AS = {"plain": None, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -36,6 +39,9 @@ class TreeReduction(CommHook):
     def __init__(self, hvd: Any, workers: VirtualWorkers, sent_as: torch.dtype | None) -> None:
         super().__init__()
         self._hvd, self._workers, self._sent_as = hvd, workers, sent_as
+        follows_tree = allreduce_follows_tree(workers, _adds_in_order(hvd, workers))
+        self._by_allreduce = sent_as is None and follows_tree
+        self.reduces_in_place = self._by_allreduce and workers.count == workers.size
         self._trees: dict[str, TreeSum[torch.Tensor]] = {}
 
     def add(self, bucket: GradBucket) -> TreeSum[torch.Tensor]:
@@ -54,46 +60,56 @@ class TreeReduction(CommHook):
         return tree
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
-        return self._alone(bucket) if self._hvd is None else self._among_workers(bucket)
+        if self._hvd is None:
+            return self._in_place(bucket, lambda _total, _name: None)
+        if self._by_allreduce and bucket.flat.element_size() > 2:  # else sums are rounded in other ways
+            return self._in_place(bucket, start_sum_over(None))
+        return self._by_slices(bucket)
 
-    def _alone(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+    def _in_place(self, bucket: GradBucket, start_sum: StartSum) -> Callable[[], PendingReduction]:
         def reduction() -> PendingReduction:
-            ((_, total),) = self.add(bucket).parts
-            del self._trees[bucket.name]
-            yield None
+            (total,) = self._own_sums(bucket)
+            yield start_sum(total, bucket.name)
             if total is not bucket.flat:
                 bucket.flat.copy_(total)
 
         return reduction
 
-    def _among_workers(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
-        flat, workers = bucket.flat, self._workers
-        slice_length = max(1, -(-flat.numel() // workers.size))
-        sent_parts = len(subtrees(workers.own, workers.count))
-        sent = torch.zeros(
-            workers.size, sent_parts, slice_length, dtype=self._sent_as or flat.dtype, device=flat.device
-        )  # zeros past the end remain
-        terms = [part for rank in range(workers.size) for part in subtrees(workers.of_rank(rank), workers.count)]
+    def _by_slices(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        hvd, workers = self._hvd, self._workers
+        parts = all_parts(workers)
+        kept = bucket.flat.new_empty(0, dtype=self._sent_as)  # memory for several sums
 
         def reduction() -> PendingReduction:
-            for place, (_, total) in enumerate(self.add(bucket).parts):
-                _fill(sent[:, place], total)
-            del self._trees[bucket.name]
-            received, _ = yield self._hvd.alltoall_async(_bits(sent.view(-1)), name=f"{bucket.name}.parts")
-            parts = received.view(sent.dtype).view(len(terms), slice_length).unbind()
-            own = sum_of_subtrees(zip(terms, parts, strict=True), workers.count, torch.Tensor.add_)
-            sums = yield self._hvd.allgather_async(_bits(own), name=f"{bucket.name}.sums")
-            flat.copy_(sums.view(sent.dtype)[: flat.numel()])
+            lengths = slice_lengths(bucket.flat.numel(), workers.size)
+            sums = self._own_sums(bucket)
+            sent = sums[0] if len(sums) == 1 else _slice_by_slice(sums, lengths, kept)
+            splits = torch.tensor([len(sums) * length for length in lengths], dtype=torch.int32)
+            received, _ = yield hvd.alltoall_async(_bits(sent), splits, name=f"{bucket.name}.parts")
+            rows = received.view(sent.dtype).view(len(parts), lengths[workers.rank]).unbind()
+            own = sum_of_subtrees(zip(parts, rows, strict=True), workers.count, torch.Tensor.add_)
+            totals = yield hvd.allgather_async(_bits(own), name=f"{bucket.name}.sums")
+            bucket.flat.copy_(totals.view(sent.dtype))
 
         return reduction
 
+    def _own_sums(self, bucket: GradBucket) -> list[torch.Tensor]:
+        """Of this worker's subtrees, with the gradients of its last virtual worker, which are in the bucket."""
+        parts = self.add(bucket).parts
+        del self._trees[bucket.name]
+        return [total for _, total in parts]
 
-def _fill(slices: torch.Tensor, values: torch.Tensor) -> None:
-    """Cut `values` [numbers] into the rows of `slices` [workers, numbers of a slice]; what is left stays as it is."""
-    whole, rest = divmod(values.numel(), slices.shape[1])
-    slices[:whole].copy_(values[: values.numel() - rest].view(whole, -1))
-    if rest:
-        slices[whole, :rest].copy_(values[-rest:])
+
+def _slice_by_slice(sums: Sequence[torch.Tensor], lengths: list[int], out: torch.Tensor) -> torch.Tensor:
+    """In `out`: the first slice of each sum, then the second one of each, and so on, [numbers]."""
+    slices = zip(*(torch.split(each, lengths) for each in sums), strict=True)
+    out.resize_(sum(each.numel() for each in sums))
+    return torch.cat([part for same in slices for part in same], out=out)
+
+
+def _adds_in_order(hvd: Any, workers: VirtualWorkers) -> bool:
+    """Whether an allreduce of gradients adds in the order of ranks. That of MPI and NCCL depends on the size."""
+    return workers.gloo_adds_in_order and transport(hvd, torch.cuda.is_available()) == "gloo"
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -133,7 +149,6 @@ class WorkersGradients(SummedGradients):
 
     notes: dict[int, dict[nn.Parameter, torch.Tensor]]
     _hook: TreeReduction
-    _buckets: list[WorkersBucket]  # type: ignore[assignment]
 
     def __init__(self, trainable: Trainable, chosen: ChosenSync, workers: VirtualWorkers) -> None:
         hvd = _horovod(workers)
@@ -141,13 +156,16 @@ class WorkersGradients(SummedGradients):
         self._own, self._begun, self.notes = workers.own, 0, {}
         super().__init__(trainable, TreeReduction(hvd, workers, _SENT_AS[chosen.hook]), wait, chosen.bucket_bytes)
 
-    def _cut(self) -> list[WorkersBucket]:  # type: ignore[override]
+    def _cut(self) -> list[Bucket]:
+        if self._hook.reduces_in_place:
+            return make_buckets(self._trainable, self._hook, self._cap)
         groups = grouped(self._trainable, self._cap, self._hook)
         return [WorkersBucket(f"hvdtrain.gradients.{i}", group, self._hook) for i, group in enumerate(groups)]
 
     def set_grad_sync(self, last: bool) -> None:
         if self._begun:
             for bucket in self._buckets:
+                assert isinstance(bucket, WorkersBucket)
                 bucket.end_worker()
         self._begun += 1
         super().set_grad_sync(last)

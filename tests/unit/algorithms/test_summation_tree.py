@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtrain.algorithms.summation_tree import subtrees, sum_of_subtrees
+from hvdtrain.algorithms.summation_tree import is_one_after_the_other, subtrees, sum_of_subtrees
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
@@ -47,6 +47,13 @@ def test_a_worker_sends_few_parts(count: int, first: int, length: int) -> None:
 def test_workers_of_a_power_of_two_send_one_part_each() -> None:
     for size in (1, 2, 4, 8):
         assert all(len(subtrees(VirtualWorkers(8, r, size, 8).own, 8)) == 1 for r in range(size))
+
+
+def test_two_parts_and_some_of_three_are_added_one_after_the_other() -> None:
+    assert is_one_after_the_other([range(0, 4), range(4, 7)], 7)
+    assert is_one_after_the_other([range(0, 1), range(1, 2), range(2, 4)], 4)
+    assert not is_one_after_the_other([range(0, 2), range(2, 3), range(3, 4)], 4)
+    assert not is_one_after_the_other([range(i, i + 1) for i in range(4)], 4)
 
 
 def test_slots_are_those_of_each_virtual_worker() -> None:
