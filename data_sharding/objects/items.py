@@ -118,7 +118,16 @@ def source_of(dataset: Any) -> ItemSource:
         )
     if _is_a(dataset, "pandas", "Series"):
         return _Series(dataset)
+    dataset = _giving_items(dataset)
     return _SeveralAtOnce(dataset) if hasattr(type(dataset), "__getitems__") else _OneByOne(dataset)
+
+
+def _giving_items(dataset: Any) -> Any:
+    """The same data in Python's own values, where Hugging Face's format is one whose rows are tables and no items."""
+    given = getattr(dataset, "format", None) if _is_a(dataset, "datasets", "Dataset") else None
+    if not isinstance(given, Mapping) or given.get("type") not in ("arrow", "polars"):
+        return dataset
+    return dataset.with_format(columns=given["columns"], output_all_columns=given["output_all_columns"])
 
 
 def _why_not(dataset: Any) -> str:

@@ -1,7 +1,8 @@
-"""Imports Keras without scikit-learn and matplotlib, which it imports wherever they are installed.
+"""Imports Keras without scikit-learn, matplotlib and pandas, which it imports wherever they are installed.
 
 They take up to a third of the time in which a worker imports TensorFlow, for `keras.wrappers` and
-`keras.visualization`, which no training uses. So these two are put off until something in them is asked for.
+`keras.visualization`, which no training uses, and for arrays that are given to `fit` (`array_slicing`). So these are
+put off until something in them is asked for.
 """
 
 import os
@@ -11,7 +12,12 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-_LATER = {"keras.wrappers", "keras.visualization", "keras.src.visualization"}
+_LATER = {
+    "keras.wrappers",
+    "keras.visualization",
+    "keras.src.visualization",
+    "keras.src.trainers.data_adapters.array_slicing",
+}
 
 
 class _Later(ModuleType):

@@ -58,11 +58,13 @@ class InChild(Exception):  # noqa: N818  it leaves the server's loop in a proces
 def preload(kind: str) -> None:
     """Import the framework, and modules of ours that trainings with it may import."""
     framework, _, alone = kind.partition("-")
+    # As if it were not installed: scikit-learn and Keras would import it, and pyarrow by it, which starts a thread.
+    sys.modules["pandas"] = None  # type: ignore[assignment]
     if kind == "tensorflow-alone" and importlib.util.find_spec("triton"):
         importlib.import_module("triton")  # it crashes where a program with both frameworks loads it later
     for name in (*KINDS[kind], *(SHARED_ALONE if alone else SHARED)):
         importlib.import_module(name)
-    foreign = {*FOREIGN[framework].split("|"), "mpi4py"}  # mpi4py starts MPI as it is imported
+    foreign = {*FOREIGN[framework].split("|"), "pyarrow", "datasets", "mpi4py"}  # mpi4py starts MPI as it is imported
     if alone:
         _load_for_one_process(framework)
         foreign |= {"horovod", "torchvision", *(["sklearn"] if framework == "torch" else [])}
@@ -71,6 +73,7 @@ def preload(kind: str) -> None:
         for package in ("data_sharding", "hvdtrain"):
             _import_all(importlib.import_module(package), excluded)
     _make_what_each_start_makes()
+    del sys.modules["pandas"]
     assert not foreign & sys.modules.keys(), f"modules for {kind} import {foreign & sys.modules.keys()}"
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads run, and only one of them would live on in a child"

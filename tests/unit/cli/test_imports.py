@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.commands import Ended, Forker, run, run_python
 
-HEAVY = {"torch", "tensorflow", "keras", "horovod", "sklearn", "mpi4py", "torchvision"}
+HEAVY = {"torch", "tensorflow", "keras", "horovod", "sklearn", "mpi4py", "torchvision", "pandas", "pyarrow", "datasets"}
 SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "imports_of.py")
 
 
