@@ -168,7 +168,7 @@ class DrawWatch:
     def _hints(self, is_own: bool) -> Iterator[str]:
         if self._kind:
             draw = "draw from random, numpy.random or torch, and " if is_own else ""
-            yield f"{draw}make the data with draws=True, which seeds these for each item (docs/datasets.md)."
+            yield f"{draw}give data.dataset() draws=True, which seeds these for each item (docs/datasets.md)."
         if self._is_own_decode:
             where = "In decode, draw" if self._kind else "draw"
             what = "records.random, which depends on seed, epoch and record only (docs/data.md, Augmentation)."

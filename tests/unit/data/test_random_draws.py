@@ -92,7 +92,7 @@ def test_an_object_that_draws_is_named_with_what_helps(caplog: pytest.LogCapture
     watched(lambda _: {"x": ROWS + random.random()}, kind="Noisy")
     said = caplog.records[0].message
     assert said.startswith("The Noisy, or the decode function "), said
-    assert "make the data with draws=True" in said, said
+    assert "give data.dataset() draws=True" in said, said
     assert "In decode, draw from records.random" in said, said
 
 
