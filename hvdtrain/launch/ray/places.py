@@ -132,7 +132,10 @@ class RayPlaces(AbstractContextManager["RayPlaces"]):
         return placement_group([dict(self._request.resources)] * bundles, strategy=self._request.strategy)
 
     def _is_placed(self, group: Any) -> bool:
-        return bool(group.wait(0))
+        # Not by `group.wait(0)`, which may be over before the answer comes, however often it is asked.
+        from ray.util.placement_group import placement_group_table
+
+        return bool(placement_group_table(group).get("state") == "CREATED")
 
     def _room(self) -> int:
         """For how many workers there is room at most, as far as Ray's totals tell."""
