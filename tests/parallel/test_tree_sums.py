@@ -33,4 +33,4 @@ def test_workers_add_as_one_process_does(
     env = {**python_path(WORKER.parent), "HOROVOD_GLOO_SHARED_MEMORY": memory}
     finished = run_ranks(["python", str(WORKER), framework, *cases.split()], size, launcher, DEADLINE_S, env)
     assert finished.returncode == 0, finished.tail()
-    assert finished.stdout.count("as one process") == size
+    assert finished.stdout.count("as one process") == size, finished.tail()
