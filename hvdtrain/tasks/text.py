@@ -81,7 +81,8 @@ class Text(Task):
         With `pack`, "positions" and "segments" too, int32 [n, context].
         """
         if self.pack:
-            return _of_rows(records.collate(records.payloads)) if records.collate else {}
+            assert records.collate is not None  # the records are rows of an object
+            return _of_rows(records.collate(records.payloads))
         text = np.full((len(records), self.context + 1), NOTHING, np.int64)
         for row, record in enumerate(records):
             text[row, : len(record)] = np.frombuffer(record, np.uint8)
