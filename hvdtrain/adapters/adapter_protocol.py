@@ -74,6 +74,9 @@ class WorkerStates(Protocol):
     def states(self) -> list[State]:
         """What is saved of each virtual worker, in order."""
 
+    def of(self, worker: int) -> State:
+        """What is saved of one of them."""
+
     def set_common(self, mean: State) -> None:
         """Put the mean of all into the model. Each virtual worker goes on with its own."""
 
@@ -92,8 +95,13 @@ class PassChecks(Protocol):
     def noted(self) -> Mapping[int, NDArray[np.int64]]:
         """Of each of them, a checksum of each weight's gradient, in the order of `names`. Further updates note none."""
 
-    def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
-        """The same checksums of a pass of any virtual worker, which leaves no trace. Called before update `step`."""
+    def repeated(
+        self, batch: LoadedBatch, worker: int, step: int, state: Mapping[str, NDArray[Any]] = NO_STATE
+    ) -> NDArray[np.int64]:
+        """The same checksums of a pass of any virtual worker, which leaves no trace. Called before update `step`.
+
+        Args: `state`: what the virtual worker has for itself; of what is not in it, the pass finds what the model has.
+        """
 
     def begin_anew(self) -> bool:
         """The next repetition runs all of the task's Python code, as the first one did. Returns whether it would not do

@@ -74,13 +74,16 @@ class AlternatingStates(ABC, Generic[T]):
 
     def states(self) -> list[State]:
         """What is saved of each virtual worker, in order."""
+        return [self.of(worker) for worker in self._workers.own]
+
+    def of(self, worker: int) -> State:
+        """What is saved of one of them."""
         self._keep()
-        common, states = self._read(), []
-        for worker in self._workers.own:
-            self._write(self._kept[worker])
-            states.append(self._arrays.drifting_buffers(self._model))
-        self._write(common)
-        return states
+        before = self._read()
+        self._write(self._kept[worker])
+        state = self._arrays.drifting_buffers(self._model)
+        self._write(before)
+        return state
 
     def set_common(self, mean: State) -> None:
         """Put the mean of all into the model. Each virtual worker goes on with its own."""
@@ -88,9 +91,11 @@ class AlternatingStates(ABC, Generic[T]):
         self._arrays.load_rank_local_state(self._model, mean)
         self._in_model = None
 
-    def copy(self) -> list[T]:
-        """What is in the model, for `put_back`."""
-        return self._read()
+    def replaced(self, state: Mapping[str, NDArray[Any]]) -> list[T]:
+        """Put this into the model. Returns what was there, for `put_back`."""
+        before = self._read()
+        self._arrays.load_rank_local_state(self._model, dict(state))
+        return before
 
     def put_back(self, values: list[T]) -> None:
         """After a pass that is to leave no trace."""

@@ -1,8 +1,9 @@
 """Finds a worker that computes wrongly (--check-workers): others repeat a pass of it now and then, and compare bits.
 
 Virtual workers make that possible: what one of them computes in a step follows from the weights, the records, the seed
-and its number, whoever computes it. Of each worker one virtual worker is repeated, by the next worker, or by the next
-two, where there are three workers or more: then the majority says who is wrong. A repetition reads the records again.
+and its number, and from what it has made of earlier samples, whoever computes it. Of each worker one virtual worker is
+repeated, by the next worker, or by the next two, where there are three workers or more: then the majority says who is
+wrong. A repetition reads the records again.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.adapter_protocol import PassChecks
+from hvdtrain.adapters.adapter_protocol import PassChecks, WorkerStates
 from hvdtrain.comm.communicator import Communicator
+from hvdtrain.engine.states_of_passes import states_of
 from hvdtrain.errors import DivergenceError, WrongWorkerError
 from hvdtrain.named_arrays import array_checksum
 from hvdtrain.topology.virtual_workers import VirtualWorkers
@@ -36,6 +38,7 @@ class Check:
 @dataclass(eq=False)
 class RepeatedPasses:
     checks: PassChecks
+    states: WorkerStates
     comm: Communicator
     # returns what a virtual worker has in a step of an epoch, given their numbers: epoch, step, virtual worker
     read: Callable[[int, int, int], LoadedBatch]
@@ -51,12 +54,14 @@ class RepeatedPasses:
         if (step + 1) % self.every:
             return None
         number = step // self.every
-        repeated = []
-        for rank in self._targets(self.comm.topology.rank):
-            worker = self._checked(rank, number)
-            batch = self.read(epoch, step_of_epoch, worker)
-            repeated.append(self.checks.repeated(batch, worker, step))
         worker = self._checked(self.comm.topology.rank, number)
+        targets = self._targets(self.comm.topology.rank)
+        states = states_of(self.comm, self.states.of(worker), targets)
+        repeated = []
+        for rank in targets:
+            other = self._checked(rank, number)
+            batch = self.read(epoch, step_of_epoch, other)
+            repeated.append(self.checks.repeated(batch, other, step, states[rank]))
         return Check(worker, lambda own: self._compare(np.stack([own, *repeated]), step + 1, number))
 
     def _targets(self, rank: int) -> list[int]:
@@ -132,7 +137,8 @@ class RepeatedPasses:
             "A processor, its memory or the task computes something else there, so that the weights since the check "
             f"before may be wrong (checked were virtual workers {passes}).",
             "train on without that host, with --resume auto; where all hosts are sound, look for code in the task "
-            "that draws random numbers of its own, depends on the rank, or reads what earlier passes put into buffers.",
+            "that draws random numbers of its own, depends on the rank, or keeps anything from pass to pass outside of "
+            "buffers.",
         )
 
     def _host(self, rank: int) -> str:

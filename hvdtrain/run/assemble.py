@@ -104,7 +104,9 @@ class Assembly:
         assert isinstance(train, CatalogSource)  # as the options' conflicts say
         every = updates_between_checks(setup.config.check_workers)
         alone = setup.may_change_workers
-        return RepeatedPasses(checks, self.comm, train.of_worker, workers, every, hosts, alone, self._go_back)
+        states = self.adapter.worker_states
+        assert states is not None  # as there are virtual workers
+        return RepeatedPasses(checks, states, self.comm, train.of_worker, workers, every, hosts, alone, self._go_back)
 
     def _go_back(self, step: int) -> None:
         """Let training resume from before what a wrong worker may have spoilt since `step`, where that can be."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.keras.micro_batch import MicroBatch
 from hvdtrain.adapters.worker_states import AlternatingStates
+from hvdtrain.named_arrays import NO_STATE
 
 _BITS: Final = {2: tf.int16, 4: tf.int32, 8: tf.int64}
 
@@ -70,8 +71,10 @@ class KerasPassChecks:
         self._forget()
         return True
 
-    def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
-        before = self._states.copy()
+    def repeated(
+        self, batch: LoadedBatch, worker: int, step: int, state: Mapping[str, NDArray[Any]] = NO_STATE
+    ) -> NDArray[np.int64]:
+        before = self._states.replaced(state)
         self._row.assign(0)
         self._repeat(MicroBatch(batch, worker), step)
         self._states.put_back(before)

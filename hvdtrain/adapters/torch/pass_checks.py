@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from hvdtrain.adapters.torch.passes import Measurement
 from hvdtrain.adapters.torch.virtual_passes import WorkersPasses
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.adapters.worker_states import AlternatingStates
+from hvdtrain.named_arrays import NO_STATE
 
 
 class TorchPassChecks:
@@ -42,8 +44,10 @@ class TorchPassChecks:
         notes, self._sync.notes = self._sync.notes, {}
         return {worker: self._in_order(gradients) for worker, gradients in notes.items()}
 
-    def repeated(self, batch: LoadedBatch, worker: int, step: int) -> NDArray[np.int64]:
-        before = self._states.copy()
+    def repeated(
+        self, batch: LoadedBatch, worker: int, step: int, state: Mapping[str, NDArray[Any]] = NO_STATE
+    ) -> NDArray[np.int64]:
+        before = self._states.replaced(state)
         self._passes.mode.set(True)
         self._passes.draws.begin_of(worker, step)
         with self._passes.weights_unchanged():
