@@ -1,5 +1,6 @@
 """Horovod's world: its settings, and the check that it agrees with the launcher."""
 
+import ctypes
 import os
 import socket
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -45,6 +46,20 @@ def confirmed(topology: Topology, hvd: Any) -> Topology:
             "run `hvdtrain env --explain` under the same launcher to see which variable decided what.",
         )
     return topology.completed(hvd.local_rank(), hvd.local_size())
+
+
+def require_mpi(hvd: Any) -> None:
+    """Raise `UsageError` if this process has ended MPI: `hvd.init()` would end the job with MPI's own message."""
+    has_ended = ctypes.c_int()
+    if hvd.mpi_built():  # the functions of MPI's library are found through Horovod's, which loads it
+        hvd.mpi_built.__self__.MPI_LIB_CTYPES.MPI_Finalized(ctypes.byref(has_ended))
+    if has_ended:
+        raise UsageError(
+            "hvd.init() is called again, after hvd.shutdown() in a job over MPI.",
+            "hvd.shutdown() ended MPI, and a process can start MPI only once.",
+            "write `from mpi4py import MPI` before the first hvd.init(): then MPI ends with the process. Or start the "
+            "job over Gloo (`horovodrun --gloo`).",
+        )
 
 
 def set_defaults(environ: MutableMapping[str, str], stall_timeout: float) -> None:

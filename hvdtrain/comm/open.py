@@ -117,7 +117,7 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
 
     Returns: where this process is in the world.
 
-    Raises: as `join_world`.
+    Raises: as `join_world`; and `UsageError` if this process has ended MPI.
     """
     require_horovod(framework)
     keep_freed_memory()
@@ -126,6 +126,7 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
         return _join_elastic(binding, start)
     if binding.hvd.is_initialized():
         return horovod_world.confirmed(detect_topology(os.environ), binding.hvd)
+    horovod_world.require_mpi(binding.hvd)
     while _met:  # a second world: its ranks meet again, and may do so elsewhere
         os.environ.pop(_met.pop(), None)
     limit = _stall_limit()

@@ -54,6 +54,35 @@ def test_spawned_processes_meet_at_an_address() -> None:
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1"]
 
 
+AGAIN = """
+import sys, torch, hvdtrain.torch as hvd
+from hvdtrain.errors import UsageError
+hvd.init()
+hvd.shutdown()
+try:
+    hvd.init()
+    sys.stdout.write(f"SUM {hvd.allreduce(torch.ones(1), op=hvd.Sum).item()}\\n")
+except UsageError as error:
+    sys.stdout.write(f"REFUSED {error}\\n")
+"""
+
+
+@pytest.mark.parametrize(
+    ("launcher", "imports", "said"),
+    [
+        ("horovodrun-gloo", "", "SUM 2.0"),
+        ("mpirun", "from mpi4py import MPI\n", "SUM 2.0"),
+        ("mpirun", "", "REFUSED hvd.init() is called again, after hvd.shutdown() in a job over MPI."),
+    ],
+)
+def test_ranks_meet_again_or_are_told_why_not(
+    launcher: Literal["mpirun", "horovodrun-gloo"], imports: str, said: str
+) -> None:
+    finished = run_ranks(["python", "-c", imports + AGAIN], 2, launcher, 120, ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.count(said) == 2, finished.tail()
+
+
 LATE = """
 import pathlib, sys, time, torch, hvdtrain.torch as hvd
 from hvdtrain.torch.collectives import LostPeerError
