@@ -56,7 +56,8 @@ class ExampleError(ShardingError):
 
 
 class UnlikeItemsError(ShardingError):
-    """Items of an object cannot become one batch: they differ in parts, in kinds of values, or in shapes."""
+    """Items of an object cannot become one batch: they differ in parts, in kinds of values, or in shapes, or there are
+    not as many as were asked for."""
 
 
 class PlanError(ShardingError):

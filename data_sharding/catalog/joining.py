@@ -101,5 +101,5 @@ def _require_alike(catalogs: Sequence[RecordTable]) -> None:
         raise PlanError(
             "Some of the catalogs have labels, and others have none.",
             "The records of one data set are alike.",
-            "give labels to all of them (Catalog.of(dataset, labels=…)), or join catalogs that are alike.",
+            "give labels to all of them (catalog.with_labels(LABELS)), or to none (catalog.with_labels(None)).",
         )

@@ -61,6 +61,28 @@ class Parts(RecordTable):
         vars(part).update(lost_bytes=self.lost_bytes, source_files=self.source_files)
         return part
 
+    def with_labels(self, labels: ArrayLike | None) -> Self:
+        """The same records, with these labels int64[N], or without labels.
+
+        So catalogs can be joined of which some have labels in the records, and others beside them.
+
+        Raises PlanError: there is not one whole number for each record, or an epoch draws records more or less than
+        once.
+        """
+        require_each_once(self)
+        given = None if labels is None else np.asarray(labels)
+        if given is not None and (given.shape != (len(self),) or given.dtype.kind not in "iu"):
+            raise PlanError(
+                f"The labels are an array of {given.dtype} of shape {list(given.shape)}.",
+                f"Each of the {len(self):,} records has one whole number there.",
+                "give an array of int64, or None for no labels.",
+            )
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        columns["labels"] = None if given is None else given.astype(np.int64)
+        made = self._checked(self.format, self.files, columns, self.damage)
+        vars(made).update(lost_bytes=self.lost_bytes, source_files=self.source_files)
+        return made
+
     def where(
         self,
         labels: ArrayLike | None = None,
@@ -159,7 +181,7 @@ def _labels(catalog: RecordTable) -> NDArray[np.int64]:
         raise PlanError(
             "The catalog has no labels.",
             "Its format keeps none beside the records, or none were given for an object.",
-            "give them: Catalog.of(dataset, labels=…); choose records by where(fn=…) or take(ids) otherwise.",
+            "give them: catalog.with_labels(LABELS); or choose records by where(fn=…) or take(ids).",
         )
     return catalog.labels
 
@@ -178,7 +200,14 @@ def _order(catalog: RecordTable, seed: int, stratify: bool, groups: ArrayLike | 
 
 def _shuffled_groups(groups: NDArray[Any], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """For each record the number of its group, int64[N]; the sizes of groups; their numbers in a random order."""
-    _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    try:
+        _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    except TypeError as error:  # numpy's
+        raise PlanError(
+            f"The groups cannot be put in an order: {error}.",
+            "Groups are told apart by sorting them.",
+            "give one number or one text for each record, and no None.",
+        ) from error
     return numbers.reshape(-1), sizes, Permutation(len(sizes), seed, 0)(np.arange(len(sizes)))
 
 

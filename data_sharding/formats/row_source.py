@@ -57,11 +57,10 @@ class RowSource:
         entry: FileEntry,
         source: ByteSource,
         opener: TableOpener,
-        data: str,
-        label: str,
+        chosen: tuple[str, str, tuple[str, ...]] = ("", "", ()),
         on_disk: GroupsOnDisk | None = None,
     ) -> None:
-        self._entry, self._source, self._opener, self._chosen = entry, source, opener, (data, label)
+        self._entry, self._source, self._opener, self._chosen = entry, source, opener, chosen
         self._on_disk, self._decoded = on_disk, set[int]()
         self._lock = threading.Lock()
         self._groups: dict[Hashable, RowGroup | Undecodable] = {}

@@ -1,7 +1,7 @@
 """Which columns of a table make a record, and which one is its label."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from data_sharding.errors import CorruptRecordError, ExampleError, MissingDataError
@@ -35,7 +35,7 @@ class Columns(NamedTuple):
         return frozenset(used | ({f"label {self.label} {kinds[self.label]}"} if self.label else set()))
 
 
-def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
+def choose_columns(path: str, schema: Any, data: str, label: str, only: Sequence[str] = ()) -> Columns:
     """The columns for a flattened schema and a user's choice; an empty name is none. See `TableFormat`.
 
     Raises MissingDataError, CorruptRecordError or ExampleError.
@@ -45,6 +45,8 @@ def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
         fact = f"{path}, a table by byte offset 0, has two columns of the same name."
         conflict = f"They cannot be told apart among {', '.join(kinds)}."
         raise CorruptRecordError(fact, conflict, "write it again with distinct names.", path=path)
+    if only:
+        kinds = _selected(path, kinds, only, data, label)
     binary = [name for name, kind in kinds.items() if _BINARY.match(str(kind))]
     integers = [name for name, kind in kinds.items() if _INTEGER.match(str(kind))]
     media = _media(kinds)
@@ -67,7 +69,7 @@ def choose_columns(path: str, schema: Any, data: str, label: str) -> Columns:
             raise ExampleError(
                 f"The column {name!r} of {path} has the type {kind}.",
                 "A row of several columns becomes a tf.train.Example, which holds bytes, integers and floats only.",
-                "name a column of byte strings with the option data, or write the table without this column.",
+                "name the columns to read with the option columns, or one of byte strings with the option data.",
             )
     return Columns("", features, label)
 
@@ -107,7 +109,23 @@ def float64_columns(schema: Any) -> frozenset[str]:
     return frozenset(name for name, kind in inner.items() if str(kind) == "double")
 
 
+def _selected(path: str, kinds: dict[str, Any], only: Sequence[str], data: str, label: str) -> dict[str, Any]:
+    """Those of the columns that the user names, in the file's order."""
+    for name in only:
+        if not any(_belongs(column, name) for column in kinds):
+            raise _no_column(path, kinds, name, "any type")
+    wanted = (*only, *filter(None, (data, label)))
+    return {name: kind for name, kind in kinds.items() if any(_belongs(name, each) for each in wanted)}
+
+
+def _belongs(column: str, name: str) -> bool:
+    """Whether a column has this name, or is a field of the struct of this name."""
+    return column == name or column.startswith(f"{name}.")
+
+
 def _no_column(path: str, kinds: dict[str, Any], name: str, wanted: str) -> MissingDataError:
     there = ", ".join(f"{column} ({kind})" for column, kind in list(kinds.items())[:20])
     fact = f"{path} has no column {name!r} of {wanted}." if name else f"{path} has no column of {wanted}."
-    return MissingDataError(fact, f"Its columns are {there or 'none'}.", "name them with the options data and label.")
+    return MissingDataError(
+        fact, f"Its columns are {there or 'none'}.", "name them with the options data, label and columns."
+    )

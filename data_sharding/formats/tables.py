@@ -35,6 +35,8 @@ class TableFormat(RecordFormat):
     data: str = ""
     # the column of integer labels; default: that of integers beside the only one of byte strings, or none
     label: str = ""
+    # the columns to read, beside those two; default: all. A struct's name stands for its fields
+    columns: tuple[str, ...] = ()
     offset_unit: ClassVar[str] = "row"
 
     @staticmethod
@@ -50,7 +52,7 @@ class TableFormat(RecordFormat):
         try:
             with source.file() as file:
                 table = self.open_table(file, is_remote(path))
-                columns = choose_columns(path, table.schema, self.data, self.label)
+                columns = choose_columns(path, table.schema, *self._chosen)
                 lengths = _lengths(table, columns, source.size())
                 rows = np.arange(len(lengths), dtype=np.int64)
                 groups = np.repeat(np.arange(len(table.counts), dtype=np.int32), table.counts)
@@ -63,11 +65,15 @@ class TableFormat(RecordFormat):
         return index._replace(damage=(*index.damage, *damage))
 
     def open(self, entry: FileEntry) -> ByteSource:
-        return RowSource(entry, open_source(entry), self.open_table, self.data, self.label)
+        return RowSource(entry, open_source(entry), self.open_table, self._chosen)
 
     def open_keeping(self, entry: FileEntry, cache: FileCache) -> ByteSource:
         groups = GroupsOnDisk(entry, cache)
-        return RowSource(entry, open_source(entry), self.open_table, self.data, self.label, groups)
+        return RowSource(entry, open_source(entry), self.open_table, self._chosen, groups)
+
+    @property
+    def _chosen(self) -> tuple[str, str, tuple[str, ...]]:
+        return self.data, self.label, self.columns
 
     def unpack(self, raw: list[bytes], crcs: NDArray[np.uint32] | None, check: bool) -> Unpacked:  # noqa: ARG002
         return Unpacked(raw, np.array([not isinstance(payload, Damaged) for payload in raw], np.bool_))

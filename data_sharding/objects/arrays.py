@@ -23,9 +23,17 @@ def as_array(value: Any) -> NDArray[Any]:
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu()
         value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
-    array = np.asarray(value)
+    array = _of_rows(np.asarray(value))
     is_of_python = not hasattr(value, "dtype")
     return array.astype(np.float32) if is_of_python and array.dtype == np.float64 else array
+
+
+def _of_rows(array: NDArray[Any]) -> NDArray[Any]:
+    """Rows that are arrays of one shape, as Hugging Face's format "pandas" has them, as one array of numbers."""
+    if array.dtype != object or array.ndim != 1 or not all(isinstance(row, np.ndarray) for row in array):
+        return array
+    rows = [_of_rows(row) for row in array]
+    return np.stack(rows) if len({row.shape for row in rows}) == 1 else array
 
 
 def as_column(values: Any) -> NDArray[Any]:

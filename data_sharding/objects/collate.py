@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError, UnlikeItemsError
 from data_sharding.objects.arrays import array_of_objects, as_array
-from data_sharding.objects.items import Rows
+from data_sharding.objects.tables import Rows, one_name_twice
 
 Names = Sequence[Any] | str | None
 """Of the parts of an item that is a tuple, or of the item itself; None: items are dicts, or one array ("input"). A part
@@ -36,7 +36,7 @@ def collate(
         stack: of some parts, for example those that are padded.
 
     Raises:
-        PlanError: items are tuples without `names`, or of another length than these.
+        PlanError: items are tuples without `names`, or of another length than these, or two parts have one name.
         UnlikeItemsError: items have different parts, or values of one part have different kinds or shapes.
     """
     if isinstance(items, Rows):
@@ -178,7 +178,10 @@ def _flat(item: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in item.items():
         inner = _sound(value) if hasattr(value, "get_all_samples") else value
-        found.update(_flat(inner, f"{prefix}{name}.") if isinstance(inner, Mapping) else {f"{prefix}{name}": value})
+        parts = _flat(inner, f"{prefix}{name}.") if isinstance(inner, Mapping) else {f"{prefix}{name}": value}
+        if twice := found.keys() & parts.keys():
+            raise one_name_twice("parts of an item", min(twice))
+        found.update(parts)
     return found
 
 

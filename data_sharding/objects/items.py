@@ -1,17 +1,14 @@
-"""How items of different kinds of objects are read: one by one, several at once, or rows of columns."""
+"""How items of different kinds of objects are read: one by one, several at once, or rows of columns (`tables`)."""
 
-import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import BadRecord, PlanError
+from data_sharding.errors import BadRecord, PlanError, UnlikeItemsError
 from data_sharding.formats.record_format import Damaged
-from data_sharding.objects.arrays import as_column
-
-Columns = Mapping[str, NDArray[Any]]
+from data_sharding.objects.tables import is_a, is_table, table_of
 
 
 class ItemSource(Protocol):
@@ -24,24 +21,6 @@ class ItemSource(Protocol):
 
     def items(self, ids: NDArray[np.int64]) -> Sequence[Any]:
         """Items ids int64[k]."""
-
-
-class Rows(Sequence[dict[str, Any]]):
-    """k rows of a table, by columns of k numbers, texts, or arrays."""
-
-    def __init__(self, columns: Columns, length: int) -> None:
-        self.columns, self._length = columns, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> "Rows": ...
-    def __getitem__(self, index: int | slice) -> "dict[str, Any] | Rows":
-        part = {name: column[index] for name, column in self.columns.items()}
-        return Rows(part, len(range(self._length)[index])) if isinstance(index, slice) else part
 
 
 class _OneByOne:
@@ -60,7 +39,7 @@ class _OneByOne:
         except BadRecord as refusal:
             return Damaged.because(refusal.reason)
         except StopIteration as error:
-            raise _stopped(self.dataset) from error
+            raise _stopped(self.dataset, f"item {number}") from error
         except Exception as error:
             error.add_note(f"in item {number} of the {type(self.dataset).__qualname__}")
             raise
@@ -76,39 +55,59 @@ class _Series(_OneByOne):
         return self.dataset.iloc[number]
 
 
+class _ArrowArray(_OneByOne):
+    """An array of pyarrow, whose items are scalars of its own."""
+
+    def _get(self, number: int) -> Any:
+        return self.dataset[number].as_py()
+
+
 class _SeveralAtOnce(_OneByOne):
     """Hugging Face's datasets, torch's Subset: what has torch's `__getitems__`."""
 
     def items(self, ids: NDArray[np.int64]) -> Sequence[Any]:
         try:
-            found = self.dataset.__getitems__(ids.tolist())
-        except BadRecord:  # which of them is bad, one by one
-            return super().items(ids)
-        except StopIteration as error:
-            raise _stopped(self.dataset) from error
-        return found if isinstance(found, Sequence) else list(found)
+            return self._as_many(self.dataset.__getitems__(ids.tolist()), len(ids))
+        except UnlikeItemsError:
+            raise
+        except Exception as error:
+            failure = error
+        one_by_one = super().items(ids)  # names the item that fails, or marks the refused ones
+        if isinstance(failure, BadRecord):
+            return one_by_one
+        items = f"{len(ids)} items together, the first of them item {ids[0]}"
+        if isinstance(failure, StopIteration):
+            raise _stopped(self.dataset, items) from failure
+        failure.add_note(f"in {items}, of the {type(self.dataset).__qualname__}; each of them alone does not fail")
+        raise failure
+
+    def _as_many(self, found: Any, count: int) -> Sequence[Any]:
+        kind = type(self.dataset).__qualname__
+        if isinstance(found, Mapping):
+            raise UnlikeItemsError(
+                f"__getitems__ of the {kind} returned a {type(found).__qualname__}.",
+                "It is asked for a list of items.",
+                "return one item for each number, and join them in a collate_fn.",
+            )
+        items: Sequence[Any] = found if isinstance(found, Sequence) else list(found)
+        if len(items) != count:
+            raise UnlikeItemsError(
+                f"__getitems__ of the {kind} returned {len(items)} items, and was asked for {count}.",
+                "Nobody could tell which item belongs to which number.",
+                "return one item for each number, in their order; raise BadRecord(reason) for one that cannot be used.",
+            )
+        return items
 
 
-class _Table(_OneByOne):
-    """Rows of numpy arrays by name, or of a table of pandas, polars or pyarrow."""
-
-    def __len__(self) -> int:
-        dataset = self.dataset
-        return len(next(iter(dataset.values()))) if isinstance(dataset, Mapping) else len(dataset)
-
-    def items(self, ids: NDArray[np.int64]) -> Rows:
-        return Rows(_columns(self.dataset, ids), len(ids))
-
-
-def _stopped(dataset: Any) -> RuntimeError:
+def _stopped(dataset: Any, items: str) -> RuntimeError:
     """Instead of StopIteration, which would pass for the end of the epoch in whatever iterates over the batches."""
-    return RuntimeError(f"the {type(dataset).__qualname__} raised StopIteration for an item")
+    return RuntimeError(f"the {type(dataset).__qualname__} raised StopIteration for {items}")
 
 
 def source_of(dataset: Any) -> ItemSource:
     """How the object is read. Raises PlanError: it has no length or no items, or arrays differ in length."""
     if is_table(dataset):
-        return _table(dataset)
+        return table_of(dataset)
     if refusal := _why_not(dataset):
         raise PlanError(
             f"A {type(dataset).__qualname__} cannot be a data set: {refusal}.",
@@ -116,15 +115,17 @@ def source_of(dataset: Any) -> ItemSource:
             "give an object with len() and [], such as a map-style Dataset, or a dict of arrays; write the items of a "
             "stream to records once (`hvdtrain shard convert`).",
         )
-    if _is_a(dataset, "pandas", "Series"):
+    if is_a(dataset, "pandas", "Series"):
         return _Series(dataset)
+    if is_a(dataset, "pyarrow", "Array") or is_a(dataset, "pyarrow", "ChunkedArray"):
+        return _ArrowArray(dataset)
     dataset = _giving_items(dataset)
     return _SeveralAtOnce(dataset) if hasattr(type(dataset), "__getitems__") else _OneByOne(dataset)
 
 
 def _giving_items(dataset: Any) -> Any:
     """The same data in Python's own values, where Hugging Face's format is one whose rows are tables and no items."""
-    given = getattr(dataset, "format", None) if _is_a(dataset, "datasets", "Dataset") else None
+    given = getattr(dataset, "format", None) if is_a(dataset, "datasets", "Dataset") else None
     if not isinstance(given, Mapping) or given.get("type") not in ("arrow", "polars"):
         return dataset
     return dataset.with_format(columns=given["columns"], output_all_columns=given["output_all_columns"])
@@ -141,96 +142,3 @@ def _why_not(dataset: Any) -> str:
         return "it has no length"
     is_stream = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
     return "it has no items by number" if is_stream or not hasattr(type(dataset), "__getitem__") else ""
-
-
-def _table(dataset: Any) -> ItemSource:
-    if isinstance(dataset, np.ndarray):
-        dataset = {name: dataset[name] for name in dataset.dtype.names or ()}
-    columns = _arrays(dataset) if isinstance(dataset, Mapping) else _without_structs(dataset)
-    table = _Table(columns)
-    empty = [] if isinstance(columns, Mapping) else _with_nulls(columns)
-    if empty:
-        raise PlanError(
-            f"The column {empty[0]!r} of the table has nulls.",
-            "No number stands for them, and the type of a batch would depend on its rows.",
-            "fill them or leave such rows out first.",
-        )
-    return table
-
-
-def _arrays(dataset: Mapping[Any, Any]) -> dict[str, NDArray[Any]]:
-    columns = {}
-    for name, column in dataset.items():
-        is_one = hasattr(column, "column_names") or isinstance(column, Mapping)
-        made = np.empty(()) if is_one else as_column(column)
-        if made.ndim == 0:
-            raise PlanError(
-                f"{name!r} of the dict is an object of type {type(column).__qualname__}.",
-                "A dict is taken for the columns of a table, which are arrays.",
-                "give a dict of arrays, or one of the data sets that are in it.",
-            )
-        columns[str(name)] = made
-    lengths = {name: len(column) for name, column in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise PlanError(
-            f"The arrays have the lengths {lengths}.",
-            "Row i of each belongs to record i.",
-            "give arrays of one length, at least one of them.",
-        )
-    return columns
-
-
-def _with_nulls(table: Any) -> list[str]:
-    """Names of columns with nulls, which tables have beside numbers that are none. (numpy's columns have none.)"""
-    kind = type(table).__module__.partition(".")[0]
-    if kind == "pandas":
-        types = table.dtypes.items()
-        return [str(name) for name, dtype in types if not isinstance(dtype, np.dtype) and table[name].isna().any()]
-    names = table.columns if kind == "polars" else table.column_names
-    counts = {str(name): table[name].null_count for name in names}
-    return [name for name, count in counts.items() if (count() if callable(count) else count)]
-
-
-def is_table(dataset: Any) -> bool:
-    """Whether it is a dict of arrays, an array of numpy with fields, or a table of pandas, polars or pyarrow."""
-    if isinstance(dataset, Mapping) or (isinstance(dataset, np.ndarray) and dataset.dtype.names):
-        return True
-    kinds = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"), ("pyarrow", "RecordBatch"))
-    return any(_is_a(dataset, *kind) for kind in kinds)
-
-
-def _is_a(dataset: Any, package: str, kind: str) -> bool:
-    """A package that was not imported made no object."""
-    return package in sys.modules and isinstance(dataset, getattr(sys.modules[package], kind, ()))
-
-
-def _without_structs(table: Any) -> Any:
-    """The table, with a column for each field of a struct: `box.left`."""
-    if _is_a(table, "polars", "DataFrame"):
-        while structs := [name for name, dtype in table.schema.items() if dtype == sys.modules["polars"].Struct]:
-            table = table.unnest(structs, separator=".")
-    elif not _is_a(table, "pandas", "DataFrame"):
-        arrow = sys.modules["pyarrow"]
-        table = arrow.Table.from_batches([table]) if isinstance(table, arrow.RecordBatch) else table
-        while any(arrow.types.is_struct(field.type) for field in table.schema):
-            table = table.flatten()
-    return table
-
-
-def _columns(dataset: Any, ids: NDArray[np.int64]) -> Columns:
-    if isinstance(dataset, Mapping):
-        return {name: column[ids] for name, column in dataset.items()}
-    kind = type(dataset).__module__.partition(".")[0]
-    if kind == "pandas":
-        rows = dataset.iloc[ids]
-        return {str(name): _stacked(rows[name].to_numpy()) for name in rows.columns}
-    rows = dataset[ids] if kind == "polars" else dataset.take(ids)
-    names = rows.columns if kind == "polars" else rows.column_names
-    return {str(name): _stacked(rows[name].to_numpy()) for name in names}
-
-
-def _stacked(column: NDArray[Any]) -> NDArray[Any]:
-    """A column of lists of one length as an array of rows."""
-    are_lists = column.dtype == object and all(isinstance(each, np.ndarray | list) for each in column)
-    are_even = are_lists and len({len(each) for each in column}) == 1
-    return np.stack([np.asarray(each) for each in column]) if are_even else column

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.objects.items import is_table
+from data_sharding.objects.tables import is_table
 
 
 def numbers_of(dataset: Any, argument: str, given: Any, count: int) -> NDArray[np.int64] | None:

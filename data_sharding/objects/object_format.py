@@ -148,11 +148,12 @@ class ObjectFormat(RecordFormat):
         return lambda name, values: padding.padded(name, values, longest) if name in padding.values else None
 
     def _first_types(self, names: Names) -> dict[str, np.dtype[Any]]:
-        """dtypes of the first item's parts, which those of all others take: a batch's do not depend on its items."""
+        """dtypes of the parts of the first item that is not refused, which those of all others take: a batch's do not
+        depend on its items."""
         if "_types" not in vars(self):
-            items = self.items(np.array([0]), None)
-            is_refused = any(isinstance(item, Damaged) for item in items)
-            arrays = {} if is_refused else collate(items, names, stack=self._stack(None))
+            each = (self.items(np.array([number]), None) for number in range(self.length))
+            items = next((items for items in each if not isinstance(items[0], Damaged)), None)
+            arrays = {} if items is None else collate(items, names, stack=self._stack(None))
             vars(self)["_types"] = {name: array.dtype for name, array in arrays.items()}
         types: dict[str, np.dtype[Any]] = vars(self)["_types"]
         return types

@@ -13,6 +13,8 @@ def read_if_there(path: str) -> bytes | None:
     """Its content; None where there is none, or it cannot be read. Some servers answer whatever is asked."""
     try:
         entry = locate_file(path)
+        if not entry.size:
+            return b""
         with watching_maps:
             return open_source(entry)[0 : entry.size]
     except ShardingError as error:  # most often: there is none

@@ -93,8 +93,8 @@ class PrintedLines:
             held, self._held = self._held, Counter()
         return dict(held)
 
-    def start(self) -> None:
-        """Forget all lines: another run begins in this process."""
+    def forget(self) -> None:
+        """All lines, since another run may follow in this process."""
         with self._lock:
             self._times.clear()
 
@@ -152,13 +152,14 @@ PRINTED: Final = PrintedLines()
 
 @contextmanager
 def printed_once() -> Iterator[None]:
-    """A run: at its end, also by an error, the rank says which lines came again and how often."""
-    PRINTED.start()
+    """A run: at its end, also by an error, the rank says which lines came again and how often. Its data may have been
+    opened before."""
     try:
         yield
     finally:
         for sentence in PRINTED.repeated():
             print(sentence, flush=True)
+        PRINTED.forget()
 
 
 class SortingReader(RecordReader):

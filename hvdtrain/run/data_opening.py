@@ -13,6 +13,7 @@ from data_sharding.errors import ShardingError
 from data_sharding.storage import is_remote
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.data.file_cache import file_cache
+from hvdtrain.data.printed_lines import PRINTED
 from hvdtrain.errors import UsageError
 from hvdtrain.run.data_parts import divided
 from hvdtrain.set_names import UNNAMED
@@ -112,7 +113,8 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
     access = data_access(config.data)
     if by_pipe:
         return task, OpenedData(None, _validation_by_pipe(task, access, config.data))
-    splits = task.open_data(access)
+    with PRINTED.sorted_out():  # the first items of an object are made, and may print
+        splits = task.open_data(access)
     if not isinstance(splits, Splits):
         raise UsageError(
             f"{type(task).__name__}.open_data returned an object of type {type(splits).__name__}.",
@@ -128,8 +130,9 @@ def _open(config: TrainConfig, task_class: type[Task]) -> tuple[Task, OpenedData
 
 def _require_items(task: Task, opened: OpenedData) -> None:
     """Raises PlanError: there is no `decode` to take items apart, and the first ones are not as their names say."""
-    for catalog in opened.parts().values() if type(task).decode is Task.decode else ():
-        catalog.format.require_items()
+    with PRINTED.sorted_out():
+        for catalog in opened.parts().values() if type(task).decode is Task.decode else ():
+            catalog.format.require_items()
 
 
 def given_validation(task: Task, access: DataAccess, config: DataConfig) -> dict[str, Catalog] | None:

@@ -111,6 +111,19 @@ def test_labels_choose_records() -> None:
     assert ids_of(catalog.where(labels=1, fn=lambda records: np.array(list(records)) > 1)) == [4, 7]
 
 
+def test_catalogs_with_labels_and_without_are_joined() -> None:
+    without, given = numbers(3), numbers(3, np.array([5, 6, 7]))
+    for joined in (
+        Catalog.concat(without.with_labels([2, 1, 0]), given),
+        Catalog.mix({without.with_labels([2, 1, 0]): 1, given: 1}),
+    ):
+        assert joined.labels is not None
+        assert joined.labels.tolist() == [2, 1, 0, 5, 6, 7]
+    joined = Catalog.concat(without, given.with_labels(None))
+    assert joined.labels is None
+    assert joined.fingerprint != Catalog.concat(without.with_labels([2, 1, 0]), given).fingerprint
+
+
 def test_joined_catalogs_have_all_records(tmp_path: Path) -> None:
     for name in "ab":
         write_shards(tmp_path / name, "n", (f"{name}{n}".encode() for n in range(3)), 2)
@@ -132,6 +145,9 @@ def test_joined_catalogs_have_all_records(tmp_path: Path) -> None:
         (lambda c: c.where(fn=lambda _: [1] * 4), "returned int64"),
         (lambda c: c.split(1.0), "one part empty"),
         (lambda c: c.split(0.5, groups=[1, 2]), r"groups of shape \[2\]"),
+        (lambda c: c.split(0.5, groups=["a", None] * 2), "cannot be put in an order"),
+        (lambda c: c.with_labels([1, 2]), r"The labels are an array of int64 of shape \[2\]"),
+        (lambda c: c.with_labels([0.5] * 4), "The labels are an array of float64"),
         (lambda c: c.split(0.5, groups=[1] * 4), "all 4 records are of one group"),
         (lambda c: c.split(0.5, groups=[1] * 4, stratify=True), "with stratify"),
         (lambda c: c.folds(5, 0), r"Fold 0 of 5[^$]*give 2 to 4 folds"),

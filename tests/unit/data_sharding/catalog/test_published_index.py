@@ -162,8 +162,9 @@ def test_a_damaged_index_is_refused(tmp_path_factory: pytest.TempPathFactory, pl
         ds.Catalog.published(folder)
 
 
-def test_what_is_no_index_is_passed_over(folder: Path) -> None:
-    (folder / INDEX).write_bytes(b"<html>not found</html>")
+@pytest.mark.parametrize("content", [b"<html>not found</html>", b""])
+def test_what_is_no_index_is_passed_over(content: bytes, folder: Path) -> None:
+    (folder / INDEX).write_bytes(content)
     assert ds.Catalog.published(folder) is None
 
 

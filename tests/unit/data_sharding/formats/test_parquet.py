@@ -121,6 +121,19 @@ def test_float64_stays_float64(kind: str, tmp_path: Path) -> None:
     assert (batch["y"].dtype, batch["y"][0, 0]) == (np.float32, np.float32(0.1))
 
 
+def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
+    """So that others may have types that no Example holds."""
+    dates = pa.array([0] * 3, pa.date32())
+    path = write(tmp_path / "a.parquet", when=dates, x=[1, 2, 3], box=[{"top": 1.0, "when": 5}] * 3, size=[7, 8, 9])
+    catalog = ds.Catalog.index(path, format=ParquetFormat(columns=("box", "x"), label="size"))
+    assert labels(catalog) == [7, 8, 9]
+    assert {name: [*values] for name, values in ds.example.decode(load(catalog)[1]).items()} == {
+        "x": [2],
+        "box.top": [1.0],
+        "box.when": [5],
+    }
+
+
 def test_float64_values_may_be_missing(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", x=pa.array([0.1, None]), y=pa.array([[], [0.1]]), z=[1, 2])
     first, second = (ds.example.decode(payload) for payload in load(ds.Catalog.index(path)))
@@ -177,6 +190,7 @@ def test_every_kind_of_byte_string(tmp_path: Path, kind: str) -> None:
         ({"a": BLOBS}, {"data": "b"}, ds.MissingDataError, "no column 'b' of byte strings. Its columns are a"),
         ({"a": BLOBS}, {"label": "a"}, ds.MissingDataError, "no column 'a' of integers"),
         ({"b": LABELS}, {"label": "b"}, ds.MissingDataError, "no column of data"),
+        ({"b": LABELS}, {"columns": ("b", "c")}, ds.MissingDataError, "no column 'c' of any type. Its columns are b"),
         ({"a": pa.array([1], pa.date32())}, {}, ds.ExampleError, "tf.train.Example, which holds"),
         ({"a": [{"x": {"y": [[1]]}}]}, {}, ds.ExampleError, "'a.x.y'"),
         ({"a": BLOBS[:2], "b": [1, None]}, {}, ds.CorruptRecordError, "row 1 .* without a label"),
@@ -307,7 +321,7 @@ def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeyp
     monkeypatch.setattr("data_sharding.formats.row_source.KEPT", recent := KeptBlocks(4000))
     for number in range(6):
         write(tmp_path / f"{number}.parquet", 10, a=BLOBS)
-    sources = [RowSource(entry, open_source(entry), ParquetTable, "", "") for entry in ds.Catalog.index(tmp_path).files]
+    sources = [RowSource(entry, open_source(entry), ParquetTable) for entry in ds.Catalog.index(tmp_path).files]
     for source in sources * 2:
         assert source.spans([*range(100)], [*range(1, 101)]) == BLOBS
         sizes.append(sum(table.nbytes for other in sources for table in other._groups.values()))
@@ -316,7 +330,7 @@ def test_all_files_together_keep_only_so_many_row_groups(tmp_path: Path, monkeyp
     assert source[99:100] == BLOBS[99]
     del source, sources
     one = open_source(entry := describe_file(str(tmp_path / "0.parquet")))
-    assert RowSource(entry, one, ParquetTable, "", "").spans([*range(100)], [*range(1, 101)]) == BLOBS
+    assert RowSource(entry, one, ParquetTable).spans([*range(100)], [*range(1, 101)]) == BLOBS
     assert recent.kept <= 4000
 
 

@@ -20,6 +20,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from numpy.typing import NDArray
 
 from data_sharding import (
+    BadRecord,
     Catalog,
     ChangedDataError,
     MissingDataError,
@@ -66,12 +67,39 @@ class Broken(Squares):
         return super().__getitem__(number)
 
 
+class Together(Squares):
+    """Several items cannot be read at once."""
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        raise ValueError("unreadable")
+
+
+class Refusing(list[Any]):
+    """Item 0 is refused."""
+
+    def __getitem__(self, number: Any) -> Any:
+        if number == 0:
+            raise BadRecord("it is the first")
+        return super().__getitem__(number)
+
+
 class Asked(list[Any]):
     """A list that notes which items are asked for at once."""
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
         self.asked = [*getattr(self, "asked", []), numbers]
         return [self[number] for number in numbers]
+
+
+class Fewer(Squares):
+    """Leaves items out where several are asked for, or gives their columns."""
+
+    def __init__(self, columns: bool = False) -> None:
+        super().__init__()
+        self.columns = columns
+
+    def __getitems__(self, numbers: list[int]) -> Any:
+        return {"x": numbers} if self.columns else [0]
 
 
 def arrays_of(catalog: Catalog, ids: NDArray[np.int64] = IDS, epoch: int | None = None) -> dict[str, NDArray[Any]]:
@@ -86,6 +114,8 @@ def decode(records: Any) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+TENSORS = pa.FixedShapeTensorArray.from_numpy_ndarray(np.arange(12).reshape(6, 2, 1))
+PAIRS = [[[n, 1], [2, 3]] for n in IDS.tolist()]
 TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4, 5]}
 
 
@@ -110,6 +140,9 @@ TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4
         ),
         (pa.RecordBatch.from_pydict({"x": range(6), "y": ["ab"] * 6}), {}, {"x": [4, 0, 4], "y": ["ab"] * 3}),
         (pa.table({"x": [{"a": {"b": n}} for n in range(6)]}), {}, {"x.a.b": [4, 0, 4]}),
+        (pa.table({"x": TENSORS}), {}, {"x": [[[8], [9]], [[0], [1]], [[8], [9]]]}),
+        (pa.chunked_array([[0, 1], [2, 3, 4]]), {}, {"input": [4, 0, 4]}),
+        ([np.array([np.array([n, 1]), np.array([2, 3])], object) for n in range(6)], {}, {"input": PAIRS}),
         (pl.DataFrame({"x": [{"a": {"b": n}, "c": 0} for n in range(6)]}), {}, {"x.a.b": [4, 0, 4], "x.c": [0] * 3}),
         (np.array([(n, n / 2) for n in range(6)], "i8,f4"), {"labels": "f0"}, {"f0": [4, 0, 4], "f1": [2, 0, 2]}),
         ([Sample(n, {"left": -n}) for n in range(6)], {}, {"image": [4, 0, 4], "box.left": [-4, 0, -4]}),
@@ -155,6 +188,12 @@ def test_numbers_have_the_types_that_models_take() -> None:
 def test_the_type_of_a_batch_does_not_depend_on_its_items(first: Any, other: Any, expected: str) -> None:
     catalog = Catalog.of([first, *[other] * 5], names="x")
     assert {str(arrays_of(catalog, np.array(ids))["x"].dtype) for ids in ([0], [1, 2], [0, 5])} == {expected}
+
+
+def test_the_type_of_a_batch_does_not_depend_on_refused_items() -> None:
+    items = Refusing([0.5, 1.5, 2, 3, 4, 5])
+    arrays = arrays_of(Catalog.of(items), np.array([2, 3]))
+    assert arrays["input"].dtype == np.float32
 
 
 def test_bfloat16_and_lists_of_a_table_become_numbers() -> None:
@@ -350,6 +389,13 @@ def test_an_object_that_changes_its_length_is_noticed() -> None:
         (PlanError, lambda: Catalog.of({"a": np.zeros(3), "b": 4}), "'b' of the dict is an object of type int"),
         (PlanError, lambda: Catalog.of({"train": pa.table({"x": [1]})}), "of type Table"),
         (PlanError, lambda: Catalog.of(pa.table({"x": [1, None]})), "'x' of the table has nulls"),
+        (PlanError, lambda: Catalog.of(pa.table({"x": [[1, 2], [1, None]]})), "'x' of the table has nulls"),
+        (PlanError, lambda: Catalog.of(pl.DataFrame({"x": [[], [[1, None]]]})), "'x' of the table has nulls"),
+        (PlanError, lambda: Catalog.of({0: [1, 2], "0": [1, 2]}), "Two columns of the table have the name '0'"),
+        (PlanError, lambda: Catalog.of(pa.table([[1], [2]], names=["a", "a"])), "have the name 'a'"),
+        (PlanError, lambda: arrays_of(Catalog.of([{"a": {"b": 1}, "a.b": 2}] * 6)), "have the name 'a.b'"),
+        (ShardingError, lambda: arrays_of(Catalog.of(Fewer())), "returned 1 items, and was asked for 2"),
+        (ShardingError, lambda: arrays_of(Catalog.of(Fewer(columns=True))), "returned a dict"),
         (PlanError, lambda: arrays_of(Catalog.of([np.ma.array([1, 2], mask=[0, 1])] * 5)), "1 missing values"),
         (PlanError, lambda: arrays_of(Catalog.of({"a": np.ma.array([1] * 6, mask=[0, 1] * 3)})), "3 missing values"),
         (PlanError, lambda: Catalog.of([1, 2]).split("0.9"), "split of '0.9'"),  # type: ignore[arg-type]
@@ -390,13 +436,24 @@ def test_an_item_unlike_the_others_is_named(odd: Any, other: Any, words: str) ->
         read_and_decode(reader, decode, np.array([0, 4]), None)
 
 
-def test_an_item_that_raises_is_named() -> None:
+@pytest.mark.parametrize(
+    ("dataset", "note"),
+    [
+        (Broken(), "in item 4 of the Broken"),
+        (torch.utils.data.Subset(Broken(), range(6)), "in item 4 of the Subset"),
+        (
+            Together(),
+            "in 3 items together, the first of them item 4, of the Together; each of them alone does not fail",
+        ),
+    ],
+)
+def test_an_item_that_raises_is_named(dataset: Any, note: str) -> None:
     with (
-        RecordReader(Catalog.of(Broken(), names=("x", "y"))) as reader,
+        RecordReader(Catalog.of(dataset, names=("x", "y"), draws=False)) as reader,
         pytest.raises(ValueError, match="unreadable") as caught,
     ):
         reader.load(IDS)
-    assert caught.value.__notes__ == ["in item 4 of the Broken"]
+    assert caught.value.__notes__ == [note]
 
 
 class Stopping(Squares):
@@ -406,5 +463,5 @@ class Stopping(Squares):
 
 @pytest.mark.parametrize("wrap", [lambda data: data, lambda data: torch.utils.data.Subset(data, range(6))])
 def test_an_item_does_not_end_the_epoch(wrap: Callable[[Any], Any]) -> None:
-    with pytest.raises(RuntimeError, match="raised StopIteration for an item"):
+    with pytest.raises(RuntimeError, match=r"raised StopIteration for item \d"):
         Catalog.of(wrap(Stopping()))
