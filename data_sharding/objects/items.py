@@ -78,7 +78,7 @@ class _SeveralAtOnce(_OneByOne):
         items = f"{len(ids)} items together, the first of them item {ids[0]}"
         if isinstance(failure, StopIteration):
             raise _stopped(self.dataset, items) from failure
-        failure.add_note(f"in {items}, of the {type(self.dataset).__qualname__}; each of them alone does not fail")
+        failure.add_note(f"in {items}, of the {type(self.dataset).__qualname__}; each alone does not fail")
         raise failure
 
     def _as_many(self, found: Any, count: int) -> Sequence[Any]:
