@@ -77,6 +77,12 @@ class WorkerStates(Protocol):
     def of(self, worker: int) -> State:
         """What is saved of one of them."""
 
+    def stamp(self) -> object:
+        """For `changed_since`."""
+
+    def changed_since(self, stamp: Any) -> list[str]:
+        """Names of what in the model has been written since then."""
+
     def set_common(self, mean: State) -> None:
         """Put the mean of all into the model. Each virtual worker goes on with its own."""
 

@@ -49,6 +49,14 @@ class AlternatingStates(ABC, Generic[T]):
     def _write(self, values: list[T]) -> None:
         """Put back what `_read` returned."""
 
+    @abstractmethod
+    def stamp(self) -> object:
+        """For `changed_since`."""
+
+    @abstractmethod
+    def changed_since(self, stamp: Any) -> list[str]:
+        """Names of what in the model has been written since then."""
+
     def reset(self) -> None:
         """What is in the model now is what each virtual worker begins with."""
         self._kept = dict.fromkeys(self._workers.own, self._read())
@@ -157,3 +165,12 @@ def _no_values(name: str) -> UsageError:
         "It may change with each batch, and only buffers are exchanged before the pass of each virtual worker.",
         "keep numbers in a buffer (register_buffer), or leave --virtual-workers out.",
     )
+
+
+def weights_written() -> UsageError:
+    """A pass has changed trained weights, or may do so."""
+    return UsageError(
+        "--virtual-workers is given, and the model changes weights in its forward pass.",
+        "They would change once for each virtual worker of a worker, and so depend on the number of workers.",
+        "leave out what does so (such as Embedding(max_norm=…)), or --virtual-workers.",
+    ).on_all_ranks()

@@ -20,6 +20,7 @@ from data_sharding import (
 )
 from data_sharding.loading.decoding import Decode, read_and_decode
 from data_sharding.loading.read_ahead import READ_AHEAD_BYTES
+from data_sharding.loading.slices import slice_places
 from hvdtrain.config.train_config import DataConfig
 from hvdtrain.data.file_cache import file_cache
 from hvdtrain.data.first_batch import WatchedLoader
@@ -119,7 +120,10 @@ class CatalogSource:
         """Records ids int64[k] as that step had them."""
         plan, steps = self.plan(epoch), range(step, step + 1)
         drawn = plan.drawn(*self._place[:2], steps, self._place.slices).ids[0]
-        return self._decoded(epoch, drawn, ids, int(plan.longest(steps)[0]) if plan.pads else None)
+        longest = int(plan.longest(steps)[0]) if plan.pads else None
+        places = slice_places(plan.global_batch, *self._place)
+        parts = [self._decoded(epoch, drawn[rows], ids[rows], longest) for rows in places]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _decoded(
         self, epoch: int, drawn: NDArray[np.int64], ids: NDArray[np.int64], longest: int | None = None

@@ -11,7 +11,7 @@ from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.engine.limits import RunLimits
-from hvdtrain.engine.repeatable_passes import require_repeatable
+from hvdtrain.engine.repeatable_passes import require_one_layout, require_repeatable
 from hvdtrain.engine.repeated_passes import Checksums, RepeatedPasses
 from hvdtrain.named_arrays import array_checksum
 from hvdtrain.topology.virtual_workers import VirtualWorkers
@@ -38,6 +38,7 @@ class NotedPasses:
         Both are collective."""
         if not self._has_begun:
             self._has_begun = True
+            require_one_layout(self.comm, batch)
             agree(self.comm, lambda: require_repeatable(self.checks, self.workers, batch, step), "hvdtrain.first_pass")
         check = None if self.repeated is None else self.repeated.begin(epoch, step_of_epoch, step)
         hashed = self.limits.hashes_after(step + 1)

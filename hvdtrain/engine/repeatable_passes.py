@@ -11,11 +11,31 @@ import numpy as np
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.algorithms.micro_batches import cut_batch
+from hvdtrain.comm.communicator import Communicator
+from hvdtrain.comm.messages import gather_json, is_same_on_all
 from hvdtrain.data.random_draws import GeneratorStates
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 _NAMED: Final = 3  # weights in a message
+
+
+def require_one_layout(comm: Communicator, batch: LoadedBatch) -> None:
+    """Raise `UsageError` if rows of this first batch have other dtypes or shapes on some workers. Collective.
+
+    On fewer workers they would be rows of one batch. A short batch may leave a worker without a record.
+    """
+    layout = {name: f"{array.dtype} {list(array.shape[1:])}" for name, array in batch.features.items()}
+    if is_same_on_all(comm, layout, "hvdtrain.first_batch"):
+        return
+    of_ranks = gather_json(comm, layout, "hvdtrain.first_batch")
+    other = next(rank for rank, found in enumerate(of_ranks) if found != of_ranks[0])
+    first, second = (", ".join(f"{name} {kind}" for name, kind in of_ranks[rank].items()) for rank in (0, other))
+    raise UsageError(
+        f"--virtual-workers is given, and rows of the first batch have {first} on rank 0, {second} on rank {other}.",
+        "The records of several virtual workers are one batch where there are fewer workers, and such rows cannot be.",
+        "let shapes depend on the record alone, or pad to the longest of the global batch (pad= of data.dataset).",
+    ).on_all_ranks()
 
 
 def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: LoadedBatch, step: int) -> None:

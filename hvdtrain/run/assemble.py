@@ -19,6 +19,7 @@ from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.config.value_syntax import trace_steps, updates_between_checks
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine import events
+from hvdtrain.engine.callbacks_of_task import LeavesBuffers
 from hvdtrain.engine.engine import Engine
 from hvdtrain.engine.failure_notice import tell_failure
 from hvdtrain.engine.limits import RunLimits, RunResult
@@ -173,7 +174,9 @@ class Assembly:
                 tell_failure([*sinks, *of_task], events.RunFailed(step, error))
                 raise
             # The tracer comes last, so that a step's trace contains the other callbacks.
-            yield [totals, *sinks, *of_task, *self._tracers()]
+            states = self.adapter.worker_states
+            watched = of_task if states is None else [LeavesBuffers(each, states) for each in of_task]
+            yield [totals, *sinks, *watched, *self._tracers()]
 
     def _tracers(self) -> list[events.Callback]:
         if self.setup.config.trace is None:

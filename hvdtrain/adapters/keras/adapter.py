@@ -42,6 +42,7 @@ from hvdtrain.adapters.keras.update import KerasWeightAverage, Update
 from hvdtrain.adapters.keras.user_changes import UserChanges
 from hvdtrain.adapters.keras.virtual_sync import KerasWorkerStates, WorkersGradients
 from hvdtrain.adapters.step_timer import PARTS
+from hvdtrain.adapters.worker_states import weights_written
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
 from hvdtrain.algorithms.loss_scale import LossScale
@@ -192,7 +193,9 @@ class KerasAdapter(AdapterState):
 
     def _repeat_pass(self, part: MicroBatch, step: int) -> None:
         with task_errors():
-            self._repeat(_layout(part.batch), *self._copied(part, step, 0.0))
+            self._repeat(layout := _layout(part.batch), *self._copied(part, step, 0.0))
+        if self._repeat.writes(layout, self.model.trainable_variables):
+            raise weights_written()
 
     def _forget_repeat(self) -> None:
         self._repeat = CompiledStep(self._repeat_graph)

@@ -23,6 +23,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 from tensorflow.python.eager import context
+from tensorflow.python.framework.auto_control_deps_utils import get_read_write_resource_inputs
 
 from data_sharding import LoadedBatch
 
@@ -112,6 +113,19 @@ class CompiledStep:
             for node in re.findall(r"\{\{node ([^}]+)\}\}", error.message):
                 error.add_note(_place_of(node, traced.graph))
             raise
+
+    def writes(self, layout: object, variables: Sequence[Any]) -> list[Any]:
+        """Which of these variables of Keras its graph for the layout writes, in any branch or loop.
+
+        Nothing is known where no graph was made for it, as on GPUs.
+        """
+        if layout not in self._graphs:
+            return []
+        graph = self._graphs[layout][0].graph
+        written = [tensor for each in graph.get_operations() for tensor in get_read_write_resource_inputs(each)[1]]
+        inner = {tensor.ref() for tensor in written}
+        handles = {id(outer) for outer, tensor in graph.captures if tensor.ref() in inner}
+        return [variable for variable in variables if id(variable.value.handle) in handles]
 
     def _trace(self, layout: object, arguments: tuple[Any, ...]) -> tuple[Any, list[tf.DType], bytes]:
         if self._any_length:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import keras
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.adapters.keras.comm_hooks import CommHook, GradBucket, cut, flattened
@@ -207,6 +208,13 @@ class KerasWorkerStates(AlternatingStates[Any]):
     def _write(self, values: list[Any]) -> None:
         for variable, value in zip(self._moving(), values, strict=True):
             variable.assign(value)
+
+    def stamp(self) -> list[NDArray[Any]]:
+        return [value.numpy() for value in self._read()]
+
+    def changed_since(self, stamp: list[NDArray[Any]]) -> list[str]:
+        pairs = zip(self._moving(), self.stamp(), stamp, strict=True)
+        return [variable.path for variable, now, then in pairs if now.tobytes() != then.tobytes()]
 
     def _moving(self) -> list[keras.Variable]:
         seeds = {id(variable) for variable in seed_states(self._model)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from hvdtrain.adapters.step_timer import StepTimer
 from hvdtrain.adapters.torch.checksum import checksum
 from hvdtrain.adapters.torch.passes import Measurement
 from hvdtrain.adapters.torch.virtual_passes import WorkersPasses
-from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
+from hvdtrain.adapters.torch.virtual_sync import TAKES_GRADIENTS, WorkersGradients
 from hvdtrain.adapters.worker_states import AlternatingStates
+from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE
 
 
@@ -53,7 +55,7 @@ class TorchPassChecks:
         with self._passes.weights_unchanged():
             losses, shares = self._passes.weighted_losses(batch, self._measurement, aligned=True)
             trained = [parameter for parameter in self._parameters if parameter.requires_grad]
-            gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
+            gradients = _gradients(losses, trained, shares)
         self._states.put_back(before)
         self._measurement.read()
         return self._in_order({each: checksum(gradient) for each, gradient in zip(trained, gradients, strict=True)})
@@ -65,3 +67,33 @@ class TorchPassChecks:
         nothing = checksum(None)
         found = [checksums.get(parameter, nothing) for parameter in self._parameters]
         return np.array(torch.stack([each.to(found[0].device) for each in found]).tolist(), np.int64)
+
+
+def _gradients(
+    losses: torch.Tensor, trained: Sequence[nn.Parameter], shares: torch.Tensor
+) -> Sequence[torch.Tensor | None]:
+    """As a backward pass gives them, without a trace of it. Raises `UsageError`: the model does not allow that."""
+    try:
+        gradients = torch.autograd.grad([losses], trained, [shares], allow_unused=True)
+    except RuntimeError as error:
+        if "use_reentrant" not in str(error):
+            raise
+        raise UsageError(
+            "--virtual-workers is given, and the model checkpoints activations with use_reentrant=True.",
+            "Passes are repeated for comparing their gradients, which torch does not allow with that.",
+            "give torch.utils.checkpoint.checkpoint(…, use_reentrant=False), or --activation-checkpointing instead.",
+        ) from error
+    return [_as_hooks_leave_it(*pair) for pair in zip(trained, gradients, strict=True)]
+
+
+def _as_hooks_leave_it(parameter: nn.Parameter, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """The gradient after those of the task's own hooks that run before hvdtrain's."""
+    hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+    earlier = [*takewhile(lambda hook: not hasattr(hook, TAKES_GRADIENTS), hooks.values())]
+    if gradient is None or not earlier:
+        return gradient
+    kept, parameter.grad = parameter.grad, gradient
+    for hook in earlier:
+        hook(parameter)
+    changed, parameter.grad = parameter.grad, kept
+    return changed

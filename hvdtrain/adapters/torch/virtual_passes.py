@@ -1,29 +1,51 @@
 """The passes of virtual workers in torch: one after the other, each with its own records, draws and buffers."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
-from hvdtrain.adapters.worker_states import AlternatingStates
+from hvdtrain.adapters.worker_states import AlternatingStates, weights_written
 from hvdtrain.algorithms.micro_batches import cut_batch
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
 class TorchWorkerStates(AlternatingStates[torch.Tensor]):
-    """All buffers of the model."""
+    """All buffers of the model but those that share a weight's memory, and so change with it."""
+
+    def reset(self) -> None:
+        weights = {parameter.untyped_storage().data_ptr() for parameter in self._model.parameters()}
+        named = self._model.named_buffers()
+        self._weights = {name for name, buffer in named if buffer.untyped_storage().data_ptr() in weights}
+        self._shapes = [buffer.shape for buffer in self._buffers()]
+        super().reset()
+
+    def use(self, worker: int) -> None:
+        if [buffer.shape for buffer in self._buffers()] != self._shapes:
+            raise _other_buffers()
+        super().use(worker)
+
+    def stamp(self) -> dict[str, tuple[int, int]]:
+        named = self._model.named_buffers()
+        return {name: (id(buffer), buffer._version) for name, buffer in named if name not in self._weights}
+
+    def changed_since(self, stamp: dict[str, tuple[int, int]]) -> list[str]:
+        return [name for name, version in self.stamp().items() if version != stamp.get(name, version)]
+
+    def _buffers(self) -> list[torch.Tensor]:
+        return [buffer for name, buffer in self._model.named_buffers() if name not in self._weights]
 
     def _read(self) -> list[torch.Tensor]:
-        return [buffer.detach().clone() for buffer in self._model.buffers()]
+        return [buffer.detach().clone() for buffer in self._buffers()]
 
     @torch.no_grad()
     def _write(self, values: list[torch.Tensor]) -> None:
-        buffers = list(self._model.buffers())
+        buffers = self._buffers()
         if len(buffers) != len(values):
             raise _other_buffers()
         for buffer, value in zip(buffers, values, strict=True):
@@ -40,8 +62,6 @@ class WorkersPasses(WholeModelPasses):
     workers: VirtualWorkers
     states: AlternatingStates[torch.Tensor]
     measurements: Sequence[Measurement]  # of each of the workers
-    # empty once the passes of a step have changed no weight
-    looks: list[bool] = field(default_factory=lambda: [True])
 
     def train(self, batch: LoadedBatch, step: int) -> None:
         own = self.workers.own
@@ -49,9 +69,8 @@ class WorkersPasses(WholeModelPasses):
             self.states.use(worker)
             self.mode.set(True)
             self.draws.begin_of(worker, step)
-            with self.weights_unchanged() if self.looks else nullcontext():
+            with self.weights_unchanged():
                 self._add(part, worker + 1 == own.stop, measurement, aligned=True)
-        self.looks.clear()
 
     def evaluate(self, batch: LoadedBatch) -> None:
         for worker, part, measurement in zip(self.workers.own, self._parts(batch), self.measurements, strict=True):
@@ -67,7 +86,7 @@ class WorkersPasses(WholeModelPasses):
         before = self._versions()
         yield
         if before != self._versions():
-            raise _changed_weights()
+            raise weights_written()
 
     def _versions(self) -> list[int]:
         return [parameter._version for parameter in self.forward.parameters()]
@@ -81,12 +100,4 @@ def _other_buffers() -> UsageError:
         "--virtual-workers is given, and the model has made, removed or reshaped a buffer in a pass.",
         "Each virtual worker has its own values of all buffers, which are put into the model before its pass.",
         "register all buffers in build_model(), with the shapes that they keep, or leave --virtual-workers out.",
-    ).on_all_ranks()
-
-
-def _changed_weights() -> UsageError:
-    return UsageError(
-        "--virtual-workers is given, and the model changes weights in its forward pass.",
-        "They would change once for each virtual worker of a worker, and so depend on the number of workers.",
-        "leave out what does so (such as Embedding(max_norm=…)), or --virtual-workers.",
     ).on_all_ranks()

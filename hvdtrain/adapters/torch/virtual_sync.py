@@ -7,7 +7,7 @@ an allreduce has the same bits (`tree_exchange`), it is used instead: in place, 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -117,6 +117,10 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.int16) if tensor.element_size() == 2 else tensor
 
 
+TAKES_GRADIENTS: Final = "takes_gradients"
+"""An attribute of the hook that takes a parameter's gradient: what hooks do before it, a repeated pass does too."""
+
+
 def _horovod(workers: VirtualWorkers) -> Any:
     """Its module; None where this is the only worker."""
     if workers.size == 1:
@@ -183,4 +187,5 @@ class WorkersGradients(SummedGradients):
                 notes[parameter] = checksum(parameter.grad)
             take(parameter)
 
+        setattr(hook, TAKES_GRADIENTS, True)
         return hook

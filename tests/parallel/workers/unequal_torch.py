@@ -22,4 +22,5 @@ class Unequal(TorchDigits):
             nn.Linear(CHANNELS * SIDE * SIDE, CLASSES),
         )
         model.register_buffer("frozen", torch.arange(3.0))
+        model.register_buffer("also_the_bias", model.get_submodule("5").bias.detach())
         return model
