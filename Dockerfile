@@ -2,8 +2,8 @@
 # The image of hvdtrain: docs/docker.md says how to build and run it, and what it promises.
 # Needs BuildKit (Docker 23 or later, or buildah): caches and bound folders keep downloads and sources out of the layers.
 
-# For CUDA: BUILD_IMAGE=nvidia/cuda:…-devel-ubuntu24.04 and RUNTIME_IMAGE=nvidia/cuda:…-base-ubuntu24.04 of one version,
-# the one that PyPI's torch is built for. Python (3.11, 3.12 or 3.13) comes from PYTHON_IMAGE where they have none.
+# For CUDA: TORCH_INDEX= and the extra cuda in EXTRAS. PyPI has CUDA's compiler and libraries, so the base images need
+# none. Other base images get Python (3.11, 3.12 or 3.13) from PYTHON_IMAGE where they have none.
 ARG PYTHON=3.11
 ARG PYTHON_IMAGE=python:${PYTHON}-slim-bookworm
 ARG BUILD_IMAGE=python:${PYTHON}-slim-bookworm
@@ -16,7 +16,8 @@ FROM python AS requirements
 ARG EXTRAS=torch,torchvision,tensorflow,mpi,s3
 WORKDIR /requirements
 COPY docker/requirements.py pyproject.toml ./
-RUN python3 requirements.py "${EXTRAS}" > requirements.txt
+RUN python3 requirements.py "${EXTRAS}" > requirements.txt && \
+    python3 requirements.py --build-only "${EXTRAS}" > build-requirements.txt
 
 # Every package but Horovod and hvdtrain, in one virtual environment.
 FROM ${BUILD_IMAGE} AS packages
@@ -50,6 +51,13 @@ ARG COMPILER=g++
 RUN apt-get update; \
     apt-get install -y --no-install-recommends "${COMPILER}" make; \
     rm -rf /var/lib/apt/lists/*
+# CUDA's compiler, where the extra cuda asks for it. Its version is that of PyTorch's `cuda-toolkit`.
+COPY --from=requirements /requirements/build-requirements.txt ./
+RUN --mount=type=cache,id=hvdtrain-pip,target=/root/.cache/pip \
+    if [ -s build-requirements.txt ]; then \
+        python -m pip install --only-binary=:all: --constraint constraints.txt \
+            --requirement build-requirements.txt; \
+    fi
 COPY hvdtrain/__init__.py hvdtrain/version.py hvdtrain/errors.py hvdtrain/end_signals.py hvdtrain/user_cache.py \
     hvdtrain/
 COPY hvdtrain/horovod_wheel/ hvdtrain/horovod_wheel/
@@ -57,8 +65,9 @@ COPY hvdtrain/horovod_wheel/ hvdtrain/horovod_wheel/
 ARG HVDTRAIN_BUILD_JOBS=
 RUN --mount=type=cache,id=hvdtrain-pip,target=/root/.cache/pip \
     --mount=type=cache,id=hvdtrain-wheels,target=/wheel-cache \
+    cuda="$(cat build-requirements.txt)"; \
     CXX="${COMPILER}" HVDTRAIN_CACHE_DIR=/wheel-cache HVDTRAIN_BUILD_JOBS="${HVDTRAIN_BUILD_JOBS}" \
-    python -m hvdtrain.horovod_wheel install --constraints constraints.txt --copy-to /wheels
+    python -m hvdtrain.horovod_wheel install --constraints constraints.txt --copy-to /wheels ${cuda:+--with-nccl}
 
 # hvdtrain itself.
 FROM packages AS hvdtrain

@@ -22,7 +22,7 @@ $(PYTHON) -m hvdtrain.horovod_wheel setup --venv $(VENV) $(EXTRAS:%=--extras %) 
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup carry with-dev with-gpu-tests docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu bench-gpu screenshots test-faults docker-check constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
+.PHONY: help setup carry with-dev with-gpu-tests docs train test test-quick lint types unit parallel durations newest test-cluster test-many test-browser test-gpu bench-gpu screenshots test-faults docker-check docker-check-cuda constraints bench bench-loader bench-startup bench-step bench-profile bench-memory bench-overhead bench-checkpoint bench-recovery bench-allreduce bench-scaling bench-plan bench-tuning clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ test-faults: with-dev ## bring about each fault of docs/faults.md on this machin
 
 docker-check: with-dev ## build the image and test it with Docker or Podman (see tests/docker/README.md)
 	HVDTRAIN_DOCKER_CHECK=1 $(BIN)/python -m pytest tests/docker --timeout 5400
+
+docker-check-cuda: with-dev ## build the image for CUDA, which needs no GPU, and test it likewise (downloads 3 GB)
+	HVDTRAIN_DOCKER_CHECK_CUDA=1 $(BIN)/python -m pytest tests/docker/test_cuda_image.py --timeout 5400
 
 # In the oldest supported Python: newer ones have wheels of what it gets, but not the other way round.
 constraints: PYTHON := python3.11

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 ARGUMENTS, STAGES = stages(TEXT)
 BY_NAME = {stage.name: stage for stage in STAGES}
 FINAL = STAGES[-1]
+ARGUMENTS_OF_REQUIREMENTS = dict(value.split("=", 1) for value in BY_NAME["requirements"].values("ARG"))
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -111,13 +113,60 @@ def test_a_change_of_the_sources_compiles_nothing_anew() -> None:
     copied = {name: [path for _, paths, _ in copies(BY_NAME[name]) for path in paths] for name in BY_NAME}
     assert copied["packages"] == ["constraints.txt", "/requirements/requirements.txt"]
     allowed = {"__init__.py", "version.py", "errors.py", "end_signals.py", "user_cache.py", "horovod_wheel/"}
-    assert set(copied["horovod"]) == {f"hvdtrain/{name}" for name in allowed}
+    assert copied["horovod"][0] == "/requirements/build-requirements.txt"
+    assert set(copied["horovod"][1:]) == {f"hvdtrain/{name}" for name in allowed}
+
+
+def test_cudas_compiler_is_installed_where_horovod_is_built_and_nowhere_else() -> None:
+    where = [
+        stage.name for stage in STAGES if any("build-requirements.txt" in value for _, value in stage.instructions)
+    ]
+    assert where == ["requirements", "horovod"]
+    assert "horovod" not in [stage.base for stage in STAGES]
+    assert {paths[0] for origin, paths, _ in copies(FINAL) if origin == "horovod"} == {"/wheels/"}
+    (building,) = [value for value in BY_NAME["horovod"].values("RUN") if "horovod_wheel install" in value]
+    assert "${cuda:+--with-nccl}" in building, "else it would be built for CPUs where PyTorch is not for CUDA"
+
+
+def printed_requirements(*words: str) -> subprocess.CompletedProcess[str]:
+    """What the stage `requirements` writes into a file."""
+    command = [sys.executable, str(ROOT / "docker/requirements.py"), *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_requirements_are_divided_into_those_of_the_image_and_those_of_the_build() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    asked = "torch,mpi,cuda"
+    assert printed_requirements("--build-only", asked).stdout.splitlines() == extras["cuda"]
+    of_image = printed_requirements(asked).stdout.splitlines()
+    assert of_image == [*project["dependencies"], *extras["torch"], *extras["mpi"]]
+    assert printed_requirements("--build-only", ARGUMENTS_OF_REQUIREMENTS["EXTRAS"]).stdout == ""
+
+
+def test_the_image_for_cuda_is_tested_as_the_documentation_builds_it() -> None:
+    documented = re.search(
+        r"docker build -t hvdtrain:cuda (.*) \.\n", (ROOT / "docs/docker.md").read_text(encoding="utf-8")
+    )
+    assert documented
+    words = [word for word in documented[1].split() if word != "--build-arg"]
+    tested = re.search(r"CUDA_ARGUMENTS = \((.*)\)", (ROOT / "tests/docker/conftest.py").read_text(encoding="utf-8"))
+    assert tested
+    assert words == re.findall(r'"([^"]+)"', tested[1])
+
+
+def test_an_extra_that_is_not_there_ends_the_build_of_the_image() -> None:
+    run = printed_requirements("torch,cudda")
+    assert run.returncode == 1
+    assert "cudda" in run.stderr
+    (writing,) = BY_NAME["requirements"].values("RUN")
+    assert ";" not in writing, "the failure of the first command would be lost"
 
 
 def test_the_files_copied_suffice_to_build_horovod(tmp_path: Path) -> None:
     """As in the image: an interpreter without site-packages, and a folder with these files alone."""
-    for _, paths, _ in copies(BY_NAME["horovod"]):
-        for path in paths:
+    for origin, paths, _ in copies(BY_NAME["horovod"]):
+        for path in paths if origin is None else ():
             target = tmp_path / path
             target.parent.mkdir(exist_ok=True, parents=True)
             copy = shutil.copytree if path.endswith("/") else shutil.copy
