@@ -61,16 +61,18 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _by_worker(config: TrainConfig, defaults: TaskDefaults) -> TrainConfig:
-    """As in Horovod's script, each worker has the whole batch that is the default, however many there are."""
+    """As in Horovod's script, each worker, or virtual worker, has the whole batch that is the default."""
     if config.data.mode == "pipe":
         raise UsageError(
             "--data.mode is pipe.",
             "`hvdtrain bench step` takes one batch, and would leave whoever fills the pipes with the rest.",
             "give --data.mode file, or --task synthetic.",
         )
-    if config.batch_size is None and config.global_batch_size is None:
-        return replace(config, batch_size=defaults.global_batch_size)
-    return config
+    if config.batch_size is not None or config.global_batch_size is not None:
+        return config
+    if config.virtual_workers is not None:
+        return replace(config, global_batch_size=defaults.global_batch_size * config.virtual_workers)
+    return replace(config, batch_size=defaults.global_batch_size)
 
 
 def _parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -63,6 +63,12 @@ def test_json_says_how_the_numbers_hang_together(forker: Forker, tmp_path: Path,
     assert report["protocol"] == {"warmup_batches": 1, "batches_per_iter": 2, "iters": 3}
 
 
+def test_each_virtual_worker_has_the_default_batch(forker: Forker, tmp_path: Path, cache: dict[str, str]) -> None:
+    (line,) = bench(forker, tmp_path, cache, *SMALL, *SHORT, "--virtual-workers", "2", "--json").stdout.splitlines()
+    report: dict[str, Any] = json.loads(line)
+    assert (report["batch_size"], report["global_batch_size"]) == (64, 64)
+
+
 def test_other_tasks_count_records(forker: Forker, tmp_path: Path, cache: dict[str, str]) -> None:
     text = tmp_path / "text"
     text.mkdir()
