@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from data_sharding.catalog.catalog_file import COLUMNS
+from data_sharding.catalog.group_parts import folds_of_groups, split_groups
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
 from data_sharding.permutation import Permutation
@@ -114,9 +115,9 @@ class Parts(RecordTable):
         Args:
             groups: one number or text for each record: those with the same one stay together, and the parts come as
                 close to the fraction as whole groups do, with one group at least in each.
-            stratify: take the fraction of each label.
+            stratify: take the fraction of each label; with `groups`, as nearly as whole groups allow.
 
-        Raises PlanError: a part would be empty, there are no labels, or `groups` and `stratify` exclude each other.
+        Raises PlanError: a part would be empty, or there are no labels.
         """
         order = _order(self, seed, stratify, groups)
         if not isinstance(fraction, Real):
@@ -126,7 +127,8 @@ class Parts(RecordTable):
         if not 0 < fraction < 1:
             raise _nothing_left(f"A split of {fraction:g} leaves one part empty.")
         if groups is not None:
-            first = _whole_groups(np.asarray(groups), seed, fraction)
+            labels = _labels(self) if stratify else None
+            first = split_groups(np.asarray(groups), seed, fraction, labels)
             if first.all():
                 raise PlanError(
                     f"A split was asked for with groups, and all {len(self):,} records are of one group.",
@@ -162,7 +164,7 @@ class Parts(RecordTable):
                 f"give 2 to {len(self):,} folds, and the number of one of them from 0 on.",
             )
         if groups is not None:
-            numbers = _folds_of_groups(np.asarray(groups), seed, count)
+            numbers = folds_of_groups(np.asarray(groups), seed, count, _labels(self) if stratify else None)
         else:
             numbers = np.empty(len(self), np.int64)
             numbers[order] = np.arange(len(self)) % count
@@ -187,46 +189,15 @@ def _labels(catalog: RecordTable) -> NDArray[np.int64]:
 
 
 def _order(catalog: RecordTable, seed: int, stratify: bool, groups: ArrayLike | None) -> NDArray[np.int64]:
-    """All ids int64[N], shuffled; those of one label behind each other with `stratify`."""
-    if groups is not None and (stratify or np.shape(groups) != (len(catalog),)):
+    """All ids int64[N], shuffled; those of one label behind each other with `stratify`. PlanError: as `split`."""
+    if groups is not None and np.shape(groups) != (len(catalog),):
         raise PlanError(
-            f"groups of shape {list(np.shape(groups))} was given{' with stratify' if stratify else ''}.",
-            f"It has one value for each of {len(catalog):,} records, and a group has no label of its own.",
-            "give one value a record, and groups or stratify alone.",
+            f"groups of shape {list(np.shape(groups))} was given.",
+            f"It has one value for each of {len(catalog):,} records.",
+            "give one number or text a record.",
         )
     shuffled = Permutation(len(catalog), seed, 0)(np.arange(len(catalog)))
     return shuffled[np.argsort(_labels(catalog)[shuffled], kind="stable")] if stratify else shuffled
-
-
-def _shuffled_groups(groups: NDArray[Any], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """For each record the number of its group, int64[N]; the sizes of groups; their numbers in a random order."""
-    try:
-        _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    except TypeError as error:  # numpy's
-        raise PlanError(
-            f"The groups cannot be put in an order: {error}.",
-            "Groups are told apart by sorting them.",
-            "give one number or one text for each record, and no None.",
-        ) from error
-    return numbers.reshape(-1), sizes, Permutation(len(sizes), seed, 0)(np.arange(len(sizes)))
-
-
-def _whole_groups(groups: NDArray[Any], seed: int, fraction: float) -> NDArray[np.bool_]:
-    """bool[N], the first part: groups in a random order, as many as come closest to the fraction, never all."""
-    numbers, sizes, order = _shuffled_groups(groups, seed)
-    reached = np.cumsum(sizes[order])[: max(len(sizes) - 1, 1)]
-    count = 1 + int(np.argmin(np.abs(reached - fraction * len(numbers))))
-    return np.isin(numbers, order[:count])
-
-
-def _folds_of_groups(groups: NDArray[Any], seed: int, count: int) -> NDArray[np.int64]:
-    """int64[N], the fold of each record: large groups first, each into the fold that has fewest records."""
-    numbers, sizes, order = _shuffled_groups(groups, seed)
-    filled, fold_of = np.zeros(count, np.int64), np.empty(len(sizes), np.int64)
-    for group in order[np.argsort(-sizes[order], kind="stable")].tolist():
-        fold_of[group] = int(np.argmin(filled))
-        filled[fold_of[group]] += sizes[group]
-    return fold_of[numbers]
 
 
 def _asked(catalog: RecordTable, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.bool_]:

@@ -75,6 +75,34 @@ def test_groups_stay_together_in_splits_and_folds(groups: list[int], count: int,
         assert not {groups[record] for record in ids_of(one)} & {groups[record] for record in ids_of(other)}
 
 
+@given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3)), min_size=8, max_size=60), st.integers(2, 4), SEEDS)
+def test_stratified_groups_stay_together(records: list[tuple[int, int]], count: int, seed: int) -> None:
+    groups, labels = (list(column) for column in zip(*records, strict=True))
+    catalog, parts = numbers(len(records), labels), []
+    if len(set(groups)) >= count:
+        parts = [catalog.folds(count, fold, seed=seed, groups=groups, stratify=True) for fold in range(count)]
+        assert sorted(record for _, inside in parts for record in ids_of(inside)) == list(range(len(groups)))
+    if len(set(groups)) > 1:
+        parts.append(catalog.split(0.7, seed=seed, groups=groups, stratify=True))
+    for one, other in parts:
+        assert not {groups[record] for record in ids_of(one)} & {groups[record] for record in ids_of(other)}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stratified_groups_have_the_fraction_of_each_label(seed: int) -> None:
+    """A rare label, too, whose records are in few groups."""
+    random = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(120), random.integers(1, 6, 120))
+    labels = np.where(random.random(120) < 0.1, 1, 0)[groups]
+    catalog = numbers(len(groups), labels)
+    first, _ = catalog.split(0.8, seed=seed, groups=groups, stratify=True)
+    folds = [catalog.folds(4, fold, seed=seed, groups=groups, stratify=True)[1] for fold in range(4)]
+    for part, share in [(first, 0.8), *((fold, 0.25) for fold in folds)]:
+        assert part.labels is not None
+        for label in (0, 1):
+            assert abs((part.labels == label).sum() - share * (labels == label).sum()) <= 5
+
+
 @given(COUNTS, st.integers(2, 7), SEEDS, st.booleans())
 def test_folds_validate_each_record_once(count: int, folds: int, seed: int, stratify: bool) -> None:
     if folds > count:
@@ -146,7 +174,8 @@ def test_joined_catalogs_have_all_records(tmp_path: Path) -> None:
         (lambda c: c.with_labels([1, 2]), r"The labels are an array of int64 of shape \[2\]"),
         (lambda c: c.with_labels([0.5] * 4), "The labels are an array of float64"),
         (lambda c: c.split(0.5, groups=[1] * 4), "all 4 records are of one group"),
-        (lambda c: c.split(0.5, groups=[1] * 4, stratify=True), "with stratify"),
+        (lambda c: c.split(0.5, groups=[1, 1, 2, 2], stratify=True), "has no labels"),
+        (lambda c: c.with_labels([1] * 4).split(0.5, groups=[1] * 4, stratify=True), "all 4 records are of one group"),
         (lambda c: c.folds(5, 0), r"Fold 0 of 5[^$]*give 2 to 4 folds"),
         (lambda c: c.folds(2, 2), "Fold 2 of 2"),
         (lambda _: Catalog.concat(), "nothing to join"),
