@@ -22,7 +22,7 @@ class ReadCost(NamedTuple):
     """Of files behind a URL, per epoch of W ranks.
 
     Attributes:
-        requests_per_1000: requests by which 1,000 slots are read.
+        requests_per_1000: requests by which 1,000 records are read.
         bytes_per_byte: bytes that are read for each byte of a record.
         kept_bytes: bytes of the blocks that all ranks together read from at a time; 0 where none are kept.
     """
@@ -44,7 +44,7 @@ def read_cost(plan: ShardPlan, catalog: Catalog, size: int) -> ReadCost | None:
     # All files one behind the other, too far apart for their ranges to be joined.
     room = np.array([file.size for file in catalog.files], np.int64) + byte_ranges.GAP + 1
     begins = catalog.offsets + (np.cumsum(room) - room)[catalog.file_ids]
-    requests = read = useful = slots = 0
+    requests = read = useful = records_read = 0
     for rank, steps in _sample(plan, size):
         for ids, together in _reads(plan, rank, size, steps):
             for records in together:
@@ -52,9 +52,9 @@ def read_cost(plan: ShardPlan, catalog: Catalog, size: int) -> ReadCost | None:
                 requests += int((-(-(merged.ends - merged.begins) // byte_ranges.LONGEST)).sum())
                 read += int((merged.ends - merged.begins).sum())
             useful += int(catalog.lengths[np.unique(ids)].sum())
-            slots += len(ids)
+            records_read += len(ids)
     kept = plan.global_batch * plan.block_steps * catalog.total_bytes // len(catalog) if plan.shuffle == "block" else 0
-    return ReadCost(1000 * requests / slots, read / max(useful, 1), kept)
+    return ReadCost(1000 * requests / max(records_read, 1), read / max(useful, 1), kept)
 
 
 def _sample(plan: ShardPlan, size: int) -> list[tuple[int, range]]:
@@ -72,16 +72,17 @@ def _sample(plan: ShardPlan, size: int) -> list[tuple[int, range]]:
 
 def _reads(plan: ShardPlan, rank: int, size: int, steps: range) -> list[tuple[_Ids, list[_Ids]]]:
     """For each of these steps the records that the rank uses, and those that it asks for, of each file at once."""
-    all_ids = plan.shards(rank, size, steps).ids
+    all_ids, weights = plan.shards(rank, size, steps)
+    used = [ids[real > 0] for ids, real in zip(all_ids, weights, strict=True)]  # a short step's other slots repeat some
     ranges = plan.block_ranges(rank, size, all_ids.reshape(-1))
     if ranges is None:
-        return [(ids, [ids]) for ids in all_ids]
+        return [(of_step, [ids]) for of_step, ids in zip(used, all_ids, strict=True)]
     found: list[tuple[_Ids, list[_Ids]]] = []
     known = _known_before(plan, rank, size, steps)
-    for ids, of_step in zip(all_ids, ranges.reshape(*all_ids.shape, 2).tolist(), strict=True):
+    for ids, of_step in zip(used, ranges.reshape(*all_ids.shape, 2).tolist(), strict=True):
         places = set(map(tuple, of_step))
         found.append((ids, [np.arange(begin, end) for begin, end in places - known]))
-        known = places
+        known |= places
     return found
 
 

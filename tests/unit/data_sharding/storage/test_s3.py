@@ -175,7 +175,7 @@ def test_the_requests_of_an_epoch_are_those_that_the_plan_names(
         store.asked.clear()
         for step, rank in itertools.product(range(plan.steps), range(2)):
             reader.read(plan.shard(rank, 2, step).ids)
-    assert per_1000 == pytest.approx(store.count("GET") * 1000 / (plan.steps * 16))
+    assert per_1000 == pytest.approx(store.count("GET") * 1000 / 40)
     assert per_1000 == pytest.approx(expected, rel=0.2)
 
 
@@ -210,6 +210,7 @@ def test_a_block_is_asked_for_once(
     assert len(asked) <= 2 * blocks + ranks
     assert sum(length(span) for span in asked) <= 1.1 * size * count
     assert cost.requests_per_1000 == pytest.approx(len(asked) * 1000 / count, rel=0.35)
+    assert cost.bytes_per_byte == pytest.approx(sum(length(span) for span in asked) / (size * count), rel=0.02)
 
 
 def test_a_row_group_is_asked_for_once_and_without_the_columns_that_are_not_used(
