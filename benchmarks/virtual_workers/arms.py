@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.commands import REPOSITORY
 
-PLAIN, AGAIN = "plain", "plain_again"
+PLAIN, AGAIN, MICRO = "plain", "plain_again", "micro"
 STEPS: Final = 12
 BATCH: Final = 16
 SIDE: Final = 32
@@ -20,6 +20,10 @@ _DEADLINE_S: Final = 300.0
 
 SUITES: Final = {1: (1, 8), 2: (2, 4), 3: (3, 8)}
 """Workers, and with how many virtual workers each is compared."""
+
+MICRO_BATCHES: Final = {1: 8, 2: 2, 3: 3}
+"""Workers, and in how many micro batches (`--accumulate-steps`) each computes without virtual workers in the arm MICRO:
+batches as small as those of the most virtual workers, so that kernels take as long."""
 
 GOALS: Final = {(1, 1): 1.05, (2, 2): 1.15, (3, 3): 1.15}
 """Of the ratio, by workers and virtual workers."""
@@ -33,12 +37,14 @@ class Figures(NamedTuple):
 
 
 def arms_of(workers: int) -> list[str]:
-    return [PLAIN, *(str(count) for count in SUITES[workers])]
+    return [PLAIN, *(str(count) for count in SUITES[workers]), MICRO]
 
 
 def run(workers: int, arm: str) -> Figures:
     """Raises `RuntimeError`: the training failed."""
-    virtual = [] if arm == PLAIN else ["--virtual-workers", arm]
+    virtual = {PLAIN: [], MICRO: ["--accumulate-steps", str(MICRO_BATCHES[workers])]}.get(
+        arm, ["--virtual-workers", arm]
+    )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch, "run")
         argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", str(workers), "--", "train"]

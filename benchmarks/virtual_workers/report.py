@@ -9,7 +9,7 @@ from benchmarks import saved
 from benchmarks.pictures import dots
 from benchmarks.statistics import Ratio, estimate_of
 from benchmarks.step.report import versions
-from benchmarks.virtual_workers.arms import AGAIN, BATCH, GOALS, PLAIN, SIDE, STEPS, SUITES
+from benchmarks.virtual_workers.arms import AGAIN, BATCH, GOALS, MICRO, MICRO_BATCHES, PLAIN, SIDE, STEPS, SUITES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,12 @@ def markdown(result: dict[str, Any]) -> str:
         "| workers | virtual workers | ms a step | with / without | memory of a worker, MB |",
         "|---|---|---|---|---|",
     ]
+    if _has_micro_batches(result):
+        intro += (
+            " Small batches take a processor longer in any case: the last column compares with a training without "
+            "virtual workers in micro batches of that size (`--accumulate-steps`)."
+        )
+        lines = [f"{lines[0]} with / in micro batches |", f"{lines[1]}---|"]
     for workers in SUITES:
         for arm in _arms(result, workers):
             lines.append(_line(result, workers, arm))
@@ -42,16 +48,29 @@ def _arms(result: dict[str, Any], workers: int) -> list[str]:
 
 def _line(result: dict[str, Any], workers: int, arm: str) -> str:
     blocks = result["suites"][str(workers)]
-    name = {PLAIN: "none", AGAIN: "none, once more"}.get(arm, arm)
+    micro = f"none, in {MICRO_BATCHES[workers]} micro batches"
+    name = {PLAIN: "none", AGAIN: "none, once more", MICRO: micro}.get(arm, arm)
     milliseconds = 1e3 * statistics.median(block[arm][0] for block in blocks)
     memory = max(block[arm][1] for block in blocks) / 1e6
-    ratios = _ratios(result, workers, arm)
-    shown = "" if arm == PLAIN else f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    return f"| {workers} | {name} | {milliseconds:.0f} | {shown} | {memory:.0f} |"
+    shown = "" if arm == PLAIN else _shown(_ratios(result, workers, arm))
+    line = f"| {workers} | {name} | {milliseconds:.0f} | {shown} | {memory:.0f} |"
+    if not _has_micro_batches(result):
+        return line
+    beside = _shown(_ratios(result, workers, arm, MICRO)) if arm == str(max(SUITES[workers])) else ""
+    return f"{line} {beside} |"
 
 
-def _ratios(result: dict[str, Any], workers: int, arm: str) -> list[float]:
-    return [block[arm][0] / block[PLAIN][0] for block in result["suites"][str(workers)]]
+def _has_micro_batches(result: dict[str, Any]) -> bool:
+    """Results of earlier versions have none."""
+    return MICRO in _arms(result, 1)
+
+
+def _shown(ratios: list[float]) -> str:
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
+def _ratios(result: dict[str, Any], workers: int, arm: str, than: str = PLAIN) -> list[float]:
+    return [block[arm][0] / block[than][0] for block in result["suites"][str(workers)]]
 
 
 def picture(result: dict[str, Any]) -> Figure:
@@ -62,7 +81,7 @@ def picture(result: dict[str, Any]) -> Figure:
         rows = [
             dots.Row(f"{arm} virtual workers", _ratios(result, workers, arm), noise, GOALS.get((workers, int(arm))))
             for arm in _arms(result, workers)
-            if arm not in (PLAIN, AGAIN)
+            if arm not in (PLAIN, AGAIN, MICRO)
         ]
         title = f"{workers} worker{'s' if workers > 1 else ''}"
         panels.append(dots.Panel(title, rows, "time with virtual workers / time without"))
