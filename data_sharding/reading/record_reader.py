@@ -230,6 +230,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         crcs = self.catalog.crcs[ids] if self.catalog.crcs is not None else None
         raw = self._raw(ids) if spans is None else spans
         unpacked = self.catalog.format.unpack(raw, crcs, self.check_crc)
+        self._files.is_first = False
         if unpacked.intact.all() or not self._files.give_up_damaged_copies(
             np.unique(self.catalog.file_ids[ids[~unpacked.intact]])
         ):

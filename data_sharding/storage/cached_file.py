@@ -21,10 +21,19 @@ class Spans(Protocol):
 
 
 class CachedFile:
-    """A remote file that is read from its local copy as soon as there is one. Safe to use from many threads."""
+    """A remote file that is read from its local copy as soon as there is one. Safe to use from many threads.
 
-    def __init__(self, entry: FileEntry, opener: Callable[[FileEntry], Spans], cache: FileCache) -> None:
-        self._entry, self._opener, self._cache = entry, opener, cache
+    Args: `waits`: whether a copy that comes soon is waited for.
+    """
+
+    def __init__(
+        self,
+        entry: FileEntry,
+        opener: Callable[[FileEntry], Spans],
+        cache: FileCache,
+        waits: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._entry, self._opener, self._cache, self._waits = entry, opener, cache, waits
         self._local: Spans | None = None
         self._remote = functools.cache(functools.partial(opener, entry))
 
@@ -46,7 +55,7 @@ class CachedFile:
             except ChangedDataError:  # it was cut short or removed
                 self._local = None
                 self._cache.forget_damaged(self._entry)
-        elif (copy := self._cache.wait(self._entry)) is not None:
+        elif self._waits() and (copy := self._cache.wait(self._entry)) is not None:
             with contextlib.suppress(ChangedDataError):
                 self._local = self._opener(copy)
                 return self._local.spans(begins, ends)
@@ -61,7 +70,12 @@ class CachedFile:
 
 
 class ReaderFiles:
-    """Files opened by `opener`, at most `max_open` at a time, and through a cache if there is one; see `OpenFiles`."""
+    """Files opened by `opener`, at most `max_open` at a time, and through a cache if there is one; see `OpenFiles`.
+
+    Attributes: `is_first`: no batch was read yet; the first one waits for no copy.
+    """
+
+    is_first = True
 
     def __init__(
         self, files: Sequence[FileEntry], opener: Callable[[FileEntry], Any], max_open: int, cache: FileCache | None
@@ -71,7 +85,9 @@ class ReaderFiles:
 
         def open_cached(entry: FileEntry) -> Any:
             through_cache = self.cache is not None and is_remote(entry.path)
-            return CachedFile(entry, opener, self.cache) if through_cache and self.cache else opener(entry)
+            if not through_cache or self.cache is None:
+                return opener(entry)
+            return CachedFile(entry, opener, self.cache, lambda: not self.is_first)
 
         most = max_open if self.are_remote and self.cache is None else affordable(max_open)
         self._open = OpenFiles(files, open_cached, most)

@@ -20,7 +20,7 @@ from support.range_server import RangeServer, serving
 import data_sharding as ds
 from data_sharding.storage import FileEntry, describe_file
 from data_sharding.storage.cached_file import CachedFile
-from data_sharding.storage.file_cache import FileCache
+from data_sharding.storage.file_cache import SOON_SECONDS, FileCache
 
 DEADLINE_S = 60
 SPAWN = multiprocessing.get_context("spawn")
@@ -136,6 +136,20 @@ def test_copies_that_come_soon_are_waited_for(store: RangeServer, urls: list[str
     waited = [cache.wait(entry) for entry in entries]
     assert [copy and copy.size for copy in waited] == [entry.size for entry in entries]
     assert cache._missing == {}
+
+
+def test_the_first_batch_waits_for_no_copy(urls: list[str], cache: FileCache) -> None:
+    """Not even for one that seems to come soon. Here another process has begun to make it, and does not go on."""
+    catalog = ds.Catalog.index(urls)
+    *others, last = catalog.files
+    with FileCache(cache.folder).open().making(last, wait=True), ds.RecordReader(catalog, cache=cache) as reader:
+        for entry in (last, *others):
+            cache.ask(entry)
+        until(lambda: all(map(cache.find, others)))
+        assert cache._is_soon()
+        begin = time.monotonic()
+        reader.load(np.flatnonzero(catalog.file_ids == len(others))[:2])
+        assert time.monotonic() - begin < SOON_SECONDS / 2
 
 
 def test_what_no_living_process_uses_makes_room(urls: list[str], tmp_path: Path) -> None:
