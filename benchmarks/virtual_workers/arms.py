@@ -21,7 +21,7 @@ _DEADLINE_S: Final = 300.0
 SUITES: Final = {1: (1, 8), 2: (2, 4), 3: (3, 8)}
 """Workers, and with how many virtual workers each is compared."""
 
-MICRO_BATCHES: Final = {1: 8, 2: 2, 3: 3}
+MICRO_BATCHES: Final = {1: 8, 2: 2, 3: 2}
 """Workers, and in how many micro batches (`--accumulate-steps`) each computes without virtual workers in the arm MICRO:
 batches as small as those of the most virtual workers, so that kernels take as long."""
 
