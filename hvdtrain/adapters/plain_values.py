@@ -6,7 +6,7 @@ with one key, which says what it is. No pickle: reading a checkpoint must not ru
 
 import base64
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -66,7 +66,8 @@ def _encoded(value: Any, to_array: ToArray) -> Any:
     if kind is deque:
         return {"deque": [value.maxlen, [_encoded(part, to_array) for part in value]]}
     if isinstance(value, dict):
-        return {"dict": [[_encoded(key, to_array), _encoded(part, to_array)] for key, part in value.items()]}
+        pairs = [[_encoded(key, to_array), _encoded(part, to_array)] for key, part in value.items()]
+        return {"Counter" if kind is Counter else "dict": pairs}
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
         return {"array": _encoded_array(np.asarray(value))}
     array = to_array(value)
@@ -103,4 +104,5 @@ _COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
+    "Counter": lambda pairs: Counter(dict(pairs)),
 }

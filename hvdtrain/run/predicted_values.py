@@ -30,7 +30,13 @@ def described(task: Task, predictions: dict[str, NDArray[Any]]) -> dict[str, NDA
             )
     if task.label_feature is None or "label" in predictions:
         return predictions
-    logits = predictions.pop("output", np.empty(0))
+    if "output" not in predictions:
+        raise UsageError(
+            f"{name}.predict() returns {', '.join(map(repr, predictions))}, and neither 'label' nor 'output'.",
+            f"The task is a classification, as its label_feature is {task.label_feature!r}.",
+            "let it return 'label' or logits as 'output' too, or set label_feature to None.",
+        )
+    logits = predictions.pop("output")
     if logits.ndim != 2 or logits.dtype.kind != "f":
         raise UsageError(
             f"The model of {name} returns {logits.dtype} of shape {logits.shape}.",

@@ -4,7 +4,7 @@ Tensors become arrays named by their place, as "model/layer1.weight" and "optimi
 them is one array of text, "NAME/#rest".
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -95,7 +95,8 @@ def _without_tensors(value: Any, path: str, to_host: ToHost, state: State) -> An
         state[key] = to_host(key, value)
         return {_TENSOR: key}
     if isinstance(value, dict):
-        return {key: _without_tensors(part, f"{path}/{key}", to_host, state) for key, part in value.items()}
+        parts = {key: _without_tensors(part, f"{path}/{key}", to_host, state) for key, part in value.items()}
+        return Counter(parts) if type(value) is Counter else parts
     if type(value) in (list, tuple):
         return type(value)(_without_tensors(part, f"{path}/{n}", to_host, state) for n, part in enumerate(value))
     return value
@@ -105,7 +106,8 @@ def _with_tensors(value: Any, state: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_TENSOR}:
             return to_tensor(state[value[_TENSOR]])
-        return {key: _with_tensors(part, state) for key, part in value.items()}
+        parts = {key: _with_tensors(part, state) for key, part in value.items()}
+        return Counter(parts) if type(value) is Counter else parts
     if type(value) in (list, tuple):
         return type(value)(_with_tensors(part, state) for part in value)
     return value

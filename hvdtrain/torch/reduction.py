@@ -9,7 +9,7 @@ from horovod.torch import mpi_ops
 from horovod.torch.compression import Compression
 from torch import nn
 
-from hvdtrain.adapters.torch.comm_hooks import BFloat16Sum, CommHook, GradBucket, Handle, PendingReduction, PlainSum
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, PlainSum
 from hvdtrain.torch.collectives import bounded
 
 
@@ -58,7 +58,8 @@ class Reduction:
 class DenseReduction(PlainSum):
     """Buckets as they are, reduced in place.
 
-    Horovod 0.28.1 cannot add bfloat16: `BFloat16Sum` does it for these, over all ranks.
+    Horovod 0.28.1 cannot add bfloat16, which is sent as float32: so process sets, and ranks that have called
+    `hvd.join()`, are possible as for other dtypes. (`BFloat16Sum`, of half the bytes, needs all ranks.)
     """
 
     def __init__(self, reduction: Reduction) -> None:
@@ -68,14 +69,12 @@ class DenseReduction(PlainSum):
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         if bucket.flat.dtype != torch.bfloat16 or not self._rule.is_sum:
             return super().open(bucket)
-        import horovod.torch as hvd
-
-        begin = BFloat16Sum(hvd, self._rule.start_sum, 1.0).open(bucket)
 
         def reduction() -> PendingReduction:
-            yield from begin()
-            if self._rule.op == mpi_ops.Average:
-                bucket.flat.div_(hvd.size())
+            sent = bucket.flat.float()
+            bucket.marks.put_into(sent)
+            yield self._start_sum(sent, bucket.name)
+            bucket.flat.copy_(sent)
 
         return reduction
 

@@ -83,6 +83,37 @@ def test_ranks_meet_again_or_are_told_why_not(
     assert finished.stdout.count(said) == 2, finished.tail()
 
 
+BFLOAT16 = """
+import sys, torch, hvdtrain.torch as hvd
+hvd.init()
+alone = hvd.add_process_set([0])
+
+def step(process_set):
+    model = torch.nn.Linear(2, 2, bias=False).bfloat16()
+    torch.nn.init.ones_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), process_set=process_set)
+    for _ in range(2 + (process_set is not alone and hvd.rank())):
+        optimizer.zero_grad()
+        model(torch.full((1, 2), 0.25).bfloat16()).sum().backward()
+        optimizer.step()
+    return model.weight.tolist()
+
+if hvd.rank() == 0:
+    assert step(alone) == [[0.5, 0.5]] * 2
+assert step(hvd.global_process_set) == [[0.5 - 0.125 * hvd.rank()] * 2] * 2  # rank 0 adds zeros in the last step
+hvd.join()
+sys.stdout.write("DONE\\n")
+"""
+
+
+def test_bfloat16_may_be_of_some_ranks_or_of_one_that_has_no_more_data() -> None:
+    variables = {**ENVIRONMENT, "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+    finished = run_ranks(["python", "-c", BFLOAT16], 2, "mpirun", 120, variables)
+    assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.count("DONE") == 2, finished.tail()
+
+
 LATE = """
 import pathlib, sys, time, torch, hvdtrain.torch as hvd
 from hvdtrain.torch.collectives import LostPeerError

@@ -25,6 +25,7 @@ def test_a_script_trains_its_own_class_by_two_workers_as_one_process_would(tmp_p
     assert done.returncode == 0, done.tail()
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["distance"] < 1e-5
+    assert told["again"]
     assert told["rows"][0] == told["rows"][1] > 0
     assert told["run_folder"] == str(tmp_path / "by_2")
     assert result_of(tmp_path / "by_2")["weights"]["equal_on_all_ranks"]

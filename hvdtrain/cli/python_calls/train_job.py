@@ -9,7 +9,7 @@ from hvdtrain.cli.python_calls.private_folder import private_folder
 from hvdtrain.cli.python_calls.train_result import TrainResult, result_in
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
-from hvdtrain.errors import HvdtrainError
+from hvdtrain.errors import RESUMABLE, HvdtrainError
 from hvdtrain.run.run_folder import new_folder
 from hvdtrain.task.task import Task
 from hvdtrain.tasks.by_value import TASK_FILE_VARIABLE, packed
@@ -39,7 +39,8 @@ def train_on_workers(config: TrainConfig, task_class: type[Task] | None, workers
     require_success(end)
     if config.dry_run:
         return TrainResult({"status": "checked"})
-    if _written_at(folder / "result.json") == before:
+    written = _written_at(folder / "result.json")
+    if written is None or (written == before and end.code == RESUMABLE):  # a finished run has nothing more to write
         raise HvdtrainError(
             f"The workers have ended, and have written no result.json to {folder}.",
             "They were stopped before training began.",

@@ -19,6 +19,7 @@ from hvdtrain.run.predicted_values import described
 from hvdtrain.run.prediction_files import FORMATS, joined
 from hvdtrain.run.prediction_parts import PredictionParts
 from hvdtrain.task.predicting import check_predictions
+from hvdtrain.tasks.torch import TorchDigits
 
 lengths = st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)  # numpy cuts NUL off
@@ -117,3 +118,8 @@ def test_a_classification_is_told_by_its_label_and_its_softmax() -> None:
     own = {"label": np.array([1])}
     assert described(Classified(), own) == own
     assert described(NumpyTask(), {"output": np.zeros((1, 2))}).keys() == {"output"}
+
+
+def test_a_classification_without_labels_or_logits_is_told_so() -> None:
+    with pytest.raises(UsageError, match="TorchDigits.predict\\(\\) returns 'depth', and neither 'label' nor 'output'"):
+        described(TorchDigits(), {"depth": np.zeros(3)})
