@@ -20,7 +20,7 @@ from hvdtrain.adapters.torch.gradient_sync import trainable_of
 from hvdtrain.errors import UsageError
 from hvdtrain.torch.agreement import compare
 from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
-from hvdtrain.torch.functions import broadcast_parameters
+from hvdtrain.torch.functions import broadcast_within
 from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_while_joining
 from hvdtrain.torch.model_gradients import ModelGradients
 from hvdtrain.torch.reduction import Reduction
@@ -81,7 +81,7 @@ class DistributedDataParallel(nn.Module):
         self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
         if init_sync:
             compare(self._gradients.trainable, self._reduction.process_set)
-            self._send_from(0)
+            self._send_from(self._first_rank)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """The module's output. Collective where buffers are sent: in training, and in the first pass without it."""
@@ -153,10 +153,16 @@ class DistributedDataParallel(nn.Module):
         if self._gradients.joins:
             share_buffers_while_joining(self.module)
         else:
-            broadcast_buffers_of(self.module, 0)
+            broadcast_buffers_of(self.module, self._first_rank, self._reduction.process_set)
+
+    @property
+    def _first_rank(self) -> int:
+        """Of the group, in the world."""
+        first: int = min(self._reduction.process_set.ranks or [0])
+        return first
 
     def _send_from(self, root: int) -> None:
-        broadcast_parameters(self.module.state_dict(), root_rank=root)
+        broadcast_within(self.module.state_dict(), root, self._reduction.process_set)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DistributedDataParallel":
         """A wrapper of a copy of the module, for example for an average of the weights. Not collective."""

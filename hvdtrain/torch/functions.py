@@ -32,11 +32,16 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
             or of pairs of name and tensor.
         root_rank: whose values all get.
     """
+    broadcast_within(params, root_rank, mpi_ops.global_process_set)
+
+
+def broadcast_within(params: Any, root_rank: int, process_set: Any) -> None:
+    """The same for the ranks of a process set, of which the root is one; `root_rank` is its number in the world."""
     pending = []
     for name, tensor in _named(params):
         bits = as_known(tensor.detach())
         sent = bits.contiguous()
-        pending.append((mpi_ops.broadcast_async_(sent, root_rank, name), bits, sent))
+        pending.append((mpi_ops.broadcast_async_(sent, root_rank, name, process_set=process_set), bits, sent))
     for handle, bits, sent in pending:
         synchronize(handle)
         if sent is not bits:

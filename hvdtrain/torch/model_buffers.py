@@ -1,6 +1,7 @@
 """A model's buffers, made equal on all ranks: one message for each dtype."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from horovod.torch import mpi_ops
@@ -14,10 +15,10 @@ _NAME = "hvdtrain.buffers"
 
 
 @torch.no_grad()
-def broadcast_buffers_of(module: nn.Module, root: int) -> None:
-    """Give all ranks the root's buffers. Collective."""
+def broadcast_buffers_of(module: nn.Module, root: int, process_set: Any) -> None:
+    """Give all ranks of the set the buffers of the root, which is its number in the world. Collective."""
     for name, buffers, flat in _by_dtype(module):
-        bounded(mpi_ops.broadcast_)(as_known(flat), root, name=name)
+        bounded(mpi_ops.broadcast_)(as_known(flat), root, name=name, process_set=process_set)
         _copy_back(flat, buffers)
 
 

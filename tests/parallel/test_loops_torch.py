@@ -83,7 +83,7 @@ def test_ranks_meet_again_or_are_told_why_not(
     assert finished.stdout.count(said) == 2, finished.tail()
 
 
-BFLOAT16 = """
+GROUPS = """
 import sys, torch, hvdtrain.torch as hvd
 hvd.init()
 alone = hvd.add_process_set([0])
@@ -101,15 +101,18 @@ def step(process_set):
 
 if hvd.rank() == 0:
     assert step(alone) == [[0.5, 0.5]] * 2
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    hvd.DistributedDataParallel(model, process_group=alone)(torch.ones(2, 2)).sum().backward()
 assert step(hvd.global_process_set) == [[0.5 - 0.125 * hvd.rank()] * 2] * 2  # rank 0 adds zeros in the last step
 hvd.join()
 sys.stdout.write("DONE\\n")
 """
 
 
-def test_bfloat16_may_be_of_some_ranks_or_of_one_that_has_no_more_data() -> None:
+def test_groups_of_ranks_and_joined_ranks_wait_for_no_other_ones() -> None:
+    """In bfloat16 as in other dtypes; weights and buffers too."""
     variables = {**ENVIRONMENT, "HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
-    finished = run_ranks(["python", "-c", BFLOAT16], 2, "mpirun", 120, variables)
+    finished = run_ranks(["python", "-c", GROUPS], 2, "mpirun", 120, variables)
     assert finished.returncode == 0, finished.tail()
     assert finished.stdout.count("DONE") == 2, finished.tail()
 
