@@ -10,6 +10,9 @@ The names are those of `horovod.keras`, whose optimizer reduces nothing under Ke
 Each rank gives `fit` its own part of the data, with the same number of batches on every rank.
 """
 
+from typing import Any
+
+from hvdtrain.errors import missing_name
 from hvdtrain.keras import callbacks, elastic
 from hvdtrain.keras.optimizer import load_model
 from hvdtrain.keras.runtime import assert_in_sync, init
@@ -89,3 +92,7 @@ __all__ = [
     "start_timeline",
     "stop_timeline",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name("hvdtrain.keras", name, __all__)

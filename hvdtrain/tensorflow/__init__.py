@@ -14,6 +14,8 @@
 What needs TensorFlow 1 (sessions, their hooks and optimizers) is refused with a sentence that says what to use.
 """
 
+from typing import Any
+
 from horovod.tensorflow import (
     Adasum,
     Average,
@@ -66,6 +68,7 @@ from horovod.tensorflow import (
 )
 from horovod.tensorflow.util import _executing_eagerly  # noqa: F401 (scripts use it)
 
+from hvdtrain.errors import missing_name
 from hvdtrain.tensorflow import compression, elastic, functions, mpi_ops
 from hvdtrain.tensorflow.batch_normalization import SyncBatchNormalization
 from hvdtrain.tensorflow.broadcasting import (
@@ -166,3 +169,7 @@ __all__ = [
     "util",
     "vars_to_refs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    raise missing_name("hvdtrain.tensorflow", name, __all__)
