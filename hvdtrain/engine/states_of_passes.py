@@ -44,6 +44,6 @@ def _cut(flat: NDArray[np.uint8], like: State) -> State:
     ends = np.cumsum([array.nbytes for array in like.values()])
     parts = np.split(flat, ends[:-1])
     return {
-        name: part.view(array.dtype).reshape(array.shape)
+        name: part.copy().view(array.dtype).reshape(array.shape)  # a copy begins where its type needs it
         for (name, array), part in zip(like.items(), parts, strict=True)
     }
