@@ -11,6 +11,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.tensorflow.keras_variables import unwrapped
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,

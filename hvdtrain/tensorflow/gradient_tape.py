@@ -46,6 +46,7 @@ class ReducingTape(tf.GradientTape):  # type: ignore[misc]
         return local, [pair for pair in pairs if not self._reduced.is_local(pair[0])]
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     gradtape: Any,
     device_dense: str = "",  # noqa: ARG001 (Horovod's arguments)
@@ -89,6 +90,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     return tape
 
 
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     gradtape: Any, *args: Any, local_layers: Any = None, **options: Any
 ) -> Any:

@@ -11,7 +11,7 @@ from support.runs import reports_of_ranks
 
 ROOT = Path(__file__).parents[2]
 WORKER = ["python", str(Path(__file__).parent / "workers" / "tensorflow_reductions.py")]
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60"}
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "HOROVOD_TIMELINE": "DYNAMIC", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60"}
 EQUAL = {
     "average": [2, 3],
     "Sum": [4, 6],
@@ -82,6 +82,11 @@ def test_schedules(ranks: list[dict[str, Any]], how: str, rates: list[float], co
     assert found["logged"] == pytest.approx(rates[1::2])
     assert found["weight"] == pytest.approx(trained(rates, corrected), rel=1e-4)
     assert found["momentum"] == 0.9
+
+
+def test_eager_gradients_of_unlike_shapes_are_not_added_up(ranks: list[dict[str, Any]]) -> None:
+    """Ranks whose gradients have unlike shapes of one size submit unlike names, and wait for each other in vain."""
+    assert len(set(ranks[0]["eager names"])) == 2, ranks[0]["eager names"]
 
 
 @pytest.mark.parametrize(("what", "hint"), [("rows, Max", "sparse_as_dense=True"), ("momentum", "True or False")])

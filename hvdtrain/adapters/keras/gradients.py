@@ -8,6 +8,7 @@ be used: they hold Keras' automatic numbers ("dense_3"), which differ as soon as
 name is therefore the bucket's place and a checksum of its dtypes and shapes.
 """
 
+import functools
 import math
 import os
 import zlib
@@ -79,8 +80,39 @@ def reduce_gradients(
     if hvd.size() == 1 and not is_elastic(os.environ):
         return _dense(gradients, variables)[0]
     hook = REDUCTIONS[compression or "plain"](hvd, float(hvd.size()), average=op == "average")
-    reduced: list[Any] = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES, prefix)
+    reduced: list[Any]
+    if not tf.executing_eagerly():
+        reduced = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES, prefix)
+        return reduced
+    reduced, dense = _dense(gradients, variables)
+    layout = tuple([(gradient.shape, gradient.value.dtype) for gradient in dense])
+    of_hook = type(hook), hook.loss_multiplier, op == "average"
+    received = _eager_graph(*of_hook, layout, prefix)(*[gradient.value for gradient in dense])
+    for gradient, value in zip(dense, received, strict=True):
+        reduced[gradient.place] = value
     return reduced
+
+
+@functools.lru_cache(maxsize=64)
+def _eager_graph(
+    kind: Any, multiplier: float, average: bool, layout: tuple[tuple[tuple[int, ...], tf.DType], ...], prefix: str
+) -> Callable[..., list[Any]]:
+    """A graph that reduces dense gradients of these shapes and dtypes for a loop that has none.
+
+    In eager mode TensorFlow drops the names of Horovod's operations: gradients of unlike shapes would be added up where
+    their buckets have one size.
+    """
+    import horovod.tensorflow as hvd
+
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in layout]
+    hook = kind(hvd, multiplier, average=average)
+
+    def reduce(*dense: Any) -> list[Any]:
+        reduced: list[Any] = reduce_by_hook(dense, specs, hook, BUCKET_BYTES, prefix)
+        return reduced
+
+    graph: Callable[..., list[Any]] = tf.function(reduce, autograph=False, input_signature=specs)
+    return graph
 
 
 def _dense(gradients: Sequence[Any], variables: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,20 @@ def large_part() -> list[float]:
     return [part.min().item(), part.max().item()]
 
 
+def eager_names() -> list[str]:
+    """Under which names Horovod has summed gradients of the shapes (4, 3), (3, 4), and (4, 3) again, in eager mode."""
+    file = FOLDER / f"timeline_{hvd.rank()}.json"
+    hvd.start_timeline(str(file))
+    for shape in ((4, 3), (3, 4), (4, 3)):
+        weight = tf.Variable(tf.zeros(shape))
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * (hvd.rank() + 1.0))
+        (gradient,) = hvd.DistributedGradientTape(tape).gradient(loss, [weight])
+        assert gradient.numpy().tolist() == np.full(shape, 1.5).tolist()
+    hvd.stop_timeline()
+    return re.findall(r"hvdtrain_reduction_\w+", file.read_text()) if hvd.rank() == 0 else []
+
+
 def report(odd: Any) -> dict[str, Any]:
     distributed = hvd.DistributedOptimizer
     return {
@@ -186,6 +201,7 @@ def report(odd: Any) -> dict[str, Any]:
         "process sets": process_sets(odd),
         "by name": in_another_order(),
         "large part": large_part(),
+        "eager names": eager_names(),
     }
 
 
