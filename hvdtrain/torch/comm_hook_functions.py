@@ -80,16 +80,33 @@ class FunctionHook(CommHook):
 
 
 class BFloat16Mean(BFloat16Sum):
-    """Sent as bfloat16, summed in float32, divided by the number of ranks."""
+    """Sent as bfloat16, summed in float32, divided by the number of ranks.
+
+    Within a process set, and where some ranks have joined, the rounded numbers are sent as float32: `BFloat16Sum` needs
+    all ranks.
+    """
+
+    def __init__(self, reduction: Reduction) -> None:
+        super().__init__(horovod.torch, reduction.start_sum, 1.0)
+        self._set = reduction.process_set
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         begin = super().open(bucket)
 
         def reduction() -> PendingReduction:
-            yield from begin()
-            bucket.flat.div_(self._hvd.size())
+            yield from self._rounded(bucket) if self._needs_float32() else begin()
+            bucket.flat.div_(self._set.size())
 
         return reduction
+
+    def _needs_float32(self) -> bool:
+        return self.some_joined or self._set.size() < mpi_ops.size()
+
+    def _rounded(self, bucket: GradBucket) -> PendingReduction:
+        sent = bucket.flat.to(torch.bfloat16).float()
+        bucket.marks.put_into(sent)
+        yield self._start_sum(sent, bucket.name)
+        bucket.flat.copy_(sent.to(torch.bfloat16))
 
 
 def hook_of(state: Any, function: HookFunction, trainable: Trainable, reduction: Reduction) -> CommHook:
@@ -112,7 +129,7 @@ def hook_of(state: Any, function: HookFunction, trainable: Trainable, reduction:
         case "fp16_compress_hook":
             return Reduction(reduction.op, reduction.process_set, compression=Compression.fp16).hook()
         case "bf16_compress_hook":
-            return BFloat16Mean(horovod.torch, reduction.start_sum, 1.0)
+            return BFloat16Mean(reduction)
         case "powerSGD_hook" | "batched_powerSGD_hook":
             return _powersgd(state, trainable, reduction)
     raise UsageError(

@@ -75,7 +75,7 @@ class DistributedDataParallel(nn.Module):
         self.device_ids = device_ids or None
         self.broadcast_buffers = True if broadcast_buffers is None else broadcast_buffers
         self.require_backward_grad_sync = True
-        self._syncs_buffers, self._requires_even = True, False
+        self._syncs_buffers, self._requires_even, self._has_hook = True, False, False
         self._reduction = Reduction(process_set=process_group or mpi_ops.global_process_set)
         cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
         self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
@@ -125,12 +125,15 @@ class DistributedDataParallel(nn.Module):
             enable: False: all ranks have equally many batches, and nothing is exchanged for this.
             throw_on_early_termination: ask before each forward pass whether all ranks have a batch.
 
-        Raises `UnevenBatchesError`, a RuntimeError, on all ranks: one of them has no more batches, and others have,
-        with `throw_on_early_termination`.
+        Raises:
+            UnevenBatchesError: a RuntimeError, on all ranks: one of them has no more batches, and others have, with
+                `throw_on_early_termination`.
+            UsageError: with a `process_group` that does not have all ranks.
         """
         if not enable or mpi_ops.size() == 1:
             yield
             return
+        _require_whole(self._reduction.process_set)
         self._gradients.joins, self._gradients.divides_by_active = True, not divide_by_initial_world_size
         self._requires_even = throw_on_early_termination
         try:
@@ -146,8 +149,17 @@ class DistributedDataParallel(nn.Module):
         bucket's gradients. Call it before the first backward pass, on all ranks.
 
         Of torch's hooks, allreduce, fp16_compress, bf16_compress and powerSGD are known; others are refused.
+
+        Raises `UsageError`: for those, for what cannot be called, and for a second hook.
         """
+        if self._has_hook:
+            raise UsageError(
+                "register_comm_hook was called a second time.",
+                "A bucket has one reduction.",
+                "register one hook, which may call other functions.",
+            )
         self._gradients.set_hook(hook_of(state, hook, self._gradients.trainable, self._reduction))
+        self._has_hook = True
 
     def _sync_buffers(self) -> None:
         if self._gradients.joins:
@@ -177,6 +189,15 @@ class DistributedDataParallel(nn.Module):
 
     def _set_static_graph(self) -> None:
         """Nothing: see `static_graph`."""
+
+
+def _require_whole(group: Any) -> None:
+    if group.size() < mpi_ops.size():
+        raise UsageError(
+            f"join() was called, and process_group has {group.size()} of {mpi_ops.size()} ranks.",
+            "Horovod's join is one of all ranks.",
+            "give the ranks of the group equally many batches, or leave process_group out.",
+        )
 
 
 def _moved(device: Any, value: Any) -> Any:

@@ -7,6 +7,7 @@ from horovod.torch import mpi_ops
 from torch import nn
 
 from hvdtrain.adapters.torch.buckets import Bucket
+from hvdtrain.adapters.torch.comm_hooks import CommHook
 from hvdtrain.torch.collectives import bounded
 from hvdtrain.torch.loop_gradients import LoopGradients
 from hvdtrain.torch.reduction import DenseReduction
@@ -20,10 +21,21 @@ class ModelGradients(LoopGradients):
         divides_by_active: then the mean is that of the other ranks, unless a hook was set, as in torch.
     """
 
-    joins = False
     divides_by_active = False
     _ends = False  # `finish` will be called when the backward pass ends
     _next = 0  # the first bucket that has not begun, where their order is fixed
+
+    @property
+    def joins(self) -> bool:
+        return self._hook.some_joined
+
+    @joins.setter
+    def joins(self, some_joined: bool) -> None:
+        self._hook.some_joined = some_joined
+
+    def set_hook(self, hook: CommHook) -> None:
+        hook.some_joined = self.joins
+        super().set_hook(hook)
 
     def expect_backward(self, held: bool) -> None:
         """A forward pass was made, whose backward pass reduces gradients unless `held`."""

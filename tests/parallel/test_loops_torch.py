@@ -84,7 +84,9 @@ def test_ranks_meet_again_or_are_told_why_not(
 
 
 GROUPS = """
-import sys, torch, hvdtrain.torch as hvd
+import pytest, sys, torch, hvdtrain.torch as hvd
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from hvdtrain.errors import UsageError
 hvd.init()
 alone = hvd.add_process_set([0])
 
@@ -102,7 +104,11 @@ def step(process_set):
 if hvd.rank() == 0:
     assert step(alone) == [[0.5, 0.5]] * 2
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
-    hvd.DistributedDataParallel(model, process_group=alone)(torch.ones(2, 2)).sum().backward()
+    wrapped = hvd.DistributedDataParallel(model, process_group=alone)
+    wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    wrapped(torch.ones(2, 2)).sum().backward()
+    with pytest.raises(UsageError, match="join is one of all ranks"), wrapped.join():
+        pass
 assert step(hvd.global_process_set) == [[0.5 - 0.125 * hvd.rank()] * 2] * 2  # rank 0 adds zeros in the last step
 hvd.join()
 sys.stdout.write("DONE\\n")

@@ -11,7 +11,12 @@ from support.runs import reports_of_ranks
 
 ROOT = Path(__file__).parents[2]
 WORKER = ["python", str(Path(__file__).parent / "workers" / "tensorflow_reductions.py")]
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "HOROVOD_TIMELINE": "DYNAMIC", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60"}
+ENVIRONMENT = {
+    "PYTHONPATH": str(ROOT),
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "HOROVOD_TIMELINE": "DYNAMIC",
+    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
+}
 EQUAL = {
     "average": [2, 3],
     "Sum": [4, 6],

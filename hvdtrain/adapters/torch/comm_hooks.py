@@ -96,9 +96,11 @@ class CommHook(HookState, ABC):
         keeps_unused: a parameter that no rank's loss has used has no gradient after the reduction; else it has zeros,
             or what the hook has kept of earlier updates.
         in_order: the reductions of buckets begin in their order, the same on all ranks.
+        some_joined: some ranks may have called `hvd.join()`, and take part in allreduces only.
     """
 
     in_order = False
+    some_joined = False
     leaves_all = True
     keeps_unused = True
     fixed_by = ""

@@ -128,16 +128,21 @@ def hooks_on_a_bucket() -> None:
         ours = trained(hvd.DistributedDataParallel, hook)
         hvd.assert_equal(nn.ModuleList(p for n, p in ours.module.named_children() if n != "norm"))
         same_bits(ours, plain, tolerance)
+    joined = trained(hvd.DistributedDataParallel, default_hooks.bf16_compress_hook, joins=[{}])
+    hvd.assert_equal(joined)
+    same_bits(joined, trained(hvd.DistributedDataParallel, joins=[{}]), 5e-2)
 
 
 def other_hooks_and_arguments_are_refused() -> None:
-    model = hvd.DistributedDataParallel(nn.Linear(2, 2))
+    model, with_hook = (hvd.DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2))
+    with_hook.register_comm_hook(None, default_hooks.allreduce_hook)
     for call in (
         lambda: model.register_comm_hook(None, default_hooks.fp16_compress_wrapper),
         lambda: hvd.DistributedDataParallel(nn.Linear(2, 2), device_ids=[0, 1]),
         lambda: hvd.DistributedDataParallel(nn.Linear(2, 2).requires_grad_(False)),
         lambda: hvd.DistributedDataParallel(nn.Linear(2, 2), process_group=torch.distributed.group.WORLD),
         lambda: hvd.DistributedDataParallel(nn.Linear(2, 2 + hvd.rank())),
+        lambda: with_hook.register_comm_hook(None, default_hooks.allreduce_hook),
         lambda: dist.init_process_group(init_method="file:///nowhere"),
         lambda: dist.init_process_group(world_size=7),
         lambda: dist.send,
