@@ -77,6 +77,7 @@ class DistributedDataParallel(nn.Module):
         self.require_backward_grad_sync = True
         self._syncs_buffers, self._requires_even, self._has_hook = True, False, False
         self._reduction = Reduction(process_set=process_group or mpi_ops.global_process_set)
+        self._bucket_cap_mb = bucket_cap_mb
         cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
         self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
         if init_sync:
@@ -178,14 +179,25 @@ class DistributedDataParallel(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DistributedDataParallel":
         """A wrapper of a copy of the module, for example for an average of the weights. Not collective."""
-        copied = type(self)(
-            copy.deepcopy(self.module, memo),
-            self.device_ids,
-            broadcast_buffers=self.broadcast_buffers,
-            init_sync=False,
-            process_group=self._reduction.process_set,
-        )
+        copied = type(self)(copy.deepcopy(self.module, memo), process_group=self._reduction.process_set, **self._kept())
         return copied.train(self.training)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `torch.save(model)`: the module, and the arguments but hooks and process_group, as torch keeps them."""
+        return {"module": self.module, "training": self.training, "arguments": self._kept()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["module"], **state["arguments"])  # type: ignore[misc]
+        self.train(state["training"])
+
+    def _kept(self) -> dict[str, Any]:
+        """Arguments of another wrapper like this one, which sends nothing when it is made."""
+        return {
+            "device_ids": self.device_ids,
+            "broadcast_buffers": self.broadcast_buffers,
+            "bucket_cap_mb": self._bucket_cap_mb,
+            "init_sync": False,
+        }
 
     def _set_static_graph(self) -> None:
         """Nothing: see `static_graph`."""

@@ -3,6 +3,7 @@
 Started by torchrun, whose variables both read. The last line says that this rank has passed all checks.
 """
 
+import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -114,6 +115,19 @@ def copies_train_as_torchs() -> None:
     same_bits(ours, averaged(nn.parallel.DistributedDataParallel), 1e-6)
 
 
+def a_wrapper_that_was_saved_whole_trains() -> None:
+    model = hvd.DistributedDataParallel(Branches(), bucket_cap_mb=1)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    for batch in batches(dist.get_rank(), 2):
+        for each in (model, loaded):
+            update(each, torch.optim.SGD(each.parameters(), lr=0.02), *batch)
+    same_bits(model, loaded)
+    hvd.assert_equal(nn.ModuleList(p for n, p in loaded.module.named_children() if n != "norm"))
+
+
 def hooks_on_a_bucket() -> None:
     def mean(_state: Any, bucket: Any) -> torch.Tensor:
         assert sum(part.numel() for part in bucket.gradients()) == bucket.buffer().numel()
@@ -174,6 +188,10 @@ def functions_of_torch_distributed() -> None:
     dist.barrier()
     sampler = dist.DistributedSampler(list(range(10)), shuffle=False)
     assert list(sampler) == [*range(rank, 10, size), *range(10 % size)][: len(sampler)]
+    shuffled, other = (dist.DistributedSampler(list(range(10)), seed=seed) for seed in (1, 2))
+    shuffled.set_epoch(3)
+    other.load_state_dict(shuffled.state_dict())
+    assert list(other) == list(shuffled)
 
 
 def a_training_goes_on(folder: str) -> None:
@@ -216,6 +234,7 @@ def main(folder: str) -> None:
     torch.set_num_threads(1)
     it_trains_as_torchs()
     copies_train_as_torchs()
+    a_wrapper_that_was_saved_whole_trains()
     hooks_on_a_bucket()
     functions_of_torch_distributed()
     other_hooks_and_arguments_are_refused()
