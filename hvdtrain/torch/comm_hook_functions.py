@@ -1,5 +1,6 @@
 """What `register_comm_hook` takes: functions on a bucket, and those of torch's hooks that hvdtrain has itself."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,7 +113,8 @@ class BFloat16Mean(BFloat16Sum):
 def hook_of(state: Any, function: HookFunction, trainable: Trainable, reduction: Reduction) -> CommHook:
     """The comm hook for what the user has registered.
 
-    Raises `UsageError`: one of torch's hooks that needs torch.distributed, or something that cannot be called.
+    Raises `UsageError`: one of torch's hooks that needs torch.distributed, something that cannot be called, or a state
+    of PowerSGD that asks for what there is not.
     """
     if not callable(function):
         raise UsageError(
@@ -131,7 +133,7 @@ def hook_of(state: Any, function: HookFunction, trainable: Trainable, reduction:
         case "bf16_compress_hook":
             return BFloat16Mean(reduction)
         case "powerSGD_hook" | "batched_powerSGD_hook":
-            return _powersgd(state, trainable, reduction)
+            return PowerSgdOfState(state, trainable, reduction)
     raise UsageError(
         f"register_comm_hook was given torch's {name}.",
         "It communicates through torch.distributed, and the gradients here are Horovod's.",
@@ -139,10 +141,38 @@ def hook_of(state: Any, function: HookFunction, trainable: Trainable, reduction:
     )
 
 
-def _powersgd(state: Any, trainable: Trainable, reduction: Reduction) -> CommHook:
-    ranks, rank = mpi_ops.size(), int(getattr(state, "matrix_approximation_rank", 1))
-    chosen = ChosenSync("buckets", "powersgd", ranks, float(ranks), BUCKET_BYTES, rank, False, 1)
-    return PowerSgd(reduction.start_sum, trainable, chosen)
+class PowerSgdOfState(PowerSgd):
+    """Means as they are for the first `state.start_powerSGD_iter` updates, factors from then on.
+
+    Raises `UsageError`: a state that leaves out error feedback or warm start.
+    """
+
+    def __init__(self, state: Any, trainable: Trainable, reduction: Reduction) -> None:
+        for option in ("use_error_feedback", "warm_start"):
+            if not getattr(state, option, True):
+                raise UsageError(
+                    f"The PowerSGDState has {option}=False.",
+                    "hvdtrain's PowerSGD always keeps what it did not send, and the factors of the last update.",
+                    f"leave {option} out.",
+                )
+        ranks, rank = reduction.process_set.size(), int(getattr(state, "matrix_approximation_rank", 1))
+        chosen = ChosenSync("buckets", "powersgd", ranks, float(ranks), BUCKET_BYTES, rank, False, 1)
+        super().__init__(reduction.start_sum, trainable, chosen)
+        self._first = int(getattr(state, "start_powerSGD_iter", 0))
+        self._updates: Counter[str] = Counter()  # of each bucket
+
+    def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
+        begin = super().open(bucket)
+
+        def reduction() -> PendingReduction:
+            self._updates[bucket.name] += 1
+            if self._updates[bucket.name] > self._first:
+                yield from begin()
+            else:
+                yield self._start_sum(bucket.flat, bucket.name)
+                bucket.flat.div_(self._size)
+
+        return reduction
 
 
 def _done(result: torch.Tensor) -> "torch.futures.Future[Any]":

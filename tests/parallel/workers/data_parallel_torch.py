@@ -16,6 +16,7 @@ import torch.distributed
 from loops_torch import Pictures
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 from torch.nn.functional import cross_entropy
 
 import hvdtrain.torch as hvd
@@ -47,13 +48,15 @@ def batches(rank: int, count: int) -> Iterator[tuple[torch.Tensor, torch.Tensor,
         )
 
 
-def trained(wrap: Wrapper, hook: Callable[..., Any] | None = None, joins: Sequence[dict[str, bool]] = ()) -> Any:
+def trained(
+    wrap: Wrapper, hook: Callable[..., Any] | None = None, joins: Sequence[dict[str, bool]] = (), state: Any = None
+) -> Any:
     """Updates with accumulation, clipping after backward(), weight decay, evaluation between, and uneven data."""
     rank = dist.get_rank()
     torch.manual_seed(rank)
     model = wrap(Branches(), find_unused_parameters=True, bucket_cap_mb=1)
     if hook is not None:
-        model.register_comm_hook(None, hook)
+        model.register_comm_hook(state, hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=0.1)
     for step, (pictures, words, labels) in enumerate(batches(rank, 20)):
         with model.no_sync() if step % 2 == 0 else nullcontext():
@@ -142,6 +145,12 @@ def hooks_on_a_bucket() -> None:
         ours = trained(hvd.DistributedDataParallel, hook)
         hvd.assert_equal(nn.ModuleList(p for n, p in ours.module.named_children() if n != "norm"))
         same_bits(ours, plain, tolerance)
+    for first, bounds in ((10, (0.0, 1e-6)), (3, (1e-4, 1e9))):  # of 10 updates
+        late = trained(
+            hvd.DistributedDataParallel, powersgd.powerSGD_hook, state=powersgd.PowerSGDState(None, 4, first)
+        )
+        difference = max(float((a - b).abs().max()) for a, b in zip(late.parameters(), plain.parameters(), strict=True))
+        assert bounds[0] <= difference <= bounds[1], difference
     joined = trained(hvd.DistributedDataParallel, default_hooks.bf16_compress_hook, joins=[{}])
     hvd.assert_equal(joined)
     same_bits(joined, trained(hvd.DistributedDataParallel, joins=[{}]), 5e-2)
@@ -157,6 +166,7 @@ def other_hooks_and_arguments_are_refused() -> None:
         lambda: hvd.DistributedDataParallel(nn.Linear(2, 2), process_group=torch.distributed.group.WORLD),
         lambda: hvd.DistributedDataParallel(nn.Linear(2, 2 + hvd.rank())),
         lambda: with_hook.register_comm_hook(None, default_hooks.allreduce_hook),
+        lambda: model.register_comm_hook(powersgd.PowerSGDState(None, warm_start=False), powersgd.powerSGD_hook),
         lambda: dist.init_process_group(init_method="file:///nowhere"),
         lambda: dist.init_process_group(world_size=7),
         lambda: dist.send,
