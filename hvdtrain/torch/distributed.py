@@ -22,6 +22,7 @@ from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
 from hvdtrain.torch.rank_variables import announce, set_rank_variables
 from hvdtrain.torch.sampler import DistributedSampler
+from hvdtrain.torch.sent_dtypes import as_before, as_known, as_summable
 from hvdtrain.torch.start import init, require_start
 
 __all__ = [
@@ -74,12 +75,14 @@ _OPS = {
 class Work:
     """A collective that runs in the background."""
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
+    def __init__(self, handle: int, sent: torch.Tensor, into: torch.Tensor) -> None:
+        self._handle, self._sent, self._into = handle, sent, into
 
     def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002  the job's limit on waiting holds
         """Return when the tensor has its result."""
         synchronize(self._handle)
+        if self._sent.dtype != self._into.dtype and not self._into.is_complex():
+            self._into.copy_(self._sent)
         return True
 
     def is_completed(self) -> bool:
@@ -177,9 +180,16 @@ def new_group(ranks: Iterable[int] | None = None, **others: Any) -> Any:  # noqa
 def all_reduce(
     tensor: torch.Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
-    """Reduce in place over all ranks; with `async_op` in the background."""
-    handle = mpi_ops.allreduce_async_(tensor, name=_name("all_reduce"), op=_OPS[op], process_set=_set(group))
-    return _started(handle, async_op)
+    """Reduce in place over all ranks; with `async_op` in the background. Complex numbers can be added up only."""
+    if tensor.is_complex() and op not in (ReduceOp.SUM, ReduceOp.AVG):
+        raise UsageError(
+            f"all_reduce was given complex numbers and {op}.",
+            "Horovod would combine real and imaginary parts each by themselves.",
+            "use ReduceOp.SUM or ReduceOp.AVG.",
+        )
+    sent = as_summable(tensor)
+    handle = mpi_ops.allreduce_async_(sent, name=_name("all_reduce"), op=_OPS[op], process_set=_set(group))
+    return _started(Work(handle, sent, tensor), async_op)
 
 
 def reduce(
@@ -192,20 +202,21 @@ def reduce(
 
 def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Put rank `src`'s values into all ranks' tensors."""
-    return _started(mpi_ops.broadcast_async_(tensor, src, name=_name("broadcast"), process_set=_set(group)), async_op)
+    sent = as_known(tensor)
+    handle = mpi_ops.broadcast_async_(sent, src, name=_name("broadcast"), process_set=_set(group))
+    return _started(Work(handle, tensor, tensor), async_op)
 
 
 def all_gather(tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None) -> None:
     """Put each rank's tensor, all of one shape, into the list."""
-    rows = bounded(mpi_ops.allgather)(tensor.unsqueeze(0), name=_name("all_gather"), process_set=_set(group))
+    rows = _gathered(tensor.unsqueeze(0), group)
     for into, row in zip(tensor_list, rows, strict=True):
         into.copy_(row)
 
 
 def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any = None) -> None:
     """Put all ranks' tensors, joined along the first axis or as further rows, into one tensor."""
-    rows = bounded(mpi_ops.allgather)(input_tensor, name=_name("all_gather"), process_set=_set(group))
-    output_tensor.copy_(rows.view_as(output_tensor))
+    output_tensor.copy_(_gathered(input_tensor, group).view_as(output_tensor))
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -230,8 +241,12 @@ def barrier(group: Any = None, **others: Any) -> None:  # noqa: ARG001  torch's 
     bounded(mpi_ops.barrier)(process_set=_set(group))
 
 
-def _started(handle: int, async_op: bool) -> Work | None:
-    work = Work(handle)
+def _gathered(tensor: torch.Tensor, group: Any) -> torch.Tensor:
+    rows = bounded(mpi_ops.allgather)(as_known(tensor), name=_name("all_gather"), process_set=_set(group))
+    return as_before(rows, tensor.dtype)
+
+
+def _started(work: Work, async_op: bool) -> Work | None:
     if async_op:
         return work
     work.wait()

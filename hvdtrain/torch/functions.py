@@ -1,7 +1,7 @@
 """The names of `horovod.torch.functions`, with a deadline."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import torch
 from horovod.torch import functions as _horovod
@@ -9,15 +9,11 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.errors import UsageError
 from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.sent_dtypes import as_known
 
 allgather_object = bounded(_horovod.allgather_object)
 broadcast_object = bounded(_horovod.broadcast_object)
 _broadcast_optimizer_state = bounded(_horovod.broadcast_optimizer_state)
-
-_SENT_AS_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_KNOWN_TO_HOROVOD: Final = frozenset(
-    (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64, torch.bool)
-)
 
 
 class WrongParametersError(UsageError, ValueError):
@@ -66,13 +62,6 @@ def broadcast_optimizer_state(
             parameter.copy_(value)
     if not somebody:
         optimizer.state.clear()
-
-
-def as_known(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as numbers of a dtype that Horovod can send: bfloat16 and others as their bits."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return tensor if tensor.dtype in _KNOWN_TO_HOROVOD else tensor.view(_SENT_AS_BITS[tensor.element_size()])
 
 
 def _named(params: Any) -> list[tuple[str, torch.Tensor]]:

@@ -8,7 +8,7 @@ from horovod.torch import mpi_ops
 from torch import nn
 
 from hvdtrain.torch.collectives import bounded
-from hvdtrain.torch.functions import as_known
+from hvdtrain.torch.sent_dtypes import as_known
 from hvdtrain.torch.uneven_batches import active_ranks
 
 _NAME = "hvdtrain.buffers"

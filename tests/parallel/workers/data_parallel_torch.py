@@ -204,6 +204,24 @@ def functions_of_torch_distributed() -> None:
     assert list(other) == list(shuffled)
 
 
+def tensors_of_any_dtype_are_those_of_torch_distributed() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in (torch.bfloat16, torch.uint8, torch.int8, torch.int64, torch.complex64, torch.float64):
+        mine = torch.arange(1, 7).reshape(2, 3).to(dtype) * (1 + rank)
+        ours, theirs = ([torch.zeros_like(mine) for _ in range(size)] for _ in range(2))
+        dist.all_gather(ours, mine)
+        torch.distributed.all_gather(theirs, mine)
+        torch.testing.assert_close(ours, theirs)
+        for op in ("SUM", "MAX")[: 1 if dtype.is_complex else 2]:
+            one, other = mine.clone(), sum(theirs) if op == "SUM" else torch.stack(theirs).amax(0)
+            waiting = dist.all_reduce(one, getattr(dist.ReduceOp, op), async_op=True)
+            assert waiting is not None
+            waiting.wait()
+            torch.testing.assert_close(one, other)
+        dist.broadcast(mine, src=1)
+        torch.testing.assert_close(mine, theirs[1])
+
+
 def a_training_goes_on(folder: str) -> None:
     """Saved by these ranks; `loops_torch.py` restores it with another number of ranks."""
     torch.manual_seed(hvd.rank())
@@ -247,6 +265,7 @@ def main(folder: str) -> None:
     a_wrapper_that_was_saved_whole_trains()
     hooks_on_a_bucket()
     functions_of_torch_distributed()
+    tensors_of_any_dtype_are_those_of_torch_distributed()
     other_hooks_and_arguments_are_refused()
     a_training_goes_on(folder)
     sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
