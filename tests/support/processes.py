@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import subprocess
@@ -50,6 +51,14 @@ class Finished:
         )
 
 
+def _shared_file(name: str) -> int:
+    """A file in memory to which several processes write at once: without O_APPEND one's line may replace another's,
+    as Linux moves the common offset of such a file without a lock."""
+    descriptor = os.memfd_create(name)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_APPEND)
+    return descriptor
+
+
 class Spawned:
     """A command that is running. A context manager: in the end, all that it has started is killed.
 
@@ -63,7 +72,7 @@ class Spawned:
         self.argv = list(argv)
         self._mark = uuid.uuid4().hex
         self._finished: Finished | None = None
-        self._out, self._err = os.memfd_create("stdout"), os.memfd_create("stderr")
+        self._out, self._err = _shared_file("stdout"), _shared_file("stderr")
         self._began = time.monotonic()
         self.process = subprocess.Popen(
             self.argv,
