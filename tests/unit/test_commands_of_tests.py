@@ -6,7 +6,7 @@ import sys
 
 from support.processes import run_command
 
-LINES = 3000
+LINES = 30000
 WRITERS = f"""
 import os
 number = int(os.fork() == 0)
