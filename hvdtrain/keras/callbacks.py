@@ -1,13 +1,13 @@
 """`hvd.callbacks` for `model.fit(..., callbacks=[...])`: they keep ranks equal, and warm up the learning rate."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import horovod.tensorflow as horovod
 import keras
 
 from hvdtrain.comm.messages import gather_json
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import UsageError, missing_name
 from hvdtrain.keras.fit_progress import FitProgress, agree_on_steps
 from hvdtrain.keras.last_callback import call_behind_callbacks
 from hvdtrain.keras.metric_callback import MetricAverageCallback
@@ -204,3 +204,7 @@ def _build_from(model: Any, element_spec: Any) -> None:
     inputs, _, _ = keras.utils.unpack_x_y_sample_weight(element_spec)
     symbols = keras.tree.map_structure(lambda spec: keras.KerasTensor((None, *spec.shape[1:]), spec.dtype.name), inputs)
     model(symbols)
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("hvdtrain.keras.callbacks", name, __all__)

@@ -1,9 +1,10 @@
 """`hvd.elastic` for `model.fit`: a state of the model, and callbacks that keep it up to date."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
+from hvdtrain.errors import missing_name
 from hvdtrain.tensorflow.elastic import TensorFlowKerasState, run
 
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
@@ -88,3 +89,7 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self.state.epoch = self._before + epoch + 1
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("hvdtrain.keras.elastic", name, __all__)

@@ -8,11 +8,17 @@ them was imported last. So the package itself can be called.
 
 import sys
 from importlib import import_module
+from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
 
 class _Called(ModuleType):
+    @property
+    def __signature__(self) -> Signature:
+        """What `inspect`, editors and notebooks show."""
+        return signature(import_module("hvdtrain.cli.python_calls.function_call").run)
+
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As `hvdtrain.cli.python_calls.function_call.run`, which is above this package and imported when called."""
         results: list[Any] = import_module("hvdtrain.cli.python_calls.function_call").run(*args, **kwargs)

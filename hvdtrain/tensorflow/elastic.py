@@ -1,7 +1,7 @@
 """`hvd.elastic`: a training function that goes on when workers come or go, with Keras 3 models and variables."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import horovod.tensorflow as horovod
 import tensorflow as tf
@@ -9,7 +9,7 @@ from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
 
 from hvdtrain.comm.peer_failure import is_peer_failure
-from hvdtrain.errors import PeerError, UsageError
+from hvdtrain.errors import PeerError, UsageError, missing_name
 from hvdtrain.tensorflow.broadcasting import broadcast_variables
 from hvdtrain.tensorflow.keras_variables import unwrapped
 from hvdtrain.tensorflow.start import join_world
@@ -118,3 +118,7 @@ class TensorFlowKerasState(TensorFlowState):
             self.optimizer.build(model.trainable_variables)
         of_optimizer = [] if self.optimizer is None else self.optimizer.variables
         super().__init__([*model.variables, *of_optimizer], **kwargs)
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("hvdtrain.tensorflow.elastic", name, __all__)

@@ -31,8 +31,9 @@ class Reduction:
     def start(self, flat: torch.Tensor, name: str) -> Handle:
         """Begin to reduce in place."""
         before, after = (1 / self.predivide, self.predivide) if self.op == mpi_ops.Average else (1.0, 1.0)
+        numbers = torch.view_as_real(flat) if flat.is_complex() and self.is_sum else flat
         return mpi_ops.allreduce_async_(
-            flat, name=name, op=self.op, prescale_factor=before, postscale_factor=after, process_set=self.process_set
+            numbers, name=name, op=self.op, prescale_factor=before, postscale_factor=after, process_set=self.process_set
         )
 
     def start_sum(self, flat: torch.Tensor, name: str) -> Handle:
@@ -92,7 +93,7 @@ class CompressedReduction(CommHook):
         def reduction() -> PendingReduction:
             sent, context = compression.compress(bucket.flat)
             bucket.marks.put_into(sent)
-            reduced = yield self._rule.start(sent, bucket.name)
-            bucket.flat.copy_(compression.decompress(reduced, context))
+            yield self._rule.start(sent, bucket.name)  # in place
+            bucket.flat.copy_(compression.decompress(sent, context))
 
         return reduction

@@ -1,13 +1,14 @@
 """The names of `horovod.torch.elastic`: `@hvd.elastic.run`, and states that survive lost and new workers."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from horovod.common.elastic import run_fn
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
 from horovod.torch.mpi_ops import shutdown
 
+from hvdtrain.errors import missing_name
 from hvdtrain.torch.start import init
 
 __all__ = ["ElasticSampler", "TorchState", "run"]
@@ -26,3 +27,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 def _join_next_world() -> None:
     shutdown()
     init()
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_name("hvdtrain.torch.elastic", name, __all__)

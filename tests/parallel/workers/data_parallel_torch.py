@@ -118,6 +118,18 @@ def copies_train_as_torchs() -> None:
     same_bits(ours, averaged(nn.parallel.DistributedDataParallel), 1e-6)
 
 
+def complex_weights_train_as_torchs() -> None:
+    trained = []
+    for wrap in (hvd.DistributedDataParallel, nn.parallel.DistributedDataParallel):
+        torch.manual_seed(0)
+        model: Any = wrap(nn.Linear(3, 2, dtype=torch.complex64))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.full((4, 3), 1j + dist.get_rank())).abs().square().sum().backward()
+        optimizer.step()
+        trained.append(model)
+    same_bits(*trained, tolerance=1e-6)
+
+
 def a_wrapper_that_was_saved_whole_trains() -> None:
     model = hvd.DistributedDataParallel(Branches(), bucket_cap_mb=1)
     file = io.BytesIO()
@@ -262,6 +274,7 @@ def main(folder: str) -> None:
     torch.set_num_threads(1)
     it_trains_as_torchs()
     copies_train_as_torchs()
+    complex_weights_train_as_torchs()
     a_wrapper_that_was_saved_whole_trains()
     hooks_on_a_bucket()
     functions_of_torch_distributed()

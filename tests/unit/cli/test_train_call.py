@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
 import pytest
 from support.commands import Forker, run_python
+
+import hvdtrain
 
 SCRIPT = str(Path(__file__).parents[2] / "support" / "scripts" / "train_calls.py")
 
@@ -55,3 +58,7 @@ def test_a_worker_of_a_job_is_refused(forker: Forker, tmp_path: Path) -> None:
 def test_a_class_of_a_script_is_refused_on_the_command_line_in_words_that_help(forker: Forker, tmp_path: Path) -> None:
     ended = forker.run(["--task", "__main__:Task"], tmp_path)
     ended.require_refusal("The module '__main__' has no 'Task'.", "hvdtrain.train(task=Class)")
+
+
+def test_run_tells_its_arguments_although_it_is_a_package() -> None:
+    assert {"args", "np", "hosts"} <= inspect.signature(hvdtrain.run).parameters.keys()

@@ -71,6 +71,8 @@ def test_a_name_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
         hvdtrain.torch.broadcast_parameter  # noqa: B018
     with pytest.raises(AttributeError, match="torch.distributed itself may be used"):
         hvdtrain.torch.distributed.send  # noqa: B018
+    with pytest.raises(UsageError, match="did you mean 'TorchState'"):
+        hvdtrain.torch.elastic.TorchStates  # noqa: B018
     assert not hasattr(hvdtrain.torch, "broadcast_parameter")
 
 
