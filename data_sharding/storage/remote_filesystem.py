@@ -1,11 +1,13 @@
 """fsspec file systems: a time limit on every call, and how often a request is repeated."""
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import fsspec
 from fsspec.asyn import sync
@@ -59,6 +61,21 @@ class RetryPolicy:
 
 RETRY: Final = RetryPolicy()
 
+_opened: Final[WeakValueDictionary[int, Any]] = WeakValueDictionary()
+_of_parent: Final[list[Any]] = []
+
+
+def _keep_those_of_the_parent() -> None:
+    """In a forked child (a worker of torch's DataLoader), keep the parent's file systems, which it does not use.
+
+    fsspec forgets them there. When Python then frees one, its connections are closed, and with them their places in the
+    epoll object that the child shares with its parent: the parent would wait for its next answer until the time limit.
+    """
+    _of_parent.extend(_opened.values())
+
+
+os.register_at_fork(after_in_child=_keep_those_of_the_parent)
+
 
 class Answer(NamedTuple):
     """Bytes, and the version of the object that they are from where the store says it with them."""
@@ -78,6 +95,7 @@ def open_filesystem(url: str, retry: RetryPolicy) -> tuple[Any, str]:
         raise missing(url) from error
     if is_s3(fs):
         fs.retries = 1
+    _opened[id(fs)] = fs
     return fs, path
 
 

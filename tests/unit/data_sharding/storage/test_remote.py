@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import io
 import itertools
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.range_server import RangeServer, serving
 
 import data_sharding as ds
 from data_sharding.storage import byte_ranges, describe_file, open_source, verify_unchanged
@@ -28,7 +30,7 @@ from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.input_files import find_files
 from data_sharding.storage.redaction import redacted, redacted_values, without_secrets
 from data_sharding.storage.remote import stat_remote
-from data_sharding.storage.remote_filesystem import RetryPolicy
+from data_sharding.storage.remote_filesystem import RetryPolicy, fetch, open_filesystem
 
 HASTY = RetryPolicy(request_s=2.0, attempts=2, pause_s=0.05, total_s=5.0)
 
@@ -257,6 +259,29 @@ def test_urls_that_cannot_be_opened(memory: str, monkeypatch: pytest.MonkeyPatch
         ds.Catalog.index(f"{memory}/absent")
     with pytest.raises(ds.MissingDataError, match="No file matches"):
         ds.Catalog.index(f"{memory}/absent-*")
+
+
+def test_the_parent_of_a_process_that_reads_too_keeps_its_connections(tmp_path: Path) -> None:
+    """As with workers of torch's DataLoader, which are forked: fsspec frees the parent's file systems there."""
+    (tmp_path / "a").write_bytes(CONTENT)
+
+    def read(server: RangeServer) -> bytes:
+        fs, path = open_filesystem(f"{server.url}/a", HASTY)
+        (answer,) = fetch(fs, path, [(0, 10)], limit_s=10.0)
+        assert not isinstance(answer, Exception), answer
+        return answer.data
+
+    with serving(tmp_path) as server:
+        assert read(server) == CONTENT[:10]
+        child = os.fork()
+        if child == 0:
+            try:
+                read(server)
+                gc.collect()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert read(server) == CONTENT[:10]
 
 
 def test_a_blocking_library_is_given_up_in_time() -> None:
