@@ -2,19 +2,24 @@
 
 torch keeps its compiler (torch._dynamo) away from some methods of optimizers, and breaks a compiled graph at their
 steps. For that it imports the compiler when they are first called, also where nothing is compiled
-(`torch._compile._disable_dynamo` and `torch.optim.optimizer._use_grad_for_differentiable` of torch 2.13).
+(`torch._compile._disable_dynamo` and `torch.optim.optimizer._use_grad_for_differentiable` of torch 2.13). And
+`torch.use_deterministic_algorithms` imports it to set an option of the compiler's.
 """
 
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any, Final
 
 import torch
 
 _COMPILER: Final = "torch._dynamo"
+_INDUCTOR: Final = "torch._inductor"
+_INDUCTOR_VARIABLE: Final = "TORCHINDUCTOR_DETERMINISTIC"  # which it reads when it is imported
 _KEPT: Final = "__dynamo_disable"  # the attribute in which torch keeps what it calls instead of the method
 
 
@@ -33,6 +38,20 @@ def spare_compiler_import() -> None:
         step = getattr(kind, "__dict__", {}).get("step")
         if isinstance(kind, type) and getattr(step, "__name__", "") == "step" and _breaks_graphs(step):
             kind.step = _light_step(step)  # type: ignore[attr-defined]
+
+
+def use_deterministic_algorithms(deterministic: bool) -> None:
+    """As torch's function; a compiler that is imported later takes the option from the environment."""
+    if _INDUCTOR in sys.modules or not _inductor_reads_variable():
+        torch.use_deterministic_algorithms(deterministic)
+        return
+    os.environ[_INDUCTOR_VARIABLE] = str(int(deterministic))
+    torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
+
+
+def _inductor_reads_variable() -> bool:
+    options = Path(torch.__file__).parent / "_inductor" / "config.py"
+    return options.exists() and _INDUCTOR_VARIABLE in options.read_text()
 
 
 def _without_compiler(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import torch
 
+from hvdtrain.adapters.torch.compiler_import import use_deterministic_algorithms
 from hvdtrain.adapters.worker_device import gpu_of_worker, no_tf32, threads_per_worker
 from hvdtrain.config.training_options import Precision
 from hvdtrain.errors import UsageError
@@ -75,8 +76,8 @@ def apply_settings(precision: Precision, deterministic: bool, device: torch.devi
     torch.backends.cudnn.benchmark = not deterministic  # pictures of a task have one size
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    if deterministic != torch.are_deterministic_algorithms_enabled():  # it imports the compiler
-        torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():
+        use_deterministic_algorithms(deterministic)
 
 
 def low_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
