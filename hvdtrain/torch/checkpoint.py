@@ -21,6 +21,7 @@ from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
+from hvdtrain.torch.collectives import as_lost_peer
 from hvdtrain.torch.plain_state import load_into, state_of
 from hvdtrain.torch.world import communicator
 
@@ -75,6 +76,7 @@ class Checkpoint:
         self._knows_folder = False
         atexit.register(await_all_writes)
 
+    @as_lost_peer
     def restore(self) -> Restored:
         """Load the newest sound checkpoint into the objects, on all ranks; without one, rank 0's state as it is.
 
@@ -99,6 +101,7 @@ class Checkpoint:
     def _state(self, newest: Stored | None) -> State:
         return dict(newest.state) if newest is not None else self._read({}, {})
 
+    @as_lost_peer
     def save(self, step: int, *, wait: bool = False, **values: Any) -> None:
         """Begin to save; a later call, or `wait`, learns how it ended.
 

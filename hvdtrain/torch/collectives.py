@@ -41,9 +41,19 @@ def bounded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
+        with waits_for_peers(name=str(named.get("name") or name or function.__name__)):
+            return called(*arguments, **named)
+
+    return as_lost_peer(call)
+
+
+def as_lost_peer(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, whose errors about other ranks are those of `bounded`: what it computes itself has no limit."""
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
         try:
-            with waits_for_peers(name=str(named.get("name") or name or function.__name__)):
-                return called(*arguments, **named)
+            return function(*arguments, **named)
         except LostPeerError:
             raise
         except PeerError as error:

@@ -23,6 +23,7 @@ from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
 from hvdtrain.torch.functions import broadcast_within
 from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_while_joining
 from hvdtrain.torch.model_gradients import ModelGradients
+from hvdtrain.torch.process_groups import process_set_of
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import require_start
 from hvdtrain.torch.uneven_batches import require_even
@@ -70,13 +71,13 @@ class DistributedDataParallel(nn.Module):
     ) -> None:
         super().__init__()
         require_start("hvdtrain.torch.DistributedDataParallel")
-        _check(module, device_ids, process_group, others)
+        _check(module, device_ids, others)
         self.module = module
         self.device_ids = device_ids or None
         self.broadcast_buffers = True if broadcast_buffers is None else broadcast_buffers
         self.require_backward_grad_sync = True
         self._syncs_buffers, self._requires_even, self._has_hook = True, False, False
-        self._reduction = Reduction(process_set=process_group or mpi_ops.global_process_set)
+        self._reduction = Reduction(process_set=process_set_of(process_group))
         self._bucket_cap_mb = bucket_cap_mb
         cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
         self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
@@ -227,7 +228,7 @@ _NOT_SUPPORTED = {
 _WITHOUT_EFFECT = ("batched_grad_copy",)
 
 
-def _check(module: nn.Module, device_ids: Any, process_group: Any, others: dict[str, Any]) -> None:
+def _check(module: nn.Module, device_ids: Any, others: dict[str, Any]) -> None:
     unknown = [name for name in others if name not in _NOT_SUPPORTED and name not in _WITHOUT_EFFECT]
     if unknown:
         raise TypeError(f"DistributedDataParallel.__init__() got an unexpected keyword argument {unknown[0]!r}")
@@ -245,10 +246,4 @@ def _check(module: nn.Module, device_ids: Any, process_group: Any, others: dict[
             f"device_ids names {len(device_ids)} devices.",
             "Each worker trains on one.",
             "start a worker for each device, and give device_ids=[hvd.local_rank()].",
-        )
-    if process_group is not None and not isinstance(process_group, mpi_ops.ProcessSet):
-        raise UsageError(
-            f"process_group is a {type(process_group).__name__}.",
-            "Gradients travel through Horovod, which knows its own sets of ranks only.",
-            "give a ProcessSet of hvd.add_process_set(ranks), or hvdtrain.torch.distributed.new_group(ranks).",
         )

@@ -6,10 +6,12 @@ from typing import Any
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.errors import DivergenceError
 from hvdtrain.named_arrays import array_checksum
+from hvdtrain.torch.collectives import as_lost_peer
 from hvdtrain.torch.plain_state import view_of_state
 from hvdtrain.torch.world import communicator
 
 
+@as_lost_peer
 def assert_equal(*objects: Any) -> None:
     """Raise `DivergenceError`, on all ranks, unless models, optimizers or other states have the same bits everywhere.
 

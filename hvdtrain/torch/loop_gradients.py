@@ -232,7 +232,8 @@ class LoopGradients(SummedGradients):
             f"A gradient of {name} was computed more often than {self.passes} times between two updates.",
             "After so many backward passes the gradients travel already, and what is added later would be lost.",
             "call step() or synchronize() first, or give DistributedOptimizer(backward_passes_per_step=…) the number "
-            "of backward passes of an update.",
+            "of backward passes of an update. A model that another one's loss goes through, as in a GAN, is left alone "
+            "within model.requires_grad_(False).",
         )
 
     def _changed_while_sent(self) -> WrongOrderError:

@@ -64,7 +64,11 @@ class _Reducing:
 
         A parameter that no rank's loss has used gets zeros, as in Horovod, unless it is frozen.
         """
-        if self._synchronized and not self._asked_to_synchronize and self.op != mpi_ops.Average:
+        was_read = self._synchronized and not self._asked_to_synchronize
+        if was_read and (self._gradients is None or not self._gradients.is_pending):
+            self._asked_to_synchronize = True  # who read param_groups has reduced them, maybe on this rank alone
+            return
+        if was_read and self.op != mpi_ops.Average:
             raise WrongOrderError(
                 "Gradients were computed after optimizer.param_groups had been read, which reduced the earlier ones.",
                 "The reduced ones would be reduced again, and only a mean of equal values stays what it is.",

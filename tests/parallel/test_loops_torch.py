@@ -107,6 +107,8 @@ if hvd.rank() == 0:
     wrapped = hvd.DistributedDataParallel(model, process_group=alone)
     wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
     wrapped(torch.ones(2, 2)).sum().backward()
+    hvd.SyncBatchNorm.convert_sync_batchnorm(model, process_group=alone)
+    hvd.SyncBatchNorm(2, process_group=alone)(model(torch.ones(2, 2)))
     with pytest.raises(UsageError, match="join is one of all ranks"), wrapped.join():
         pass
 assert step(hvd.global_process_set) == [[0.5 - 0.125 * hvd.rank()] * 2] * 2  # rank 0 adds zeros in the last step
@@ -153,7 +155,7 @@ ELASTIC = """
 import os, signal, torch, hvdtrain.torch as hvd
 hvd.init()
 torch.manual_seed(hvd.rank())
-model = torch.nn.Linear(4, 2)
+model = torch.nn.Sequential(torch.nn.Linear(4, 2), hvd.SyncBatchNorm(2))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
 
 @hvd.elastic.run
@@ -161,6 +163,7 @@ def train(state):
     while state.step < 8:
         if state.step == 4 and hvd.size() == 2 and hvd.rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        hvd.assert_equal(model) if state.step == 4 else None  # here, or in BatchNorm, rank 0 hears of it
         optimizer.zero_grad()
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()

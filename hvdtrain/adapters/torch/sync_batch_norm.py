@@ -25,13 +25,17 @@ SumOverRanks = Callable[[torch.Tensor, str], torch.Tensor]
 """The element-wise sum of a flat tensor over ranks, under a name that is the same on all of them."""
 
 
-def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | None) -> nn.Module:
+def convert_sync_batch_norm(
+    model: nn.Module, sum_over_ranks: SumOverRanks | None, asked_by: str = "--sync-batch-norm"
+) -> nn.Module:
     """Let every BatchNorm of `model` take its statistics over all ranks, and over real rows only (`batch_mask`).
 
     Layers stay the objects they are, with their parameters, buffers, hooks and names: a state_dict does not change, and
     an optimizer may have been built before or after. In evaluation they are as before.
 
-    Args: `sum_over_ranks`: `horovod_sum`, or None with one process: then there are no collectives.
+    Args:
+        sum_over_ranks: `horovod_sum`, or None with one process: then there are no collectives.
+        asked_by: the option or the function by which the user has asked for it.
 
     Raises `UsageError`: there is no BatchNorm, or one of another class, whose own methods would be lost.
     """
@@ -43,8 +47,8 @@ def convert_sync_batch_norm(model: nn.Module, sum_over_ranks: SumOverRanks | Non
         if type(layer) not in _SYNCHRONIZED:
             raise UsageError(
                 f"The layer {name!r} is a {type(layer).__name__}, which changes the methods of BatchNorm.",
-                "--sync-batch-norm would replace them by those of torch's BatchNorm.",
-                "build the model with torch.nn.BatchNorm1d, 2d or 3d, or leave --sync-batch-norm out.",
+                f"{asked_by} would replace them by those of torch's BatchNorm.",
+                f"build the model with torch.nn.BatchNorm1d, 2d or 3d, or leave {asked_by} out.",
             )
         layer.__class__ = _SYNCHRONIZED[type(layer)]
         synchronized = cast(SynchronizedBatchNorm, layer)

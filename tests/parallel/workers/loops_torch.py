@@ -19,13 +19,14 @@ from loops_torch_changes import (
     a_resumed_optimizer_changes_no_weight,
     a_scheduler_made_before_wrapping_is_followed,
     frozen_layers_rest_until_they_are_unfrozen,
+    ranks_that_read_their_groups_stay_together,
     two_optimizers_take_turns,
 )
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import hvdtrain.torch as hvd
-from hvdtrain.errors import DivergenceError, HvdtrainError
+from hvdtrain.errors import DivergenceError, HvdtrainError, UsageError
 from hvdtrain.torch.agreement import MismatchedModelsError
 from hvdtrain.torch.collectives import MismatchedCallError
 from hvdtrain.torch.loop_gradients import WrongOrderError
@@ -243,6 +244,10 @@ def a_mean_counts_samples() -> None:
     assert mean.compute() != mean.compute()  # not a number
 
 
+class Renamed(nn.BatchNorm1d):
+    """With methods of its own, for what hvdtrain knows."""
+
+
 def batch_norm_sees_all_ranks() -> None:
     torch.manual_seed(4)
     layer = nn.BatchNorm1d(3)
@@ -251,6 +256,8 @@ def batch_norm_sees_all_ranks() -> None:
     part = synchronized(whole[2 * hvd.rank() : 2 * hvd.rank() + 2])
     torch.testing.assert_close(part, layer(whole)[2 * hvd.rank() : 2 * hvd.rank() + 2])
     torch.testing.assert_close(hvd.SyncBatchNorm(3)(whole[2 * hvd.rank() : 2 * hvd.rank() + 2]), part)
+    refused(UsageError, "convert_sync_batchnorm", lambda: hvd.SyncBatchNorm.convert_sync_batchnorm(Renamed(3)))
+    refused(UsageError, "process_group is a str", lambda: hvd.SyncBatchNorm(3, process_group="all"))
 
 
 def a_training_is_taken_up(folder: str) -> None:
@@ -292,6 +299,7 @@ def different_start_weights_are_told() -> None:
 
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
+    ranks_that_read_their_groups_stay_together,
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
     *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),

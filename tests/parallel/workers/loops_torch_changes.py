@@ -30,6 +30,29 @@ def two_optimizers_take_turns() -> None:
         hvd.assert_equal(maker, critic, late)
 
 
+def ranks_that_read_their_groups_stay_together() -> None:
+    """Between backward() and synchronize(), on one rank or on all; what is read reduces the gradients."""
+    for op in (hvd.Average, hvd.Sum):
+        trained = []
+        for readers in ((), (0,), range(hvd.size())):
+            torch.manual_seed(6)
+            model = nn.Sequential(nn.Linear(6, 500), nn.Linear(500, 700), nn.Linear(700, 2))  # below and above 1 MiB
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), op=op)
+            draws = torch.Generator().manual_seed(hvd.rank())
+            for step in range(6):
+                optimizer.zero_grad()
+                model(torch.randn(5, 6, generator=draws)).square().mean().backward()
+                if hvd.rank() in readers and step % 2:
+                    assert optimizer.param_groups[0]["lr"] == 0.01
+                optimizer.synchronize()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            hvd.assert_equal(model)
+            trained.append(model[1].weight.detach())
+        assert all(torch.equal(trained[0], other) for other in trained[1:])
+
+
 def frozen_layers_rest_until_they_are_unfrozen() -> None:
     """Also those that are frozen between wrapping and the first update, in both wrappers."""
     for wrap in (hvd.DistributedDataParallel, nn.Sequential):
