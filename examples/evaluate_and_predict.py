@@ -1,4 +1,7 @@
-"""Measure a trained model on two sets of records, and write its predictions: python evaluate_and_predict.py RUN"""
+"""Measure a trained model on two sets of records, and write its predictions: python evaluate_and_predict.py RUN
+
+For a classification, whose task says which feature is the label (`label_feature`) and predicts a probability.
+"""
 
 import sys
 

@@ -15,6 +15,7 @@ from hvdtrain.data.catalog_source import CatalogSource, require_little_lost
 from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.stop_vote import StopRequest, StopVote
 from hvdtrain.errors import UsageError
+from hvdtrain.run.code_checksum import code_checksum
 from hvdtrain.run.predicted_values import predicted_values
 from hvdtrain.run.prediction_files import Columns, format_of, joined, write_npz
 from hvdtrain.run.prediction_parts import PredictionParts
@@ -137,6 +138,8 @@ def _plan(trained: TrainedModel, source: CatalogSource) -> Mapping[str, Any]:
         weights.update(np.ascontiguousarray(array).tobytes())
     return {
         "task": trained.config.task,
+        "task_args": repr(trained.config.task_args),
+        "code": code_checksum(trained.task),
         "framework": trained.task.framework,
         "step": trained.step,
         "state": weights.hexdigest(),

@@ -2,7 +2,10 @@
 
 import io
 import json
+import logging
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,8 @@ from hvdtrain.files import write_atomically, write_json
 from hvdtrain.run.prediction_files import Columns, Write, require_same_columns, shapes_of, write_npz
 
 _PLAN = "predictions.json"
+_DAMAGED = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+_log = logging.getLogger("hvdtrain.run")
 
 
 class PredictionParts:
@@ -27,7 +32,8 @@ class PredictionParts:
 
     def begin(self, plan: Mapping[str, Any], force: bool) -> int:
         """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
-        there already. Raises UsageError: the output exists, or the parts are of something else, and not `force`."""
+        there already, up to one that is damaged. Raises UsageError: the output exists, or the parts are of something
+        else, and not `force`."""
         if self.output.exists() and not force:
             raise UsageError(
                 f"{self.output} is there already.", "It would be lost.", "choose another --output, or add --force."
@@ -39,7 +45,7 @@ class PredictionParts:
             write_json(self.folder / _PLAN, plan)
         except OSError as error:
             raise unwritable_output(self.output, error) from error
-        return next(number for number in range(10**9) if not self._path(number).exists())
+        return next(number for number in range(10**9) if not self._is_whole(number))
 
     def write(self, number: int, columns: Columns) -> None:
         """Raises UsageError: the part cannot be written, or has other columns than the first one; it is then not
@@ -69,8 +75,27 @@ class PredictionParts:
 
     def _read(self, count: int) -> Iterator[Columns]:
         for number in range(count):
-            with np.load(self._path(number), allow_pickle=False) as part:
-                yield {name: part[name] for name in part.files}
+            try:
+                with open(self._path(number), "rb") as file, np.load(file, allow_pickle=False) as part:
+                    columns = {name: part[name] for name in part.files}
+            except _DAMAGED as error:
+                raise UsageError(
+                    f"{self._path(number)} is damaged: {error}.",
+                    "The output would lack its records.",
+                    "remove this file, and start the same command again, which makes it again.",
+                ) from error
+            yield columns
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether it is there, and begins and ends as a file of arrays: what is between is read in the end."""
+        try:
+            with open(self._path(number), "rb") as file, np.load(file, allow_pickle=False) as part:
+                return "id" in part.files
+        except FileNotFoundError:
+            return False
+        except _DAMAGED as error:
+            _log.warning("%s is damaged (%s): it and what follows are predicted again", self._path(number), error)
+            return False
 
     def _path(self, number: int) -> Path:
         return self.folder / f"part-{number:06d}.npz"
@@ -85,7 +110,7 @@ class PredictionParts:
         if not force or not (self.folder / _PLAN).is_file():
             raise UsageError(
                 f"{self.folder} holds parts of other predictions.",
-                "They are of another checkpoint, of other records, or of other options.",
+                "They are of another checkpoint, of other records, of other options, or of a task that was edited.",
                 "choose another --output, or add --force to begin again.",
             )
         shutil.rmtree(self.folder)

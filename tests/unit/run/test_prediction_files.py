@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from pyarrow import parquet
 from support.numpy_training import NumpyTask
 
 from hvdtrain.errors import UsageError
+from hvdtrain.run.code_checksum import code_checksum
 from hvdtrain.run.predicted_values import described
 from hvdtrain.run.prediction_files import FORMATS, joined
 from hvdtrain.run.prediction_parts import PredictionParts
@@ -75,6 +79,48 @@ def test_batches_with_other_columns_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=said):
             each.write(1, other)
     assert resumed.records(1) == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [
+        pytest.param(lambda _: b"", 1, id="empty"),
+        pytest.param(lambda whole: whole[:-30], 1, id="short"),
+        pytest.param(lambda whole: whole[:900] + bytes([whole[900] ^ 1]) + whole[901:], 3, id="flipped"),
+    ],
+)
+def test_damaged_parts_are_predicted_again_or_named(
+    tmp_path: Path, damage: Callable[[bytes], bytes], kept: int
+) -> None:
+    parts = PredictionParts(tmp_path / "out.npz")
+    assert parts.begin({}, False) == 0
+    for number in range(3):
+        parts.write(number, columns_of([number], "a" * 500))
+    part = tmp_path / "out.npz.parts" / "part-000001.npz"
+    part.write_bytes(damage(part.read_bytes()))
+    with pytest.raises(UsageError, match="part-000001.npz is damaged"):
+        parts.records(3)
+    again = PredictionParts(tmp_path / "out.npz")
+    assert again.begin({}, False) == kept
+
+
+def test_parts_of_a_task_that_was_edited_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def checksum(text: str, module: str) -> str:
+        (tmp_path / f"{module}.py").write_text(text)
+        importlib.invalidate_caches()
+        sys.modules.pop(module, None)
+        return code_checksum(importlib.import_module(module).Mine())
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first, second = (f"class Mine:\n    def predict(self, x):\n        return x + {n}\n" for n in (1, 2))
+    sums = [checksum(text, "edited_task") for text in (first, first, second)]
+    assert sums[0] == sums[1] != sums[2]
+    in_cells = []
+    for text in (first, "\n\n" + first, second):
+        exec(text, cell := {"__name__": "__main__"})
+        in_cells.append(code_checksum(cell["Mine"]()))  # type: ignore[operator]
+    assert in_cells[0] == in_cells[1] != in_cells[2]
 
 
 @pytest.mark.parametrize(
