@@ -87,6 +87,13 @@ class JobSpec:
         return (self.python, "-m", "hvdtrain", *self.command)
 
     @property
+    def meeting_argv(self) -> tuple[str, ...]:
+        """The same where the launcher only numbers the workers: they meet before a script, whose Horovod would find
+        nobody."""
+        meeting = (self.python, "-P", "-m", "hvdtrain.comm.script_start") if is_script(self.command) else ()
+        return (*meeting, *self.argv)
+
+    @property
     def slots(self) -> int:
         """Workers of the host that has most of them."""
         if self.hosts:

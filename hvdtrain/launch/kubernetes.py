@@ -25,6 +25,7 @@ from hvdtrain.launch.pods import (
     require_label,
     user,
     variables,
+    verbatim,
     volumes_and_mounts,
 )
 from hvdtrain.launch.rendering import ELASTIC, LaunchPlan, Note, comment, require_supported, shared_notes
@@ -133,7 +134,7 @@ def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
         "name": "launcher",
         "image": job.image,
         "command": ["mpirun"],
-        "args": [*words, *job.argv],
+        "args": verbatim([*words, *job.argv]),
         **({"env": env} if env else {}),
         "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
     }
@@ -150,9 +151,16 @@ def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
 
 def _start(options: Namespace, command: tuple[str, ...]) -> int:
     job = launcher_api.job_from(options, command, python="python")
+    for option, value, kind in (("--mpi", options.mpi, "MPIJob"), ("--runtime", options.runtime, "TrainJob")):
+        if value is not None and options.kind != kind:
+            raise UsageError(
+                f"{option} was given with --kind {options.kind}.",
+                f"It is of a job of the kind {kind}.",
+                f"leave {option} out, or give --kind {kind}.",
+            )
     settings = KubernetesOptions(
         kind=options.kind,
-        runtime=options.runtime,
+        runtime=options.runtime or "torch-distributed",
         flavor=options.mpi or "openmpi5",
         namespace=options.namespace,
         memory=options.memory,
@@ -169,7 +177,7 @@ LAUNCHER = launcher_api.Launcher(
         *(*groups.JOB, *groups.CLUSTER, *groups.MACHINES, *groups.RESTARTS, groups.TIME_LIMIT, groups.MPI),
         groups.option("--kind", choices=KINDS, default="MPIJob", help="of the job (default: MPIJob)"),
         groups.option("--image", help="container image with hvdtrain, and mpirun or torch"),
-        groups.option("--runtime", metavar="NAME", default="torch-distributed", help="of a TrainJob, for torch"),
+        groups.option("--runtime", metavar="NAME", help="of a TrainJob, for torch (default: torch-distributed)"),
         groups.option("--namespace"),
         groups.option("--memory", metavar="16Gi", help="memory of each worker pod"),
         groups.option("--shm-size", default="8Gi", metavar="8Gi", help="size of /dev/shm"),

@@ -1,6 +1,7 @@
 """What the jobs of Kubernetes have in common: options, volumes, limits, the user, and variables from a secret."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,10 +81,16 @@ def user(options: KubernetesOptions) -> dict[str, Any]:
     return {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "runAsNonRoot": True}
 
 
+def verbatim(words: Iterable[str]) -> list[str]:
+    """Words that Kubernetes passes on as they are: it replaces $(NAME), and writes $ for $$."""
+    return [re.sub(r"\$(?=[$(])", "$$", word) for word in words]
+
+
 def variables(job: JobSpec, values: dict[str, str]) -> list[dict[str, Any]]:
     """Of a container: these, and those that are passed on, from a secret of the job's name."""
     secret = {"name": f"{job.name}-env"}
-    stated = [{"name": name, "value": value} for name, value in sorted(values.items())]
+    of_names = [values[name] for name in sorted(values)]
+    stated = [{"name": name, "value": value} for name, value in zip(sorted(values), verbatim(of_names), strict=True)]
     return [*stated, *({"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env)]
 
 

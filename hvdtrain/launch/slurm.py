@@ -113,7 +113,8 @@ def _quoted(path: str) -> str:
 
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:
-    command = wrap_command((*_starter(job, options), *job.argv))
+    argv = job.meeting_argv if options.inner == "srun" else job.argv
+    command = wrap_command((*_starter(job, options), *argv))
     if may_continue(job) and option_value(job.argv, "output-dir") is None:
         # The job's number stays the same when Slurm starts it again; double quotes let the shell put it in.
         command += f' \\\n    --output-dir "runs/{job.name}-$SLURM_JOB_ID"'

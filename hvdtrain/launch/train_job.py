@@ -8,7 +8,16 @@ from typing import Any
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec, is_script
-from hvdtrain.launch.pods import KubernetesOptions, limits, metadata, pod_notes, user, variables, volumes_and_mounts
+from hvdtrain.launch.pods import (
+    KubernetesOptions,
+    limits,
+    metadata,
+    pod_notes,
+    user,
+    variables,
+    verbatim,
+    volumes_and_mounts,
+)
 from hvdtrain.launch.rendering import Note, require_supported, shared_notes, worker_variables
 
 _NODE = "node"
@@ -51,13 +60,14 @@ def train_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _trainer(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    program = job.argv[1:] if is_script(job.command) else ("-m", "hvdtrain", *job.command)
+    meeting = ("-m", "hvdtrain.comm.script_start", *job.argv)  # else plain Horovod finds nobody
+    program = meeting if is_script(job.command) else ("-m", "hvdtrain", *job.command)
     env = variables(job, worker_variables(job))
     resources = limits(job, options)
     return {
         "image": job.image,
-        "command": ["torchrun"],
-        "args": list(program),
+        "command": ["torchrun"] if job.python == "python" else [job.python, "-m", "torch.distributed.run"],
+        "args": verbatim(program),
         **({"env": env} if env else {}),
         "numNodes": job.num_hosts,
         "numProcPerNode": job.slots,

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,15 +238,28 @@ def test_what_a_train_job_cannot_be_is_refused(changes: dict[str, Any], message:
 
 def test_a_train_job_mounts_what_it_has_and_starts_scripts_too() -> None:
     options = KubernetesOptions(kind="TrainJob", claim="c")
-    wanted = job(hosts=(), image="a/b:1", np=4, slots_per_host=2, command=("python", "mine.py", "--fast"))
+    wanted = job(hosts=(), image="a/b:1", np=4, slots_per_host=2, command=("python", "mine.py", "$(HOME)$$"))
     fields = train_job(wanted, options)
     trainer = fields["spec"]["trainer"]
-    assert (trainer["command"], trainer["args"]) == (["torchrun"], ["mine.py", "--fast"])
+    meeting = ["-m", "hvdtrain.comm.script_start"]
+    assert (trainer["command"], trainer["args"]) == (["torchrun"], [*meeting, "python", "mine.py", "$$(HOME)$$$"])
+    by_path = train_job(replace(wanted, python="/opt/py"), options)["spec"]["trainer"]
+    assert by_path["command"] == ["/opt/py", "-m", "torch.distributed.run"]
+    assert by_path["args"] == [*meeting, "/opt/py", "mine.py", "$$(HOME)$$$"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (2, 2)
     (patched,) = fields["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     pod = patched["template"]["spec"]["template"]["spec"]
     mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounted == {volume["name"] for volume in pod["volumes"]} == {"shm", "data"}
+
+
+def test_workers_that_slurm_only_numbers_meet_before_a_script_begins() -> None:
+    wanted = job(hosts=(), np=2, command=("mine.py", "--fast"))
+    for inner, starts in (("srun", True), ("pmix", False), ("mpirun", False)):
+        (script,) = slurm.render(wanted, slurm.SlurmOptions(inner=inner)).files.values()
+        assert ("hvdtrain.comm.script_start" in script) == starts
+    (script,) = slurm.render(replace(wanted, command=("train",))).files.values()
+    assert "script_start" not in script
 
 
 @pytest.mark.parametrize("render", [horovodrun.render, lambda j: mpirun.render(j, "openmpi5")])
