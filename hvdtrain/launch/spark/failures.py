@@ -40,9 +40,9 @@ def why_no_context(error: Exception, request: Request) -> UsageError:
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text or "gateway process exited" in text:
         return UsageError(
-            "Spark's Java process ended before it could be used.",
+            "Spark's Java process ended before it could be used; what it has said stands above.",
             "Places in the cluster are asked for by it.",
-            "see what `java -version` says: Spark 4 needs Java 17 or later.",
+            "check --master and each --conf; yarn needs HADOOP_CONF_DIR. Spark 4 needs Java 17 or later.",
         )
     return UsageError(
         f"The Spark cluster{f' at {request.master}' if request.master else ''} cannot be used: {cause_in(text)}.",

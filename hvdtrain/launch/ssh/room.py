@@ -26,7 +26,11 @@ def too_few(job: JobSpec, agents: HostAgents, may_get_others: bool) -> JobOutcom
     reasons = [f"{name}: {reason}" for name, reason in agents.failures.items()]
     reasons += [f"{name} is left out: {_WRONG}" for name in left_out]
     left = f"{slots} slot{'s are' if slots != 1 else ' is'} left"
-    text = f"hvdtrain launch: {left}, {least} workers are needed. {'; '.join(reasons)}."
+    text = f"hvdtrain launch: {left}, {least} workers are needed."
+    if reasons:
+        text += f" {'; '.join(reasons)}."
+    elif not left_out:
+        text += "\nHINT: --wait SECONDS lets the job wait for places, --min-workers lets it go on with fewer."
     if left_out:
         names, least_too = ", ".join(left_out), f" --min-workers {slots}" if job.min_workers else ""
         fewer = f", or without it and with -np {slots}{least_too}" if slots else ""
