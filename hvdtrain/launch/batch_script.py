@@ -42,10 +42,10 @@ fi
 """
 
 _ROOM = """\
-commas=${{hosts//[^,]/}}
-if [ $((${{#commas}} + 1)) -lt {hosts} ]; then
-    echo "hvdtrain: The job has {np} workers, {slots} on a host. Its hosts are $hosts." >&2
-    echo "HINT: ask for {hosts} hosts, or start fewer workers with -np." >&2
+slots=$(awk '{{ {each} }} END {{ for (h in n) slots += n[h] < {slots} ? n[h] : {slots}; print slots + 0 }}' {source})
+if [ "$slots" -lt {np} ]; then
+    echo "hvdtrain: The job has {np} workers, {slots} on a host. {scheduler} gives $slots slots: ${{hosts:-no host}}." >&2
+    echo "HINT: ask for {hosts} hosts with {slots} slots each, or start fewer workers with -np." >&2
     exit 2
 fi
 """
@@ -150,14 +150,15 @@ def start_by_mpirun(job: JobSpec, flavor: str, mpirun: str) -> Start:
 
 
 def hosts_of_lines(job: JobSpec, start: Start, file: str) -> str:
-    """Bash that makes $hosts from a file with a line for each slot, and refuses too few hosts."""
-    return _LIST_HOSTS % (_add_host(job, start, "$1"), file) + _room(job, start)
+    """Bash that makes $hosts from a file of PBS with a line for each slot, and refuses too few slots."""
+    return _LIST_HOSTS % (_add_host(job, start, "$1"), file) + _room(job, "n[$1]++", file, "PBS")
 
 
 def hosts_of_pairs(job: JobSpec, start: Start, variable: str) -> str:
-    """As `hosts_of_lines`, from a variable such as "a 4 b 4"."""
-    each = f"for (i = 1; i < NF; i += 2) {_add_host(job, start, '$i')}"
-    return _LIST_HOSTS % (each, f'<<< "${variable}"') + _room(job, start)
+    """As `hosts_of_lines`, from a variable of LSF such as "a 4 b 4"."""
+    pairs, source = "for (i = 1; i < NF; i += 2)", f'<<< "${variable}"'
+    listed = _LIST_HOSTS % (f"{pairs} {_add_host(job, start, '$i')}", source)
+    return listed + _room(job, f"{pairs} n[$i] += $(i + 1)", source, "LSF")
 
 
 def _add_host(job: JobSpec, start: Start, name: str) -> str:
@@ -165,10 +166,8 @@ def _add_host(job: JobSpec, start: Start, name: str) -> str:
     return _ADD_HOST % (name, "" if start.flavor == "intel" else f":{job.slots}", name)
 
 
-def _room(job: JobSpec, start: Start) -> str:
-    if start.restarts_itself:
-        return ""  # our own launcher says it
-    return _ROOM.format(np=job.np, slots=job.slots, hosts=job.num_hosts)
+def _room(job: JobSpec, each: str, source: str, scheduler: str) -> str:
+    return _ROOM.format(np=job.np, slots=job.slots, hosts=job.num_hosts, each=each, source=source, scheduler=scheduler)
 
 
 def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str, ...] = ()) -> str:

@@ -30,6 +30,14 @@ _HOSTS = """\
 # Each host once, with its workers: LSF names hosts with their slots, which may be their cores.
 """
 
+_JSRUN = """\
+if ! command -v jsrun > /dev/null; then
+    echo "hvdtrain: There is no jsrun on $(hostname), which is to start the workers." >&2
+    echo "HINT: load the module that has it in front of bsub, or render the script with --start ssh." >&2
+    exit 2
+fi
+"""
+
 _WHY = """\
 # LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit."""
 
@@ -81,7 +89,7 @@ def _script(job: JobSpec, options: LsfOptions) -> str:
         batch_script.require_inside("LSB_JOBID" if by_jsrun else "LSB_MCPU_HOSTS", "LSF", submit),
         _exports(job, start),
         batch_script.require_import(job, options.inner),
-        _HOSTS + batch_script.hosts_of_pairs(job, start, "LSB_MCPU_HOSTS") if not by_jsrun else "",
+        _JSRUN if by_jsrun else _HOSTS + batch_script.hosts_of_pairs(job, start, "LSB_MCPU_HOSTS"),
     ]
     return "\n".join(part for part in parts if part) + "\n" + _commands(job, start)
 

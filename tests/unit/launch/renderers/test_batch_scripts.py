@@ -51,14 +51,14 @@ class Cluster:
         for name in ("qsub", "bsub", "mpirun", "jsrun", "jskill"):
             (folder / "bin" / name).write_text(STAND_IN.format(python=sys.executable))
             (folder / "bin" / name).chmod(0o755)
-        (folder / "nodes").write_text("n1\nn1\nn1\nn1\nn2\nn2\n")
+        (folder / "nodes").write_text("n1\n" * 4 + "n2\n" * 6)
         (folder / "without").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
         (folder / "without").chmod(0o755)
 
     def environment(self, **variables: str) -> dict[str, str]:
         here = {"CALLS": str(self.folder / "calls"), "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         of_pbs = {"PBS_NODEFILE": str(self.folder / "nodes"), "PBS_O_WORKDIR": str(self.folder), "PBS_JOBID": "7.head"}
-        of_lsf = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "n1 4 n2 2"}
+        of_lsf = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "n1 4 n2 6"}
         return {**os.environ, **here, **of_pbs, **of_lsf, **variables}
 
     def run(self, script: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -149,11 +149,29 @@ def test_an_interpreter_without_hvdtrain_starts_nothing(render: Any, cluster: Cl
 
 
 @pytest.mark.parametrize("render", [pbs_script, lsf_script])
-def test_too_few_hosts_start_nothing(render: Any, cluster: Cluster) -> None:
-    done = cluster.run(render(np=12, max_restarts=3))
+@pytest.mark.parametrize("inner", ["mpirun", "ssh"])
+@pytest.mark.parametrize(
+    ("np", "slots", "found"),
+    [(12, (4, 6), "8 slots: n1:4,n2:4."), (8, (4, 2), "6 slots: n1:4,n2:4."), (8, (), "no host.")],
+)
+def test_too_few_slots_start_nothing(
+    render: Any, inner: str, np: int, slots: tuple[int, ...], found: str, cluster: Cluster
+) -> None:
+    names = [f"n{number}" for number in range(1, len(slots) + 1)]
+    (cluster.folder / "nodes").write_text("".join(f"{name}\n" * n for name, n in zip(names, slots, strict=True)))
+    pairs = " ".join(f"{name} {n}" for name, n in zip(names, slots, strict=True)) or " "
+    done = cluster.run(render(inner, np=np, max_restarts=3), LSB_MCPU_HOSTS=pairs)
     assert (done.returncode, cluster.calls()) == (2, [])
-    assert "The job has 12 workers, 4 on a host. Its hosts are n1:4,n2:4." in done.stderr
-    assert "HINT: ask for 3 hosts" in done.stderr
+    assert f"The job has {np} workers, 4 on a host. " in done.stderr
+    assert found in done.stderr
+    assert f"HINT: ask for {np // 4} hosts with 4 slots each" in done.stderr
+
+
+def test_without_jsrun_nothing_counts_as_a_failure(cluster: Cluster) -> None:
+    (cluster.folder / "bin" / "jsrun").unlink()
+    done = cluster.run(lsf_script("jsrun", max_restarts=3))
+    assert (done.returncode, cluster.calls()) == (2, [])
+    assert "There is no jsrun on " in done.stderr
 
 
 @pytest.mark.parametrize("render", [pbs_script, lsf_script])

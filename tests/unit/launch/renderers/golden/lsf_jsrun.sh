@@ -45,6 +45,12 @@ if ! python -c 'import hvdtrain'; then
     exit 2
 fi
 
+if ! command -v jsrun > /dev/null; then
+    echo "hvdtrain: There is no jsrun on $(hostname), which is to start the workers." >&2
+    echo "HINT: load the module that has it in front of bsub, or render the script with --start ssh." >&2
+    exit 2
+fi
+
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
 jsrun \

@@ -44,6 +44,12 @@ fi
 
 # Each node once, with its workers: PBS names a node once for each of its slots, which may be its cores.
 hosts=$(awk '{ if (!seen[$1]++) { printf "%s%s:4", comma, $1; comma = "," } }' "$PBS_NODEFILE")
+slots=$(awk '{ n[$1]++ } END { for (h in n) slots += n[h] < 4 ? n[h] : 4; print slots + 0 }' "$PBS_NODEFILE")
+if [ "$slots" -lt 8 ]; then
+    echo "hvdtrain: The job has 8 workers, 4 on a host. PBS gives $slots slots: ${hosts:-no host}." >&2
+    echo "HINT: ask for 2 hosts with 4 slots each, or start fewer workers with -np." >&2
+    exit 2
+fi
 
 # The same in each job that this script submits: the number of the first one.
 first=${HVDTRAIN_FIRST_JOB:-${PBS_JOBID%%.*}}
