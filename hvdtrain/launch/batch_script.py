@@ -44,7 +44,8 @@ fi
 _ROOM = """\
 slots=$(awk '{{ {each} }} END {{ for (h in n) slots += n[h] < {slots} ? n[h] : {slots}; print slots + 0 }}' {source})
 if [ "$slots" -lt {np} ]; then
-    echo "hvdtrain: The job has {np} workers, {slots} on a host. {scheduler} gives $slots slots: ${{hosts:-no host}}." >&2
+    echo "hvdtrain: The job has {np} workers, {slots} on a host." \\
+        "{scheduler} gives it $slots slots: ${{hosts:-no host}}." >&2
     echo "HINT: ask for {hosts} hosts with {slots} slots each, or start fewer workers with -np." >&2
     exit 2
 fi

@@ -40,7 +40,8 @@ fi
 hosts=$(awk '{ for (i = 1; i < NF; i += 2) if (!seen[$i]++) { printf "%s%s:4", comma, $i; comma = "," } }' <<< "$LSB_MCPU_HOSTS")
 slots=$(awk '{ for (i = 1; i < NF; i += 2) n[$i] += $(i + 1) } END { for (h in n) slots += n[h] < 4 ? n[h] : 4; print slots + 0 }' <<< "$LSB_MCPU_HOSTS")
 if [ "$slots" -lt 8 ]; then
-    echo "hvdtrain: The job has 8 workers, 4 on a host. LSF gives $slots slots: ${hosts:-no host}." >&2
+    echo "hvdtrain: The job has 8 workers, 4 on a host." \
+        "LSF gives it $slots slots: ${hosts:-no host}." >&2
     echo "HINT: ask for 2 hosts with 4 slots each, or start fewer workers with -np." >&2
     exit 2
 fi

@@ -46,7 +46,8 @@ fi
 hosts=$(awk '{ if (!seen[$1]++) { printf "%s%s:4", comma, $1; comma = "," } }' "$PBS_NODEFILE")
 slots=$(awk '{ n[$1]++ } END { for (h in n) slots += n[h] < 4 ? n[h] : 4; print slots + 0 }' "$PBS_NODEFILE")
 if [ "$slots" -lt 8 ]; then
-    echo "hvdtrain: The job has 8 workers, 4 on a host. PBS gives $slots slots: ${hosts:-no host}." >&2
+    echo "hvdtrain: The job has 8 workers, 4 on a host." \
+        "PBS gives it $slots slots: ${hosts:-no host}." >&2
     echo "HINT: ask for 2 hosts with 4 slots each, or start fewer workers with -np." >&2
     exit 2
 fi
