@@ -237,6 +237,19 @@ def test_a_node_that_cannot_run_the_workers_is_refused(text: str, cluster: RayCl
     assert done.stderr.count("HINT: ") == 1, done.tail()
 
 
+def test_an_interpreter_that_cannot_run_the_workers_is_refused(cluster: RayCluster, tmp_path: Path) -> None:
+    """Ray's own one could."""
+    (python := tmp_path / "python").write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
+    argv = [sys.executable, "-m", "hvdtrain", "launch", "ray", "-np", "1", "--address", cluster.address]
+    for path, cause in ((python, "ModuleNotFoundError"), (tmp_path / "none", "FileNotFoundError")):
+        options = ["--python", str(path), "--max-restarts", "3", "--", "train", "--output-dir", "out"]
+        done = run_command([*argv, *options], DEADLINE_S, python_path(ROOT), tmp_path)
+        assert done.returncode == 2, done.tail()
+        assert f"cannot import hvdtrain: {cause}" in done.stderr, done.tail()
+        assert "--python names another interpreter" in done.stderr, done.tail()
+
+
 def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ray", "-np", "1", "--address"]
     for address, text in (

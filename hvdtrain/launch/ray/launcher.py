@@ -107,7 +107,9 @@ def _request(options: Namespace, job: JobSpec) -> Request:
     require_choice(f"The placement is {options.placement!r}.", options.placement, _PLACEMENTS)
     least, most = job.world_sizes
     needs = {name: amount for name, amount in resources.items() if amount}
-    return Request(options.address, job.np, least, most, needs, options.placement, options.wait, options.link_timeout)
+    python = None if job.python == PYTHON else job.python
+    places = options.address, job.np, least, most, needs, options.placement
+    return Request(*places, wait=options.wait, python=python, link_seconds=options.link_timeout)
 
 
 def _require_ray() -> None:

@@ -18,7 +18,10 @@ _SPARE_SECONDS = 20.0  # the same where it would have room: a node may have come
 _SEAT_SECONDS = 120.0  # for actors to start: Ray may have to install a runtime environment first
 _PAUSE_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0  # for an actor that runs to answer
-_NOT_INSTALLED = "install hvdtrain on all nodes, or name it in the runtime environment of the Ray job."
+_NOT_INSTALLED = (
+    "install hvdtrain for this interpreter on all nodes, or name it in the runtime environment of the Ray job; "
+    "--python names another interpreter."
+)
 
 
 @dataclass(eq=False)
@@ -188,7 +191,7 @@ class RayPlaces(AbstractContextManager["RayPlaces"]):
         where = PlacementGroupSchedulingStrategy(self._groups[place[0]], placement_group_bundle_index=place[1])
         address = next(each["NodeManagerAddress"] for each in self._ray.nodes() if each["NodeID"] == node)
         actor = self._class.options(num_cpus=0, num_gpus=self._gpus, scheduling_strategy=where).remote(address)
-        return _Seat(node, actor, actor.look.remote())
+        return _Seat(node, actor, actor.look.remote(self._request.python))
 
     def _hear(self, place: tuple[int, int], seat: _Seat) -> None:
         ready, _ = self._ray.wait([seat.looking], timeout=0)

@@ -14,4 +14,5 @@ class Request:
     resources: dict[str, float]  # of each worker, by Ray's names
     strategy: str  # of the placement group
     wait: float  # seconds that there may be too little room
+    python: str | None  # of the workers; None: Ray's on each node
     link_seconds: float  # of silence, after which a launcher counts as lost

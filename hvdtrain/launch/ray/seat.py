@@ -21,13 +21,13 @@ def seat_class() -> Any:
         def __init__(self, address: str) -> None:
             self._listener = socket.create_server((address, 0))
 
-        def look(self) -> dict[str, Any]:
-            """What is to be known of this place, for `hvdtrain.launch.ray.places`."""
+        def look(self, python: str | None) -> dict[str, Any]:
+            """What `hvdtrain.launch.ray.places` is to know of this place. `python`: of the workers; None: Ray's."""
             import os
 
             import ray
 
-            facts = facts_of_host() | {
+            facts = facts_of_host(python) | {
                 "node": ray.get_runtime_context().get_node_id(),
                 "gpus": [str(gpu) for gpu in ray.get_runtime_context().get_accelerator_ids().get("GPU", [])],
                 "address": list(self._listener.getsockname()[:2]),

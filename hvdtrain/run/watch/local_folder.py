@@ -2,9 +2,14 @@
 
 import hashlib
 import os
+import shutil
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
+
+_LEFT_SECONDS: Final = 24 * 3600.0
 
 
 class LocalFolder:
@@ -28,4 +33,17 @@ class LocalFolder:
         about = self.private.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
             raise PermissionError(f"{self.private} belongs to somebody else")
-        self.path.mkdir(mode=0o700, exist_ok=True)
+        try:
+            self.path.mkdir(mode=0o700)
+        except FileExistsError:
+            return
+        self._remove_left()
+
+    def _remove_left(self) -> None:
+        """What runs have left that were killed: a run that goes on changes its files each few seconds."""
+        now = self.path.stat().st_mtime
+        for other in self.private.iterdir():
+            with suppress(OSError):  # another run removes it
+                newest = max(each.stat().st_mtime for each in (other, *other.iterdir()))
+                if now - newest > _LEFT_SECONDS:
+                    shutil.rmtree(other, ignore_errors=True)

@@ -15,6 +15,7 @@ import pytest
 
 from hvdtrain.history.heartbeats import Heard, Heartbeat, heartbeat_file, host_file, read_heartbeats
 from hvdtrain.run.watch.host_heartbeats import HostHeartbeats
+from hvdtrain.run.watch.local_folder import LocalFolder
 
 DEADLINE = 60.0
 _WORKER = """\
@@ -202,3 +203,15 @@ def test_nobody_waits_for_a_worker_that_is_gone(tmp_path: Path) -> None:
     ranks.write(1, "failed")
     assert [heard.beat.end for heard in read_heartbeats(ranks.run).values()] == ["", "failed"]
     assert not list(ranks.local.rglob("*.json"))
+
+
+def test_what_killed_runs_have_left_on_the_local_disk_is_removed_after_a_day(tmp_path: Path) -> None:
+    killed, going_on, new = (LocalFolder(tmp_path / name, "node", tmp_path) for name in ("killed", "going_on", "new"))
+    for folder in (killed, going_on):
+        folder.make()
+        (folder.path / "heartbeats").mkdir()
+    long_ago = (killed.path / "heartbeats").stat().st_mtime - 25 * 3600
+    for path in (killed.path / "heartbeats", killed.path, going_on.path):
+        os.utime(path, (long_ago, long_ago))
+    new.make()
+    assert [each.path.exists() for each in (killed, going_on, new)] == [False, True, True]
