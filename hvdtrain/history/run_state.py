@@ -5,7 +5,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,6 +27,7 @@ LOOK_SECONDS: Final = 1.0
 """Who claims a folder waits so long for those that only look. Each of them needs microseconds."""
 
 _LONGEST_NOTE: Final = 300
+_MOST_NAMED: Final = 4
 _OTHERS: Final = "PeerError"  # the name of the error of a rank that ends because another one has ended
 
 
@@ -118,9 +119,20 @@ def _failure(end: MetricsEnd, heartbeats: Mapping[int, Heard]) -> str:
         for rank, heard in heartbeats.items()
         if heard.beat.end == "failed"
     ]
-    known = [error for error in [*([error] if error else []), *of_ranks] if _OTHERS not in error]
-    first = next(iter(known), error or next(iter(of_ranks), ""))
+    errors = [*([error] if error else []), *of_ranks]
+    known = [error for error in errors if _OTHERS not in error]
+    wordless = [rank for rank, heard in heartbeats.items() if not heard.beat.end]
+    if not known and 0 < len(wordless) <= len(of_ranks):  # else the launcher may have killed most of them
+        return f"{_named(wordless)} ended without a word, as a killed process does; the others failed for that reason"
+    first = next(iter(known), next(iter(errors), ""))
     return first.partition("\n")[0][:_LONGEST_NOTE]
+
+
+def _named(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    more = f" and {len(ranks) - _MOST_NAMED} others" if len(ranks) > _MOST_NAMED else ""
+    return f"ranks {', '.join(map(str, ranks[:_MOST_NAMED]))}{more}"
 
 
 def _resumes_from(run: Path) -> str:

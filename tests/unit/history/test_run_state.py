@@ -67,6 +67,12 @@ def test_the_error_of_the_rank_that_failed_first_is_told(tmp_path: Path) -> None
     assert state(run).note.startswith("PeerError: A collective")
     others = [beat(end="failed", error="PeerError: x"), beat(1, end="failed", error="ValueError: bad record")]
     assert state(run, *others) == RunState("failed", "rank 1: ValueError: bad record")
+    lost_peers = [beat(rank, end="failed", error="PeerError: x") for rank in range(1, 8)]
+    told = "ended without a word, as a killed process does; the others failed for that reason"
+    assert state(run, beat(age=40.0), *lost_peers).note == f"rank 0 {told}"
+    killed = [beat(rank, age=40.0) for rank in range(8, 14)]
+    assert state(run, *lost_peers, *killed).note == f"ranks 8, 9, 10, 11 and 2 others {told}"
+    assert state(run, lost_peers[0], *killed).note.startswith("PeerError")
 
 
 def test_silent_ranks_of_a_running_run_are_told(tmp_path: Path) -> None:
