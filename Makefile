@@ -61,7 +61,7 @@ unit: with-dev ## tests in one process
 	@$(RUN) unit
 
 parallel: with-dev ## tests that start two or more ranks
-	@$(RUN) parallel waiting
+	@$(RUN) parallel
 
 durations: ## keep how long the tests of the last runs took as what `make test` compares with
 	$(BIN)/python tests/support/durations.py

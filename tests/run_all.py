@@ -23,15 +23,6 @@ BINARIES = os.path.dirname(PYTHON)
 SOURCES = "hvdtrain data_sharding launch docker docs tests benchmarks examples setup.py"
 PYTEST = f"{PYTHON} -m pytest --durations 15 --dist loadfile"
 
-WAITING = [
-    f"tests/parallel/test_{name}.py"
-    for name in (
-        *("train_failures", "launch_spark", "launch_ray", "slowness", "launch_local_ends", "launch_ssh_here"),
-        *("live_progress", "storage_that_hangs"),
-    )
-]
-"""Of `tests/parallel`, what mostly waits for deadlines: beside what computes, it costs no time of its own."""
-
 PARTS = {
     "lint": f"{BINARIES}/ruff check {SOURCES} && {BINARIES}/ruff format --check {SOURCES} && "
     f"{BINARIES}/lint-imports && {BINARIES}/codespell",
@@ -39,13 +30,12 @@ PARTS = {
     "docs": f"{PYTHON} docs/builder",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
     # Of several ranks each: with more at once on two cores, each test takes more of the processors' time.
-    "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults --ignore {' --ignore '.join(WAITING)}",
-    "waiting": f"{PYTHON} -m pytest --durations 5 {' '.join(WAITING)}",
+    "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 2 --dist loadfile --durations 15",
     "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     "newest": f"nice {PYTHON} tests/newest_python.py",  # installs, and perhaps builds Horovod
 }
-STAGES = [["lint"], ["unit", "types", "docs", "newest"], ["parallel", "waiting", "cluster", "browser"]]
+STAGES = [["lint"], ["unit", "types", "docs", "newest"], ["parallel", "cluster", "browser"]]
 """One after the other; the parts of a stage run at once. The first failing stage is the last one."""
 ONLY_IN_CI = {"newest"}
 

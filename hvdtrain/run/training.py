@@ -16,7 +16,7 @@ from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.host_names import gather_hosts
-from hvdtrain.comm.messages import agree
+from hvdtrain.comm.messages import SAVE_SECONDS, agree, do_while_others_wait
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import require_little_lost, warn_of_damage
 from hvdtrain.engine.limits import RunResult
@@ -106,8 +106,8 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
         engine = run.build_engine(callbacks, asked, partial(_write_result, ending, comm, hosts), hosts)
         saved = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
         outcome = engine.run(position, saved)
-    if is_root and not is_change(outcome.stopped_by):  # else this run goes on in a moment
-        ending.print(outcome)
+    if not is_change(outcome.stopped_by):  # else this run goes on in a moment
+        do_while_others_wait(comm, lambda: ending.print(outcome) if is_root else None, "hvdtrain.report", SAVE_SECONDS)
     return outcome.stopped_by
 
 

@@ -249,14 +249,15 @@ def test_a_rank_that_is_lost_while_weights_are_averaged_for_a_checkpoint(framewo
 
 @pytest.mark.parametrize(("launcher", "framework"), [("mpirun", "tensorflow"), ("horovodrun-gloo", "torch")])
 def test_slow_data_and_a_slow_disk_are_no_stall(launcher: str, framework: str, tmp_path: Path) -> None:
-    """One rank is late with its data, and rank 0 with its checkpoint, each far beyond --stall-timeout."""
+    """One rank is late with its data, and rank 0 with its checkpoint and its report, each beyond --stall-timeout."""
     env = {
         **python_path(WORKERS),
-        "TRAIN_SLOW": json.dumps({"open_data": [1, SLOW_S], "disk": [0, SLOW_S]}),
+        "TRAIN_SLOW": json.dumps({"open_data": [1, SLOW_S], "disk": [0, SLOW_S], "report": [0, SLOW_S / 2]}),
     }
     task = {"torch": "train_torch_tasks:Faulty", "tensorflow": "train_keras_tasks:Faulty"}[framework]
     # On a loaded machine one rank may trace its graph some seconds longer than another: that alone must not be a stall.
     flags = ["--stall-timeout", "6", "--max-steps", "2", "--output-dir", str(tmp_path / "out"), "--watchdog", "3"]
+    flags += ["--report", "always"]
     command = ["python", "-m", "hvdtrain", "--task", task, *flags]
     finished = run_ranks(command, 2, launcher, 240, env=env, cwd=tmp_path)
     assert finished.returncode in (0, 75), finished.tail()

@@ -54,13 +54,16 @@ def slow(place: str) -> None:
 
 
 def slow_disk() -> None:
-    """From now on, a checkpoint's weights reach the disk as slowly as "disk" in TRAIN_SLOW says."""
+    """From now on, a checkpoint's weights and the report reach the disk as slowly as TRAIN_SLOW says."""
     fsync = os.fsync
 
     def slow_fsync(file: Any) -> None:
         number = file if isinstance(file, int) else file.fileno()
-        if "model.safetensors" in os.readlink(f"/proc/self/fd/{number}"):
+        path = os.readlink(f"/proc/self/fd/{number}")
+        if "model.safetensors" in path:
             slow("disk")
+        if "report.html" in path:
+            slow("report")
         fsync(file)
 
     os.fsync = slow_fsync
