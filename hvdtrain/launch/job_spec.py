@@ -12,6 +12,8 @@ from hvdtrain.errors import UsageError, did_you_mean
 from hvdtrain.launch.hosts.host import Host, total_slots
 
 BINDINGS = ("auto", "none", "core")
+MEETING = ("-m", "hvdtrain.comm.script_start")
+"""Of Python, in front of a script whose Horovod would find nobody: workers that are only numbered meet first."""
 
 _MOST = {"np": 1_000_000, "ssh_port": 65_535}
 _LEAST = {
@@ -88,9 +90,8 @@ class JobSpec:
 
     @property
     def meeting_argv(self) -> tuple[str, ...]:
-        """The same where the launcher only numbers the workers: they meet before a script, whose Horovod would find
-        nobody."""
-        meeting = (self.python, "-P", "-m", "hvdtrain.comm.script_start") if is_script(self.command) else ()
+        """The same where the launcher only numbers the workers: they meet before a script begins."""
+        meeting = (self.python, "-P", *MEETING) if is_script(self.command) else ()
         return (*meeting, *self.argv)
 
     @property

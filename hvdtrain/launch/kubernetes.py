@@ -134,7 +134,7 @@ def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
         "name": "launcher",
         "image": job.image,
         "command": ["mpirun"],
-        "args": verbatim([*words, *job.argv]),
+        "args": [verbatim(word) for word in (*words, *job.argv)],
         **({"env": env} if env else {}),
         "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
     }

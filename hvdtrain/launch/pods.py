@@ -1,7 +1,6 @@
 """What the jobs of Kubernetes have in common: options, volumes, limits, the user, and variables from a secret."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,16 +80,15 @@ def user(options: KubernetesOptions) -> dict[str, Any]:
     return {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "runAsNonRoot": True}
 
 
-def verbatim(words: Iterable[str]) -> list[str]:
-    """Words that Kubernetes passes on as they are: it replaces $(NAME), and writes $ for $$."""
-    return [re.sub(r"\$(?=[$(])", "$$", word) for word in words]
+def verbatim(word: str) -> str:
+    """What Kubernetes passes on as this word: it replaces $(NAME), and writes $ for $$."""
+    return re.sub(r"\$(?=[$(])", "$$", word)
 
 
 def variables(job: JobSpec, values: dict[str, str]) -> list[dict[str, Any]]:
     """Of a container: these, and those that are passed on, from a secret of the job's name."""
     secret = {"name": f"{job.name}-env"}
-    of_names = [values[name] for name in sorted(values)]
-    stated = [{"name": name, "value": value} for name, value in zip(sorted(values), verbatim(of_names), strict=True)]
+    stated = [{"name": name, "value": verbatim(value)} for name, value in sorted(values.items())]
     return [*stated, *({"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in job.env)]
 
 

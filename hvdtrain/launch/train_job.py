@@ -7,7 +7,7 @@ PET_* variables where it is; its pods come from the replicated job `node`, whose
 from typing import Any
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch.job_spec import JobSpec, is_script
+from hvdtrain.launch.job_spec import MEETING, JobSpec, is_script
 from hvdtrain.launch.pods import (
     KubernetesOptions,
     limits,
@@ -60,14 +60,13 @@ def train_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
 
 
 def _trainer(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
-    meeting = ("-m", "hvdtrain.comm.script_start", *job.argv)  # else plain Horovod finds nobody
-    program = meeting if is_script(job.command) else ("-m", "hvdtrain", *job.command)
+    program = (*MEETING, *job.argv) if is_script(job.command) else ("-m", "hvdtrain", *job.command)
     env = variables(job, worker_variables(job))
     resources = limits(job, options)
     return {
         "image": job.image,
         "command": ["torchrun"] if job.python == "python" else [job.python, "-m", "torch.distributed.run"],
-        "args": verbatim(program),
+        "args": [verbatim(word) for word in program],
         **({"env": env} if env else {}),
         "numNodes": job.num_hosts,
         "numProcPerNode": job.slots,

@@ -42,4 +42,7 @@ def _parts_of(code: CodeType) -> Iterator[Any]:
     """Without line numbers."""
     yield code.co_code.hex(), code.co_names, code.co_varnames
     for constant in code.co_consts:
-        yield list(_parts_of(constant)) if isinstance(constant, CodeType) else repr(constant)
+        if isinstance(constant, CodeType):
+            yield list(_parts_of(constant))
+        else:  # a set's order is another one in each process
+            yield sorted(map(repr, constant)) if isinstance(constant, frozenset) else repr(constant)

@@ -40,7 +40,7 @@ def why_no_context(error: Exception, request: Request) -> UsageError:
     text = str(error)
     if "JAVA_GATEWAY_EXITED" in text or "gateway process exited" in text:
         return UsageError(
-            "Spark's Java process ended before it could be used; what it has said stands above.",
+            "Spark's Java process ended before it could be used.",
             "Places in the cluster are asked for by it.",
             "check --master and each --conf; yarn needs HADOOP_CONF_DIR. Spark 4 needs Java 17 or later.",
         )

@@ -29,8 +29,8 @@ def too_few(job: JobSpec, agents: HostAgents, may_get_others: bool) -> JobOutcom
     text = f"hvdtrain launch: {left}, {least} workers are needed."
     if reasons:
         text += f" {'; '.join(reasons)}."
-    elif not left_out:
-        text += "\nHINT: --wait SECONDS lets the job wait for places, --min-workers lets it go on with fewer."
+    else:
+        text += "\nHINT: --min-workers lets a job go on with fewer, and on Ray --wait SECONDS lets it wait for places."
     if left_out:
         names, least_too = ", ".join(left_out), f" --min-workers {slots}" if job.min_workers else ""
         fewer = f", or without it and with -np {slots}{least_too}" if slots else ""

@@ -35,6 +35,7 @@ def launch(folder: Path, *argv: str, **variables: str) -> Ended:
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
+TRAIN_JOB = ["kubernetes", "-np", "2", "--image", "a", "--kind", "TrainJob"]
 MPIRUN = ("mpirun", "--mpi", "openmpi4", "--dry-run")
 
 
@@ -46,6 +47,8 @@ MPIRUN = ("mpirun", "--mpi", "openmpi4", "--dry-run")
         (["local"], "give it with -np"),
         (["local", "-np", "2", "-H", "a:2"], "unrecognized arguments: -H"),
         (["local", "-np", "two"], "invalid int value"),
+        ([*TRAIN_JOB, "--mpi", "mpich"], "--mpi was given with --kind TrainJob"),
+        (["kubernetes", "-np", "2", "--image", "a", "--runtime", "x"], "--runtime was given with --kind MPIJob"),
         ([*MPIRUN, "-H", "a;touch x:2"], "is not a host name"),
         ([*MPIRUN, "-H", "-oProxyCommand=x"], "expected one argument"),
         ([*MPIRUN, "-H", "-oProxyCommand=touch x"], "is not a host name"),

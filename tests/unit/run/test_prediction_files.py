@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from support.numpy_training import NumpyTask
+from support.processes import run_command
 
 from hvdtrain.errors import UsageError
 from hvdtrain.run.code_checksum import code_checksum
@@ -116,6 +117,11 @@ def test_parts_of_a_task_that_was_edited_are_others(tmp_path: Path, monkeypatch:
     first, second = (f"class Mine:\n    def predict(self, x):\n        return x + {n}\n" for n in (1, 2))
     sums = [checksum(text, "edited_task") for text in (first, first, second)]
     assert sums[0] == sums[1] != sums[2]
+    cell = f'{first}    def known(self, x):\n        return x in {{"a", "b", "c", "d", "e"}}\n'
+    asked = f"from hvdtrain.run.code_checksum import code_checksum\n{cell}print(code_checksum(Mine()))"
+    seeds = ({"PYTHONHASHSEED": str(seed)} for seed in range(3))
+    (known,) = {run_command([sys.executable, "-c", asked], 60, seed).stdout for seed in seeds}
+    assert len(known.strip()) == 64
     in_cells = []
     for text in (first, "\n\n" + first, second):
         exec(text, cell := {"__name__": "__main__"})
