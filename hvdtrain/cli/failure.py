@@ -20,6 +20,7 @@ from traceback import FrameSummary, StackSummary, TracebackException
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, left_to_raise, write_failure
+from hvdtrain.log_flush import flush_logs_before_exit
 from hvdtrain.topology import Topology, detect_topology
 
 OTHER_LAUNCHERS_SECONDS = 4.0
@@ -148,6 +149,7 @@ def _leave(code: int, message: str, in_log: bool = True, in_stream: bool = True)
     if in_log:
         _note_in_log(message)
     if topology is not None and topology.is_distributed:
+        flush_logs_before_exit()
         os._exit(code)
     return code
 
@@ -165,7 +167,8 @@ def _log_file() -> str | None:
 def _note_in_log(message: str) -> None:
     """Write the message to this rank's log file too, if there is one; it is already on the console."""
     for handler in _log_files():
-        handler.handle(logging.makeLogRecord({"name": "hvdtrain.run", "levelname": "ERROR", "msg": message}))
+        about = {"name": "hvdtrain.run", "levelno": logging.ERROR, "levelname": "ERROR"}
+        handler.handle(logging.makeLogRecord({**about, "msg": message}))
 
 
 class Failure:

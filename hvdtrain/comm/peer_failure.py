@@ -18,6 +18,7 @@ from typing import NoReturn
 from hvdtrain import activity
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, left_to_raise, write_failure
+from hvdtrain.log_flush import flush_logs_before_exit
 from hvdtrain.topology import Topology
 from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 
@@ -119,6 +120,7 @@ def end_process(rank: int, kind: Kind, error: HvdtrainError, with_stacks: bool =
     if not is_left:
         sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
+    flush_logs_before_exit()
     os._exit(error.exit_code)
 
 

@@ -1,12 +1,7 @@
 """The folder of one run: the places of its files, and the check that nothing is overwritten."""
 
-import errno
 import logging
-import os
-import re
-import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -18,9 +13,10 @@ from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.files import unwritable, write_atomically
-from hvdtrain.history.rank_logs import LogFormatter
 from hvdtrain.history.run_state import LOCK_NAME, LOOK_SECONDS
 from hvdtrain.rank_summary import summarizes
+from hvdtrain.run.log_files import host_log, rank_log
+from hvdtrain.run.watch.local_folder import LocalFolder
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
 
@@ -68,12 +64,11 @@ class RunFolder:
         rank's host."""
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
-            own = self.logs / f"rank_{rank}.log"
-            handler = _HostLogFile(self.logs / _host_log(host)) if host else _LogFile(own)
+            local = LocalFolder(self.path, host)
+            handler = host_log(self.logs, rank, host, local) if host else rank_log(self.logs, rank)
         except OSError as error:
             raise unwritable(self.path, error) from error
         handler.setLevel(level.upper())
-        handler.setFormatter(LogFormatter(rank if host else None))
         logger = logging.getLogger("hvdtrain")
         logger.addHandler(handler)
         if rank == 0:
@@ -103,36 +98,6 @@ def close_logs() -> None:
     for handler in list(logger.handlers):
         logger.removeHandler(handler)
         handler.close()
-
-
-class _LogFile(logging.FileHandler):
-    """Training continues without its log if the disk is full; logging by itself would print a traceback per line."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  overrides
-        logging.getLogger("hvdtrain").removeHandler(self)
-        print(f"{self.baseFilename} cannot be written any more: {sys.exc_info()[1]}", file=sys.stderr, flush=True)
-
-
-class _HostLogFile(_LogFile):
-    """Several processes of a machine append to it: each record is written at once, so that none is inside another."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            text = f"{self.format(record)}\n".encode(errors="backslashreplace")
-            stream = self.stream or self._open()
-            if os.write(stream.fileno(), text) < len(text):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except Exception:  # as logging's own handlers do
-            self.handleError(record)
-
-
-def _host_log(host: str) -> str:
-    """The name of the log of a host. Two machines may have one name, and must not append to one file of a shared file
-    system: hence Linux's number of the machine's start."""
-    machine = ""
-    with suppress(OSError):
-        machine = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
-    return f"host_{re.sub(r'[^A-Za-z0-9_.-]', '-', host)[:100]}-{machine}.log"
 
 
 def choose_folder(config: TrainConfig, framework: str) -> Path:

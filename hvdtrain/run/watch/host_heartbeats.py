@@ -28,6 +28,7 @@ from hvdtrain.history.heartbeats import (
     read_heartbeat,
     read_heartbeats,
 )
+from hvdtrain.log_flush import flush_logs
 from hvdtrain.run.watch.local_folder import LocalFolder
 
 _MISSED: Final = 2.0  # intervals; fewer than those after which readers call a rank silent
@@ -82,6 +83,7 @@ class HostHeartbeats:
             heard = {**self._heard_on_host(beat), beat.rank: Heard(beat, 0.0)}
             (self._run / FOLDER).mkdir(exist_ok=True)
             replace_quickly(host_file(self._run, beat.rank), host_content(heard[rank] for rank in sorted(heard)))
+            flush_logs()
             if not any(_is_running(each.beat) for each in heard.values()):
                 shutil.rmtree(self._local, ignore_errors=True)
 

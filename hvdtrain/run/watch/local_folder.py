@@ -25,14 +25,19 @@ class LocalFolder:
         self.private = (
             Path(tempfile.gettempdir()) if parent is None else parent
         ) / f"hvdtrain-heartbeats-{os.getuid()}"
-        self.path = self.private / hashlib.sha256(f"{run.absolute()}\n{host}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(f"{run.absolute()}\n{host}".encode()).hexdigest()[:16]
+        self.path, self.log = self.private / name, self.private / f"{name}.log"
 
-    def make(self) -> None:
-        """Make it, if it is not there. Raises OSError: it cannot be made, or belongs to somebody else."""
+    def make_private(self) -> None:
+        """Make what holds this folder and the file `log`. Raises OSError: it cannot be made, or is somebody else's."""
         self.private.mkdir(mode=0o700, exist_ok=True)
         about = self.private.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
             raise PermissionError(f"{self.private} belongs to somebody else")
+
+    def make(self) -> None:
+        """Make it, if it is not there. Raises OSError: it cannot be made, or belongs to somebody else."""
+        self.make_private()
         try:
             self.path.mkdir(mode=0o700)
         except FileExistsError:
@@ -44,6 +49,6 @@ class LocalFolder:
         now = self.path.stat().st_mtime
         for other in self.private.iterdir():
             with suppress(OSError):  # another run removes it
-                newest = max(each.stat().st_mtime for each in (other, *other.iterdir()))
+                newest = max(each.stat().st_mtime for each in (other, *other.glob("*")))
                 if now - newest > _LEFT_SECONDS:
-                    shutil.rmtree(other, ignore_errors=True)
+                    other.unlink() if other.is_file() else shutil.rmtree(other, ignore_errors=True)

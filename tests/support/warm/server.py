@@ -36,7 +36,7 @@ LIMIT = 1 << 20  # bytes of a request
 HIGH = 512  # above all descriptors that a server has
 
 KINDS = {
-    "torch": ["torch.utils.checkpoint", "horovod.torch"],
+    "torch": ["torch.utils.checkpoint", "torch.fx.experimental.symbolic_shapes", "horovod.torch"],
     "tensorflow": ["keras", "horovod.tensorflow"],
     "torch-alone": ["torch", "hvdtrain.adapters.torch.adapter"],
     "tensorflow-alone": ["tensorflow", "keras", "hvdtrain.adapters.keras.adapter"],
