@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import suppress
 from typing import Final
 
 _SECONDS: Final = 1.0
@@ -13,9 +14,15 @@ def flush_logs() -> None:
         handler.flush()
 
 
-def flush_logs_before_exit() -> None:
-    """Write it before this process ends without Python's own end (`os._exit`), which a file system that hangs must not
-    keep from that."""
-    writing = threading.Thread(target=flush_logs, daemon=True)
-    writing.start()
-    writing.join(_SECONDS)
+def close_logs_before_exit() -> None:
+    """As Python does in its own end, for a process that ends without that (`os._exit`). A file system that hangs must
+    not keep it from that."""
+    closing = threading.Thread(target=_close_logs, daemon=True)
+    with suppress(RuntimeError):  # no thread can be started any more
+        closing.start()
+        closing.join(_SECONDS)
+
+
+def _close_logs() -> None:
+    for handler in list(logging.getLogger("hvdtrain").handlers):
+        handler.close()

@@ -14,7 +14,7 @@ from enum import Enum
 from types import FrameType
 from typing import Any, Final, Self
 
-from hvdtrain.log_flush import flush_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit
 
 REQUESTS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 """Slurm, Kubernetes and launchers send SIGTERM, a terminal SIGINT, Slurm's `--signal=USR1@…` SIGUSR1."""
@@ -123,7 +123,7 @@ class StopSignals:
             _say(f"{self.who}: {number.name} came again; leaving at once, older checkpoints are intact.")
             if self._at_second is not None:
                 self._at_second(f"{number.name} came again", 128 + number)
-            flush_logs_before_exit()
+            close_logs_before_exit()
             os._exit(128 + number)  # the main thread may be stuck, or in the middle of a save that is to be torn
 
 

@@ -20,7 +20,7 @@ from traceback import FrameSummary, StackSummary, TracebackException
 
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, left_to_raise, write_failure
-from hvdtrain.log_flush import flush_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit
 from hvdtrain.topology import Topology, detect_topology
 
 OTHER_LAUNCHERS_SECONDS = 4.0
@@ -149,7 +149,7 @@ def _leave(code: int, message: str, in_log: bool = True, in_stream: bool = True)
     if in_log:
         _note_in_log(message)
     if topology is not None and topology.is_distributed:
-        flush_logs_before_exit()
+        close_logs_before_exit()
         os._exit(code)
     return code
 

@@ -18,7 +18,7 @@ from typing import NoReturn
 from hvdtrain import activity
 from hvdtrain.errors import HvdtrainError, PeerError, UsageError
 from hvdtrain.failure_record import Kind, left_to_raise, write_failure
-from hvdtrain.log_flush import flush_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit
 from hvdtrain.topology import Topology
 from hvdtrain.topology.launcher_variables import LAUNCHER_VARIABLE
 
@@ -35,6 +35,9 @@ _SIGNS = (
     "Connection closed by peer",
     "Connection reset by peer",
 )
+
+_NOT_FOR_PEOPLE = re.compile(r"\{\{.*?\}\}|\[[^]\s]*\.(?:cc|h):\d+\] ")
+"""TensorFlow's names of graph nodes, and lines of Gloo's source."""
 
 TIMEOUT_VARIABLE = "HVDTRAIN_START_TIMEOUT"
 
@@ -105,7 +108,7 @@ def is_peer_failure(error: BaseException) -> bool:
 def _telling_sentence(error: BaseException) -> str:
     """Horovod's own words; TensorFlow puts lines of its own before them."""
     line = next((line for line in str(error).splitlines() if any(sign in line for sign in _SIGNS)), "")
-    plain = re.sub(r"\{\{.*?\}\}", "", line)  # TensorFlow's names of graph nodes
+    plain = _NOT_FOR_PEOPLE.sub("", line)
     return plain.strip().partition(". ")[0][:200].rstrip(".:") or type(error).__name__
 
 
@@ -120,7 +123,7 @@ def end_process(rank: int, kind: Kind, error: HvdtrainError, with_stacks: bool =
     if not is_left:
         sys.stderr.write(f"{message}\n")
     sys.stderr.flush()
-    flush_logs_before_exit()
+    close_logs_before_exit()
     os._exit(error.exit_code)
 
 

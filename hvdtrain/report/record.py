@@ -1,5 +1,6 @@
 """All that a page tells of one run, read from its folder as far as it can be read."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,9 @@ def _proof(run: Path) -> CoverageReport | str:
         if not folder.is_dir():
             return "The run holds no audit: nothing says which records its training used."
         if _is_large(folder):
-            return f"The account of records is too large to be read here: `hvdtrain shard verify {run}`."
+            return (
+                f"The account of records is too large to be read here: `hvdtrain shard verify {shlex.quote(str(run))}`."
+            )
         return read_coverage(run)
     except (HvdtrainError, ShardingError) as error:
         return f"{error.fact} {error.conflict}"

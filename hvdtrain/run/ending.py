@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -64,7 +65,9 @@ class Ending:
         # Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for.
         is_hurried = option == "auto" and "SIG" in outcome.stopped_by
         report = None if is_hurried else write_report(folder, option, self._summary["seconds"]["total"])
-        shown = f"`hvdtrain report {shown_path(folder)}` draws it" if report is None else shown_path(report)
+        shown = (
+            f"`hvdtrain report {shlex.quote(shown_path(folder))}` draws it" if report is None else shown_path(report)
+        )
         columns = table_columns(sys.stdout, self.launcher)
         print_table(self._summary, shown_path(folder), None if option == "never" else shown, columns)
         if outcome.stopped_by:
@@ -97,7 +100,7 @@ def write_report(run: Path, option: Literal["auto", "always", "never"], seconds:
 
 def how_to_continue(config: TrainConfig, folder: Path) -> str:
     """The end of a sentence: what to start, where `folder` is the run's."""
-    changed = [] if config.output_dir else [f"--output-dir {folder}"]
+    changed = [] if config.output_dir else [f"--output-dir {shlex.quote(str(folder))}"]
     if config.resume != "auto":  # another value would be refused, as the folder now holds a run
         changed.append("--resume auto")
     return " ".join(["start the same command again", *(["with"] if changed else []), *changed])

@@ -9,6 +9,7 @@ Imports torch only for a file of torch.
 """
 
 import json
+import shlex
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,7 +83,7 @@ def read_weights(path: Path, kind: Kind, framework: str | None = None) -> NamedW
         raise UsageError(
             f"{path} is a file of torch.",
             "Only torch reads its own format, and a TensorFlow job does not import torch.",
-            f"convert it where torch is installed: hvdtrain export {path} --format safetensors.",
+            f"convert it where torch is installed: hvdtrain export {shlex.quote(str(path))} --format safetensors.",
         )
     from hvdtrain.weights.torch_files import read_state_dict
 

@@ -25,7 +25,7 @@ from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import STALL, write_failure
 from hvdtrain.history.heartbeats import Heartbeat
-from hvdtrain.log_flush import flush_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit
 from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
@@ -173,7 +173,7 @@ class Watchdog:
             return
         cause = f"{STALL} {seconds:.0f} s. {explanation}"
         write_failure("stall", self.rank, cause, HvdtrainError.exit_code)
-        flush_logs_before_exit()
+        close_logs_before_exit()
         os._exit(HvdtrainError.exit_code)
 
 

@@ -16,7 +16,7 @@ import pytest
 from support.processes import wait_until
 
 from hvdtrain.history.heartbeats import Heartbeat
-from hvdtrain.log_flush import flush_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit
 from hvdtrain.run.log_files import host_log
 from hvdtrain.run.watch.host_heartbeats import HostHeartbeats
 from hvdtrain.run.watch.local_folder import LocalFolder
@@ -59,7 +59,7 @@ def test_they_wait_for_whoever_writes(log: logging.Logger, tmp_path: Path) -> No
     for number in range(3):
         log.info("record %d", number)
     assert in_run_folder(tmp_path) == []
-    flush_logs_before_exit()
+    close_logs_before_exit()
     assert in_run_folder(tmp_path) == ["record 0", "record 1", "record 2"]
 
 
