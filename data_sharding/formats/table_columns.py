@@ -69,7 +69,8 @@ def choose_columns(path: str, schema: Any, data: str, label: str, only: Sequence
             raise ExampleError(
                 f"The column {name!r} of {path} has the type {kind}.",
                 "A row of several columns becomes a tf.train.Example, which holds bytes, integers and floats only.",
-                "name the columns to read with the option columns, or one of byte strings with the option data.",
+                "name the columns to read with the option columns, or one of byte strings with the option data; or "
+                "give the table of pyarrow to Catalog.of or data.dataset, where rows hold values of any type.",
             )
     return Columns("", features, label)
 

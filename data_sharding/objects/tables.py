@@ -101,6 +101,8 @@ def _has_null_of_arrow(array: Any) -> bool:
     """Whether a value is null, or one within a list."""
     if array.null_count:
         return True
+    if str(array.type).startswith("map<"):
+        return _has_null_of_arrow(array.items)
     has_values = hasattr(array, "flatten") and not str(array.type).startswith("struct<")
     return has_values and _has_null_of_arrow(array.flatten())
 
@@ -171,6 +173,10 @@ def _numpy(column: Any) -> NDArray[Any]:
     if str(getattr(column, "type", "")).startswith("extension<arrow.fixed_shape_tensor"):
         tensors: NDArray[Any] = column.combine_chunks().to_numpy_ndarray()
         return tensors
+    if str(getattr(column, "type", "")).startswith("map<"):  # whose pairs numpy would make texts of
+        maps = np.empty(len(column), object)
+        maps[:] = [dict(pairs) for pairs in column.to_pylist()]
+        return maps
     return np.asarray(column.to_numpy())
 
 

@@ -203,6 +203,16 @@ def test_bfloat16_and_lists_of_a_table_become_numbers() -> None:
     assert arrays_of(Catalog.of(pa.table({"x": [[1, 2]] * 6})))["x"].tolist() == [[1, 2]] * 3
 
 
+def test_maps_and_lists_of_structs_of_a_table_keep_their_types() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    table = pa.table({"m": pa.array([[("a", 1)]] * 6, kind), "chat": [[{"role": "user"}]] * 6})
+    rows = arrays_of(Catalog.of(table))
+    assert rows["m"].tolist() == [{"a": 1}] * 3
+    assert rows["chat"].tolist() == [[{"role": "user"}]] * 3
+    with pytest.raises(PlanError, match="The column 'm' of the table has nulls"):
+        Catalog.of(pa.table({"m": pa.array([[("a", None)]], kind)}))
+
+
 def test_items_of_a_batch_are_asked_for_at_once() -> None:
     items = Asked(range(6))
     arrays_of(Catalog.of(items))
