@@ -64,7 +64,7 @@ def chosen_sets(texts: Iterable[str], option: str) -> dict[str, str | None]:
         raise UsageError(
             f"{option} names {twice[0]} twice.", "Each result has one name.", "give it once, or another name."
         )
-    return given | dict.fromkeys(alone)
+    return {name: given.get(name) for name in (text.partition("=")[0] for text in texts)}
 
 
 def in_set(name: str, measure: str) -> str:

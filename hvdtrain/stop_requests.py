@@ -53,6 +53,7 @@ class StopSignals:
     """Notes REQUESTS between entering and leaving. Outside of the main thread, and for ignored signals, does nothing.
 
     `answers`: whether it tells a terminal's user at once that SIGINT was heard, as one process of a job should.
+    `then`: what it says will happen next.
     `at_second` is called with the cause and the exit code before a second request ends the process. `ends_process`:
     an exception that leaves the block ends the process, too, so requests are only noted until then. A launcher sends
     SIGTERM to a worker that has lost another one, and would end it before it has said why it ends.
@@ -64,7 +65,9 @@ class StopSignals:
         answers: bool,
         at_second: Callable[[str, int], object] | None = None,
         ends_process: bool = False,
+        then: str = "saving a checkpoint before it ends",
     ) -> None:
+        self._then = then
         self.who = who
         self.answers = answers
         self._at_second = at_second
@@ -118,7 +121,7 @@ class StopSignals:
         if self._noted is None:
             self._noted = number
             if number == signal.SIGINT and self.answers:
-                _say(f"{self.who}: interrupted; saving a checkpoint before it ends. Once more ends it at once.")
+                _say(f"{self.who}: interrupted; {self._then}. Once more ends it at once.")
         if self._requests.add(number, time.monotonic()) is Repeat.SECOND:
             _say(f"{self.who}: {number.name} came again; leaving at once, older checkpoints are intact.")
             if self._at_second is not None:

@@ -7,12 +7,31 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hvdtrain.errors import UsageError
+
 MOST_CLASSES: Final = 10_000
 """A matrix of so many classes has 800 MB."""
 
 
 Reduce = Callable[[NDArray[np.int64], Literal["sum", "max"]], NDArray[np.int64]]
 """An array of this rank → the reduction over all ranks' arrays, which have the same shape."""
+
+
+def class_numbers(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
+    """The classes, int64 [n], of labels [n] or [n, 1] that are whole numbers, of any type. Args: `what` they are, for
+    people. Raises UsageError: they are something else."""
+    rows = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if rows.ndim == 1 and rows.dtype.kind in "biu":
+        return rows.astype(np.int64)
+    if rows.ndim == 1 and rows.dtype.kind == "f":
+        exact = rows.astype(np.float64)
+        if (abs(exact) < 2.0**53).all() and (exact == exact.round()).all():
+            return exact.astype(np.int64)
+    raise UsageError(
+        f"{what} is {labels.dtype} of shape {labels.shape}{', not all of it whole' if rows.ndim == 1 else ''}.",
+        "A confusion matrix counts numbers of classes, one for each record.",
+        "give the number of the class, as argmax does of one-hot labels; or set label_feature to None.",
+    )
 
 
 class ConfusionMatrix:

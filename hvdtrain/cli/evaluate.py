@@ -7,9 +7,10 @@ from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.failure import who
+from hvdtrain.cli.trained_options import add_options, data_changes
 from hvdtrain.comm.messages import agree
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.run.evaluation import SetResult, evaluate_sets
+from hvdtrain.run.evaluation import THEN, SetResult, evaluate_sets
 from hvdtrain.run.evaluation_files import default_place, require_free, written
 from hvdtrain.run.sinks.progress import format_values
 from hvdtrain.run.trained_model import open_trained
@@ -35,8 +36,8 @@ def run(argv: Sequence[str]) -> int:
     sets = chosen_sets(options.set, "--set") or None
     topology = detect_topology(os.environ)
     with (
-        StopSignals(who(), topology.is_root, ends_process=topology.is_distributed) as signals,
-        open_trained(options.run, options.data_dir, topology) as trained,
+        StopSignals(who(), topology.is_root, ends_process=topology.is_distributed, then=THEN) as signals,
+        open_trained(options.run, data_changes(options), topology) as trained,
     ):
         place = options.output or default_place(options.run, trained.step)
         root = trained.comm.topology.is_root
@@ -47,6 +48,8 @@ def run(argv: Sequence[str]) -> int:
         )
         results = evaluate_sets(trained, sets, signals.asked)
         if results is None:
+            if root:
+                print(f"hvdtrain: stopped by {signals.asked()}; nothing was written.", flush=True)
             return RESUMABLE
         agree(trained.comm, lambda: written(place, trained, results) if root else None, "hvdtrain.evaluate.write")
     if root:
@@ -63,15 +66,10 @@ def _tell(results: dict[str, SetResult], place: Path, step: int) -> None:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser("hvdtrain evaluate", "Nothing was evaluated.", description=_DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or the folder of a checkpoint")
-    parser.add_argument("--data.dir", dest="data_dir", metavar="DIR", help="folder or URL of the data")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME[=PATTERN]",
-        help="records to measure, by a name of yours and their files in the data folder, or one of the training's sets "
-        "by its name; may be repeated",
+    add_options(
+        parser,
+        "records to measure, by a name of yours and their files in the data folder, or one of the training's sets by "
+        "its name; may be repeated",
     )
     parser.add_argument(
         "--output", type=Path, metavar="FILE.json", help="file to write; FILE.html is written beside it"

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hvdtrain.cli.python_calls.own_job import require_alone
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.run import evaluation, prediction
 from hvdtrain.run.evaluation import evaluate_sets
 from hvdtrain.run.prediction import Predicted, predict_set
 from hvdtrain.run.prediction_files import format_of
@@ -20,9 +21,11 @@ from hvdtrain.topology import detect_topology
 def evaluate(
     run: str | Path,
     *,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     sets: Mapping[str, str | None] | None = None,
     task: type[Task] | None = None,
+    on_corrupt: Literal["raise", "mask"] | None = None,
+    max_corrupt: float | None = None,
 ) -> dict[str, Any]:
     """Measure a run's model in this process, as `hvdtrain evaluate` does, without writing files.
 
@@ -32,6 +35,8 @@ def evaluate(
         sets: name → pattern of files in it, or None for the training's set of that name (default: all sets that
             training has validated on).
         task: the task's class, where it is defined in a script or notebook.
+        on_corrupt, max_corrupt: whether damaged records are left out, and which share of all may be (default: as the
+            training).
 
     Returns:
         Name of a set → "records", "left_out", "fingerprint", "as_in_training" (whether the training has validated on
@@ -44,11 +49,13 @@ def evaluate(
     """
     topology = detect_topology(os.environ)
     require_alone(topology, "hvdtrain.evaluate()", "evaluate RUN …")
-    for name in sets or ():
+    for name, pattern in _sets(sets).items():
         require_set_name(name, "hvdtrain.evaluate()")
+        _require_pattern(pattern, f"hvdtrain.evaluate() has the set {name!r}")
+    changes = _changes(data_dir, on_corrupt, max_corrupt)
     with (
-        StopSignals("hvdtrain", answers=True) as signals,
-        open_trained(Path(run), data_dir, topology, task) as trained,
+        StopSignals("hvdtrain", answers=True, then=evaluation.THEN) as signals,
+        open_trained(Path(run), changes, topology, task) as trained,
     ):
         results = evaluate_sets(trained, sets or None, signals.asked)
     if results is None:
@@ -60,11 +67,13 @@ def predict(
     run: str | Path,
     output: str | Path,
     *,
-    data_dir: str | None = None,
+    data_dir: str | Path | None = None,
     pattern: str | None = None,
     set_name: str | None = None,
     task: type[Task] | None = None,
     force: bool = False,
+    on_corrupt: Literal["raise", "mask"] | None = None,
+    max_corrupt: float | None = None,
 ) -> Predicted:
     """Write what a run's model predicts into `output` (.npz, .jsonl, .parquet), as `hvdtrain predict` does.
 
@@ -85,15 +94,38 @@ def predict(
             "One file holds the predictions of one set.",
             "give one of them.",
         )
+    _require_pattern(pattern, "hvdtrain.predict() has the pattern")
     sets = {set_name or VALIDATION: pattern} if pattern is not None or set_name is not None else None
     with (
-        StopSignals("hvdtrain", answers=True) as signals,
-        open_trained(Path(run), data_dir, topology, task) as trained,
+        StopSignals("hvdtrain", answers=True, then=prediction.THEN) as signals,
+        open_trained(Path(run), _changes(data_dir, on_corrupt, max_corrupt), topology, task) as trained,
     ):
         done = predict_set(trained, sets, Path(output), force, signals.asked)
     if done is None:
         raise _interrupted("predicted")
     return done
+
+
+def _changes(data_dir: str | Path | None, on_corrupt: str | None, max_corrupt: float | None) -> dict[str, Any]:
+    given = {"dir": data_dir and str(data_dir), "on_corrupt": on_corrupt, "max_corrupt": max_corrupt}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _sets(sets: Mapping[str, str | None] | None) -> Mapping[str, str | None]:
+    if sets is None or isinstance(sets, Mapping):
+        return sets or {}
+    raise UsageError(
+        f"hvdtrain.evaluate() was given sets={sets!r}.",
+        "Each set of records has a name and a pattern.",
+        'write for example sets={"test": "test-*.tfrecord"}; None in the place of a pattern is the training\'s set.',
+    )
+
+
+def _require_pattern(pattern: object, what: str) -> None:
+    if pattern is not None and (not isinstance(pattern, str) or not pattern):
+        raise UsageError(
+            f"{what}: {pattern!r}.", "A pattern names files in the data folder.", "write for example 'test-*.tfrecord'."
+        )
 
 
 def _interrupted(what: str) -> HvdtrainError:

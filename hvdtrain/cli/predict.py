@@ -7,8 +7,9 @@ from pathlib import Path
 
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.failure import who
+from hvdtrain.cli.trained_options import add_options, data_changes
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.run.prediction import predict_set
+from hvdtrain.run.prediction import THEN, predict_set
 from hvdtrain.run.prediction_files import format_of
 from hvdtrain.run.trained_model import open_trained
 from hvdtrain.set_names import chosen_sets
@@ -34,8 +35,8 @@ def run(argv: Sequence[str]) -> int:
     format_of(options.output)
     topology = detect_topology(os.environ)
     with (
-        StopSignals(who(), topology.is_root, ends_process=topology.is_distributed) as signals,
-        open_trained(options.run, options.data_dir, topology) as trained,
+        StopSignals(who(), topology.is_root, ends_process=topology.is_distributed, then=THEN) as signals,
+        open_trained(options.run, data_changes(options), topology) as trained,
     ):
         done = predict_set(trained, sets, options.output, options.force, signals.asked)
         root, step = trained.comm.topology.is_root, trained.step
@@ -44,19 +45,19 @@ def run(argv: Sequence[str]) -> int:
         print(
             f"hvdtrain: predictions of step {step} for {done.records} records{left_out}: {options.output}", flush=True
         )
+    if root and done is None:
+        print(
+            f"hvdtrain: stopped by {signals.asked()}; what is predicted is kept in {options.output}.parts. Start the "
+            "same command again, which goes on from there.",
+            flush=True,
+        )
     return RESUMABLE if done is None else 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser("hvdtrain predict", "Nothing was predicted.", description=_DESCRIPTION)
-    parser.add_argument("run", metavar="RUN", type=Path, help="a run folder, or the folder of a checkpoint")
-    parser.add_argument("--data.dir", dest="data_dir", metavar="DIR", help="folder or URL of the data")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME[=PATTERN]",
-        help="the records: a name of yours and their files in the data folder, or one of the training's sets",
+    add_options(
+        parser, "the records: a name of yours and their files in the data folder, or one of the training's sets"
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="file to write: .npz, .jsonl or .parquet"

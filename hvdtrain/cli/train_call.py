@@ -22,7 +22,7 @@ from hvdtrain.topology import detect_topology
 
 
 def train(
-    *, task: str | type[Task] | None = None, config: str | Path | None = None, workers: int | None = None, **keys: Any
+    task: str | type[Task] | None = None, *, config: str | Path | None = None, workers: int | None = None, **keys: Any
 ) -> TrainResult:
     """Train as `hvdtrain train` does: in this process, or with `workers` by so many processes of this machine.
 

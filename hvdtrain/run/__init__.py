@@ -7,6 +7,7 @@ them was imported last. So the package itself can be called.
 """
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from inspect import Signature, signature
 from types import ModuleType
@@ -23,6 +24,10 @@ class _Called(ModuleType):
         """As `hvdtrain.cli.python_calls.function_call.run`, which is above this package and imported when called."""
         results: list[Any] = import_module("hvdtrain.cli.python_calls.function_call").run(*args, **kwargs)
         return results
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        """By its name, as other modules: cloudpickle sends it with functions that name any `run`, as subprocess's."""
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Called

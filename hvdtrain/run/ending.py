@@ -54,7 +54,9 @@ class Ending:
         before = self.folder.result
         is_kept = not self.totals.samples and before.exists()
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
-        if not self._keeps_before:
+        if self._keeps_before:
+            before.touch()  # who has started the job sees that it has come to its end
+        else:
             write_json(before, self._summary)
 
     def print(self, outcome: RunResult) -> None:

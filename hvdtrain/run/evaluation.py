@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from hvdtrain.engine.validator import Validator
 from hvdtrain.errors import UsageError
 from hvdtrain.run.predicted_values import Confusions
 from hvdtrain.run.trained_model import TrainedModel
+
+THEN: Final = "it ends after this batch, without a result"
+"""What a request to stop leads to."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ def default_place(source: Path, step: int) -> Path:
 
 
 def require_free(place: Path, force: bool) -> None:
-    """Raise UsageError where a file is there already and is not to be replaced, or its name is not FILE.json."""
+    """Raise UsageError where a file is there already and is not to be replaced, or cannot be written, or its name is
+    not FILE.json."""
     if place.suffix != ".json":
         raise UsageError(f"--output is {place}.", "The result is written as JSON.", "give a name that ends in .json.")
     taken = [path for path in (place, place.with_suffix(".html")) if path.exists()]
@@ -30,6 +31,14 @@ def require_free(place: Path, force: bool) -> None:
         raise UsageError(
             f"{taken[0]} is there already.", "It would be lost.", "choose another --output, or add --force."
         )
+    if place.is_dir():
+        raise UsageError(f"{place} is a folder.", "The result is a file.", "choose another --output.")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place.with_name(f".{place.name}.writable"), b"")
+        place.with_name(f".{place.name}.writable").unlink()
+    except OSError as error:
+        raise _unwritable(place, error, "The result would be lost.") from error
 
 
 def written(place: Path, trained: TrainedModel, results: Mapping[str, SetResult]) -> None:
@@ -49,6 +58,8 @@ def written(place: Path, trained: TrainedModel, results: Mapping[str, SetResult]
         write_atomically(place.with_suffix(".html"), evaluation_page(content).encode(errors="replace"))
         write_atomically(place, (json.dumps(content) + "\n").encode())
     except OSError as error:
-        raise UsageError(
-            f"{place} cannot be written: {error.strerror or error}.", "The result is lost.", "choose another --output."
-        ) from error
+        raise _unwritable(place, error, "The result is lost.") from error
+
+
+def _unwritable(place: Path, error: OSError, conflict: str) -> UsageError:
+    return UsageError(f"{place} cannot be written: {error.strerror or error}.", conflict, "choose another --output.")

@@ -1,5 +1,7 @@
 """What is made of a model's output, the same for every framework: labels and probabilities of a classification."""
 
+import functools
+import logging
 from typing import Any
 
 import numpy as np
@@ -7,9 +9,11 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter
-from hvdtrain.algorithms.confusion_matrix import ConfusionMatrix
+from hvdtrain.algorithms.confusion_matrix import ConfusionMatrix, class_numbers
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
+
+_log = logging.getLogger("hvdtrain.run")
 
 
 def predicted_values(adapter: Adapter, task: Task, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
@@ -19,7 +23,7 @@ def predicted_values(adapter: Adapter, task: Task, batch: LoadedBatch) -> dict[s
 
 def described(task: Task, predictions: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """`predictions`; of a classification with its labels and probabilities in the place of logits. Raises UsageError:
-    there are no logits [n, classes], or values that are no numbers."""
+    there are no logits [n, classes], no values, or ones that are no numbers."""
     name = type(task).__name__
     for column, values in predictions.items():
         if values.dtype.kind not in "biuf":
@@ -27,6 +31,12 @@ def described(task: Task, predictions: dict[str, NDArray[Any]]) -> dict[str, NDA
                 f"What {name} predicts as {column!r} is of the type {values.dtype}.",
                 "Predictions are written as whole numbers, floats and truth values.",
                 f"let {name}.predict(model, batch) return numbers, as the number of a class instead of its name.",
+            )
+        if 0 in values.shape[1:]:
+            raise UsageError(
+                f"What {name} predicts as {column!r} has the shape {values.shape}.",
+                "There is no value for a record.",
+                f"leave {column!r} out.",
             )
     if task.label_feature is None or "label" in predictions:
         return predictions
@@ -43,7 +53,15 @@ def described(task: Task, predictions: dict[str, NDArray[Any]]) -> dict[str, NDA
             "The logits of a classification are floats of shape [n, classes].",
             f"let {name}.predict(model, batch) return 'label', or set label_feature to None.",
         )
-    return {"label": logits.argmax(axis=1), "probability": _softmax(logits), **predictions}
+    unknown = np.isnan(logits).any(axis=1)
+    if unknown.any():
+        _warn_of_nan(name)
+    return {"label": np.where(unknown, -1, logits.argmax(axis=1)), "probability": _softmax(logits), **predictions}
+
+
+@functools.cache
+def _warn_of_nan(task: str) -> None:
+    _log.warning("the model of %s returns NaN for some records: their label is -1", task)
 
 
 def _softmax(logits: NDArray[Any]) -> NDArray[np.float32]:
@@ -69,7 +87,11 @@ class Confusions:
             )
         predicted, real = described(self._task, self._measured(batch)), batch.weights > 0
         classes = predicted["probability"].shape[1] if "probability" in predicted else 0
-        self.matrix.add(batch.features[self._label][real], predicted["label"][real], classes)
+        name = type(self._task).__name__
+        true = class_numbers(
+            np.asarray(batch.features[self._label])[real], f"{self._label!r}, the label_feature of {name},"
+        )
+        self.matrix.add(true, class_numbers(predicted["label"][real], f"'label', which {name} predicts,"), classes)
 
     def _measured(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         if type(self._task).predict is Task.predict:

@@ -25,6 +25,10 @@ _STEPS_A_PART: Final = 16
 """Bounds what is in memory: the predictions of so many global batches. It is also what a stop loses at most."""
 
 
+THEN: Final = "it ends after this batch, and keeps the parts that are complete"
+"""What a request to stop leads to."""
+
+
 class Predicted(NamedTuple):
     records: int
     left_out: int  # damaged ones

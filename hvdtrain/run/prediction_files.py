@@ -61,14 +61,15 @@ def _whole_shapes(parts: Iterator[Columns]) -> dict[str, tuple[np.dtype[Any], tu
 
 
 def write_parquet(file: BinaryIO, parts: Callable[[], Iterator[Columns]]) -> None:
-    """A column each, of lists where a record has several values; a row group for each part."""
+    """A column each, of lists where a record has several values; a row group for each part. The type of a column holds
+    the values of all parts, as in `write_npz`."""
     import pyarrow
     from pyarrow import parquet
 
-    writer = None
+    writer, whole = None, _whole_shapes(parts())
     try:
         for columns in parts():
-            table = pyarrow.table({name: _arrow(array) for name, array in columns.items()})
+            table = pyarrow.table({name: _arrow(array.astype(whole[name][0])) for name, array in columns.items()})
             writer = parquet.ParquetWriter(file, table.schema) if writer is None else writer
             writer.write_table(table)
     finally:

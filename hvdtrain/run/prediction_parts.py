@@ -38,9 +38,11 @@ class PredictionParts:
             raise UsageError(
                 f"{self.output} is there already.", "It would be lost.", "choose another --output, or add --force."
             )
+        if self.output.is_dir():
+            raise UsageError(f"{self.output} is a folder.", "Predictions are a file.", "choose another --output.")
         try:
-            if self.folder.exists() and self._plan() != plan:
-                self._remove_others(force)
+            if self.folder.exists() and (before := self._plan()) != plan:
+                self._remove_others(force, _difference(before, plan))
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(self.folder / _PLAN, plan)
         except OSError as error:
@@ -106,19 +108,28 @@ class PredictionParts:
         except (FileNotFoundError, ValueError):
             return None
 
-    def _remove_others(self, force: bool) -> None:
+    def _remove_others(self, force: bool, difference: str) -> None:
         if not force or not (self.folder / _PLAN).is_file():
             raise UsageError(
                 f"{self.folder} holds parts of other predictions.",
-                "They are of another checkpoint, of other records, of other options, or of a task that was edited.",
+                difference,
                 "choose another --output, or add --force to begin again.",
             )
         shutil.rmtree(self.folder)
+
+
+def _difference(before: Any, plan: Mapping[str, Any]) -> str:
+    if isinstance(before, dict):
+        others = [name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name)]
+        if others == ["global_batch"]:  # more workers than records in the training's batch have a batch of their own
+            return f"They are of {before['global_batch']} records at a time, and these workers make {plan[others[0]]}."
+    return "They are of another checkpoint, of other records, of other options, or of a task that was edited."
 
 
 def unwritable_output(output: Path, error: OSError) -> UsageError:
     return UsageError(
         f"{output} cannot be written: {error.strerror or error}.",
         "Parts that are complete stay beside it.",
-        "make room, and start the same command again, which goes on from there.",
+        "make room or give the rights, and start the same command again, which goes on from there; or choose another "
+        "--output.",
     )

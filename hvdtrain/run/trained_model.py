@@ -63,7 +63,7 @@ class TrainedModel:
         if self.comm.topology.is_root:
             self._warn_of_others({name: part for name, part in catalogs.items() if sets is None or sets[name] is None})
         topology = self.comm.topology
-        batch = max(int(self.config.global_batch_size or 1), topology.size)
+        batch = max(int(self.config.global_batch_size or 1), topology.size)  # each worker gets a record
         return {
             name: CatalogSource(catalog, self.task, topology, config, batch, self.config.seed, training=False)
             for name, catalog in catalogs.items()
@@ -85,19 +85,19 @@ class TrainedModel:
 
 @contextmanager
 def open_trained(
-    source: Path, data_dir: str | None, topology: Topology, task_class: type[Task] | None = None
+    source: Path, data: Mapping[str, Any], topology: Topology, task_class: type[Task] | None = None
 ) -> Iterator[TrainedModel]:
     """Connect the ranks and give each of them the model of a checkpoint; at the end of the block all end together.
 
     Args:
         source: a run folder (its newest checkpoint) or a checkpoint's folder, which all ranks must see.
-        data_dir: folder or URL of the data; None: that of the training.
+        data: keys of `DataConfig` that are to be others than in the training: "dir", "on_corrupt", "max_corrupt".
         task_class: the task, where the checkpoint only names it.
 
     Raises as `open_job`.
     """
     checkpoint = checkpoint_at(source, "RUN")
-    config = _config_of(checkpoint, data_dir)
+    config = _config_of(checkpoint, data)
     kind = load_task_class(config, task_class)
     about = checkpoint.about
     validated = about.get("validation") or {}  # the fingerprint of the only set, where it has no name
@@ -119,7 +119,7 @@ def open_trained(
         yield TrainedModel(source, step, config, task, adapter, comm, prints)
 
 
-def _config_of(checkpoint: Checkpoint, data_dir: str | None) -> TrainConfig:
+def _config_of(checkpoint: Checkpoint, data: Mapping[str, Any]) -> TrainConfig:
     """The options of a training, without those that say how its steps are divided: only the forward pass is run."""
     about = checkpoint.about
     values: Mapping[str, Any] = about.get("config", {})
@@ -128,15 +128,15 @@ def _config_of(checkpoint: Checkpoint, data_dir: str | None) -> TrainConfig:
             **values,
             "task": about["task"],
             "framework": about["framework"],
-            "data": {**values.get("data", {}), "mode": "file", "pipe_dir": None, "pipe_plan": None, "pipe_steps": None},
+            "data": {**values.get("data", {}), **data, **_FILES},
             "parallel": vars(ParallelOptions()),
             **_ONLY_TRAINING,
         }
     )
-    folder = config.data.dir if data_dir is None else data_dir
-    return replace(config, data=replace(config.data, dir=folder, download=False, balance="records"))
+    return replace(config, data=replace(config.data, download=False, balance="records"))
 
 
+_FILES: Final = {"mode": "file", "pipe_dir": None, "pipe_plan": None, "pipe_steps": None}
 _ONLY_TRAINING: Final = {
     "accumulate_steps": 1,
     "virtual_workers": None,

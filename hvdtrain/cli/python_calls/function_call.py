@@ -62,6 +62,7 @@ def run(
     """
     horovod_arguments.require_understood(others)
     require_alone(detect_topology(os.environ), "hvdtrain.run()")
+    _require_arguments(func, args, kwargs)
     places = _hosts(hosts, hostfile)
     count = horovod_arguments.workers_asked({"np": np, "num_proc": num_proc}) or total_slots(places) or 1
     if places:
@@ -76,6 +77,22 @@ def run(
         _raise_failure(end, folder, name_of(func), count)
         require_success(end)
         return read_values(folder, count)
+
+
+def _require_arguments(func: object, args: object, kwargs: object) -> None:
+    if not callable(func):
+        wrong = f"hvdtrain.run() was given {func!r} as its function."
+    elif isinstance(args, str | bytes) or not isinstance(args, Sequence):
+        wrong = f"hvdtrain.run() was given args={args!r}."
+    elif kwargs is not None and not isinstance(kwargs, Mapping):
+        wrong = f"hvdtrain.run() was given kwargs={kwargs!r}."
+    else:
+        return
+    raise UsageError(
+        wrong,
+        "Each worker calls func(*args, **kwargs).",
+        'write for example run(train, args=(0.1,), kwargs={"seed": 1}).',
+    )
 
 
 def _hosts(hosts: str | None, hostfile: str | Path | None) -> tuple[Host, ...]:

@@ -82,7 +82,7 @@ def no_values_that_are_no_rows(kind: type[Any], run: Path, patterns: Mapping[str
 
 if __name__ == "__main__":
     run, patterns = Path(sys.argv[1]), named_patterns(sys.argv[2:], "--set")
-    with open_trained(run, None, Topology.single()) as trained:
+    with open_trained(run, {}, Topology.single()) as trained:
         write_formats(trained, patterns)
         stop_after_a_part(trained, patterns)
         records_that_have_changed(trained, patterns)

@@ -175,3 +175,29 @@ def test_a_classification_is_told_by_its_label_and_its_softmax() -> None:
 def test_a_classification_without_labels_or_logits_is_told_so() -> None:
     with pytest.raises(UsageError, match="TorchDigits.predict\\(\\) returns 'depth', and neither 'label' nor 'output'"):
         described(TorchDigits(), {"depth": np.zeros(3)})
+
+
+def test_a_column_of_parquet_has_a_type_for_the_values_of_all_parts() -> None:
+    parts = [{"x": np.array([1, 2])}, {"x": np.array([0.5], np.float32)}]
+    FORMATS[".parquet"](file := io.BytesIO(), lambda: iter(parts))
+    assert parquet.read_table(file).to_pydict() == {"x": [1.0, 2.0, 0.5]}
+
+
+def test_logits_that_are_nan_have_no_class() -> None:
+    class Classes(NumpyTask):
+        label_feature = "y"
+
+    predicted = described(Classes(), {"output": np.array([[0.0, np.nan], [0.0, 1.0]], np.float32)})
+    assert predicted["label"].tolist() == [-1, 1]
+    with pytest.raises(UsageError, match=r"'x' has the shape \(3, 0\)"):
+        described(Classes(), {"x": np.zeros((3, 0))})
+
+
+def test_other_parts_say_what_is_other(tmp_path: Path) -> None:
+    PredictionParts(tmp_path / "out.npz").begin({"task": "a", "global_batch": 1}, False)
+    with pytest.raises(UsageError, match="They are of 1 records at a time, and these workers make 3"):
+        PredictionParts(tmp_path / "out.npz").begin({"task": "a", "global_batch": 3}, False)
+    with pytest.raises(UsageError, match="They are of another checkpoint"):
+        PredictionParts(tmp_path / "out.npz").begin({"task": "b", "global_batch": 3}, False)
+    with pytest.raises(UsageError, match="is a folder"):
+        PredictionParts(tmp_path).begin({}, True)

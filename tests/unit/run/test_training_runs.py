@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -173,12 +174,15 @@ EARLY += ["--early-stopping-patience", "1", "--early-stopping-min-delta", "1"]  
 
 def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
     """It is finished, and the same command again trains no step; in another folder it takes its best along."""
-    first, again = hvdtrain(*[[*EARLY, "--output-dir", "early"]] * 2)
+    (first,) = hvdtrain([*EARLY, "--output-dir", "early"])
+    os.utime(tmp_path / "early" / "result.json", (0, 0))
+    (again,) = hvdtrain([*EARLY, "--output-dir", "early"])
     assert (first.code, again.code) == (0, 0), (first, again)
     reason = "after epoch 2: no better accuracy in 1 validation (by more than 1)"
     assert f"stopped early {reason}\n" in first.stderr
     assert reason in first.stdout
     assert "nothing was left to train; result.json stays as it was" in again.stdout
+    assert (tmp_path / "early" / "result.json").stat().st_mtime > 0, "it does not show that the second one has ended"
     result = result_of(tmp_path / "early")
     steps = result["steps"] // 2
     assert (result["status"], result["epochs"], steps) == ("finished", 2, 6)
