@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.ranks import run_ranks
@@ -17,8 +18,14 @@ RANKS = 3
 def test_each_rank_keeps_its_part_only() -> None:
     finished = run_ranks(["python", str(WORKER)], RANKS, "horovodrun-gloo", 180)
     assert finished.returncode == 0, finished.tail()
-    ranks = [json.loads(line) for line in re.findall(r"\{\"rank\".*\}", finished.stdout)]
-    assert sorted(found["rank"] for found in ranks) == [*range(RANKS)], finished.tail()
+    everything = [json.loads(line) for line in re.findall(r"\{\"rank\".*\}", finished.stdout)]
+    for optimizer in ("Adam", "Adagrad"):
+        ranks = [found for found in everything if found["of"] == optimizer]
+        assert sorted(found["rank"] for found in ranks) == [*range(RANKS)], finished.tail()
+        check_parts(ranks)
+
+
+def check_parts(ranks: list[Any]) -> None:
     for shard in ("optimizer", "gradients"):
         assert all(found[shard]["furthest"] < 2e-5 for found in ranks)
         whole, parts = ranks[0]["none"]["state_bytes"], [found[shard]["state_bytes"] for found in ranks]

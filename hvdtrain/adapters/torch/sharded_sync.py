@@ -246,10 +246,27 @@ class ShardedSync(SummedGradients):
         return total.sqrt().float()
 
     def _give_pieces_to(self, optimizer: torch.optim.Optimizer) -> None:
-        pieces: Mapping[nn.Parameter, list[nn.Parameter]] = {
-            parameter: [piece.weights for piece in shard.pieces if piece.parameter is parameter]
+        pieces: Mapping[torch.Tensor, list[Piece]] = {
+            parameter: [piece for piece in shard.pieces if piece.parameter is parameter]
             for shard in self.shards
             for _, parameter in shard.members
         }
         for group in optimizer.param_groups:
-            group["params"] = [piece for parameter in group["params"] for piece in pieces.get(parameter, ())]
+            group["params"] = [piece.weights for parameter in group["params"] for piece in pieces.get(parameter, ())]
+        for parameter in list(optimizer.state):  # Adagrad has some from the beginning
+            state = optimizer.state.pop(parameter)
+            for piece in pieces.get(parameter, ()):
+                optimizer.state[piece.weights] = _state_of(piece, state)
+
+
+def _state_of(piece: Piece, state: Mapping[str, Any]) -> dict[str, Any]:
+    """What an optimizer keeps of a piece, where it has that of the whole parameter."""
+    parts = {}
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor):
+            value = value.clone()
+            if name != "step" and value.shape == piece.parameter.shape:
+                as_parameter = torch.empty_like(piece.parameter, dtype=value.dtype).copy_(value)
+                value = in_memory_order(piece.name, as_parameter)[piece.start : piece.end].clone()
+        parts[name] = value
+    return parts

@@ -1,7 +1,7 @@
 """Two updates with shards, whose weights must be those of two updates without: `sharded_gradients.py`, on each rank.
 
-Prints JSON: for each kind of shards the largest difference of any weight, how many bytes of whole gradients are there
-after the backward pass, the bytes of the optimizer's state, and these without shards.
+Prints JSON for each optimizer: for each kind of shards the largest difference of any weight, how many bytes of whole
+gradients are there after the backward pass, the bytes of the optimizer's state, and these without shards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.topology import detect_topology
+from hvdtrain.topology import Topology, detect_topology
 
 MICRO_BATCHES, UPDATES, LAYERS, WIDTH = 3, 2, 10, 520
 
@@ -66,24 +66,31 @@ def main() -> None:
 
     hvd.init()
     topology = detect_topology(os.environ)
+    for kind in (torch.optim.Adam, torch.optim.Adagrad):
+        print(json.dumps({"rank": hvd.rank(), "of": kind.__name__, **with_shards(kind, topology)}), flush=True)
+    hvd.shutdown()
+
+
+def with_shards(kind: type[torch.optim.Optimizer], topology: Topology) -> dict[str, object]:
+    """By the name of what is sharded. Adagrad has its state before it is sharded, and is given some that differs."""
     found: dict[str, object] = {}
     weights: dict[str, list[torch.Tensor]] = {}
     for shard in ("none", "optimizer", "gradients"):
         model = Network()
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        optimizer = kind(model.parameters(), lr=0.01)  # type: ignore[call-arg]
+        for state in optimizer.state.values():
+            state["sum"] += torch.arange(state["sum"].numel()).view_as(state["sum"]) / 1e5 + 0.1
         options = TrainingOptions(shard=shard, bucket_cap_mb=0.01)  # type: ignore[arg-type]
         sync = open_gradient_sync(model, optimizer, topology, options)
-        clipping = Clipping(0.5)
-        update = Update(optimizer, sync.updated(list(model.parameters())), clipping, total_norm=sync.total_norm)
-        kept = train(model, sync, update, hvd.rank())
+        update = Update(optimizer, sync.updated(list(model.parameters())), Clipping(0.5), total_norm=sync.total_norm)
+        kept = train(model, sync, update, topology.rank)
         weights[shard] = [parameter.detach() for parameter in model.parameters()]
         furthest = max(
             float((one - other).abs().max()) for one, other in zip(weights[shard], weights["none"], strict=True)
         )
         slots = sum(slot.nbytes for own in optimizer.state.values() for slot in own.values() if slot.dim())
         found[shard] = {"furthest": furthest, "kept_gradient_bytes": kept, "state_bytes": slots}
-    print(json.dumps({"rank": hvd.rank(), **found}), flush=True)
-    hvd.shutdown()
+    return found
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from torch import nn
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
+from hvdtrain.adapters.torch.pipeline.staged_model import keep_state_of
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.topology import Topology
@@ -73,3 +74,11 @@ def test_layers_without_weights_follow_training_and_evaluation() -> None:
     assert all(module.training for stage in adapter._mode._modules for module in stage.modules())
     adapter.eval_step(batch_of(8))
     assert not any(module.training for stage in adapter._mode._modules for module in stage.modules())
+
+
+def test_a_stage_keeps_the_optimizer_s_state_of_its_own_weights() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.1)
+    optimizer.param_groups[0]["params"] = own = list(model[1].parameters())
+    keep_state_of({id(parameter) for parameter in own}, optimizer)
+    assert set(optimizer.state_dict()["state"]) == {0, 1}

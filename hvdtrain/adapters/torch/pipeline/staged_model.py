@@ -1,6 +1,6 @@
 """A model in stages, of which this process has one, or all on several devices, under the names of the whole model."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain as chained
 from typing import Any
@@ -65,6 +65,7 @@ class Stages:
         local = {id(parameter) for parameter in staged.model.parameters()}
         for group in self.optimizer.param_groups:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) in local]
+        keep_state_of(local, self.optimizer)
         trainable = trainable_of(staged.model)
         if grid.replicas == 1:
             self.gradient_sync: GradientSync = NoSync(trainable)
@@ -195,3 +196,14 @@ def _share_buffers(model: nn.Module, part: nn.Module) -> None:
         if name in known and known[name] is not buffer:
             outer, _, last = name.rpartition(".")
             model.get_submodule(outer)._buffers[last] = buffer
+
+
+def keep_state_of(local: Collection[int], optimizer: torch.optim.Optimizer) -> None:
+    """Of the parameters with these ids only, and where they are now: Adagrad has state from the beginning."""
+    for parameter in list(optimizer.state):
+        if id(parameter) not in local:
+            del optimizer.state[parameter]
+            continue
+        for name, value in optimizer.state[parameter].items():
+            if isinstance(value, torch.Tensor) and name != "step":
+                optimizer.state[parameter][name] = value.to(parameter.device)
