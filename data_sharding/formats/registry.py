@@ -7,6 +7,7 @@ A format of this package is a file beside this one, and a line in `_BUILT_IN`. O
 import contextlib
 import dataclasses
 import difflib
+import glob
 import importlib
 import logging
 import os
@@ -105,11 +106,21 @@ def format_of(paths: Paths) -> RecordFormat:
     first = str(paths if isinstance(paths, str | os.PathLike) else next(iter(paths), ""))
     if not is_remote(first) and os.path.isdir(first):
         return _format_of_folder(first)
-    for name in _BUILT_IN:
-        candidate = format_named(name)
-        if matches(first, candidate.patterns):
-            return candidate
-    return _only_one(first, _added_for([first])) or format_named("tfrecord")
+    for path, unlikely in ((first, ()), (_first_match(first), (*_OFTEN_BESIDE, _LAST))):
+        for name in (each for each in _BUILT_IN if each not in unlikely):
+            candidate = format_named(name)
+            if matches(path, candidate.patterns):
+                return candidate
+        if added := _only_one(path, _added_for([path])):
+            return added
+    return format_named("tfrecord")
+
+
+def _first_match(pattern: str) -> str:
+    """A local file that a glob means, whose name may say what the glob does not: "train-*"."""
+    if is_remote(pattern) or os.path.exists(pattern):
+        return ""
+    return min(filter(os.path.isfile, glob.glob(pattern, recursive=True)), default="")
 
 
 def _format_of_folder(folder: str) -> RecordFormat:

@@ -50,6 +50,7 @@ class OrderedPrefetch(Generic[T]):
     ) -> None:
         self._name, self._weigh, self._run_s, self._produce_several = name, weigh, run_s, produce_several
         self._produce, self._stop, self._depth, self._timeout_s = produce, stop, depth, timeout_s
+        self._limit_s = min(timeout_s, threading.TIMEOUT_MAX)
         self._guess = first_guess
         self._working, self._width = 0, threads
         self._held = 0  # weight of what is ready or in the making
@@ -78,7 +79,7 @@ class OrderedPrefetch(Generic[T]):
             index = self._next_taken
             if index not in self._results:
                 self._is_awaited = True
-                self._changed.wait_for(lambda: self._cancelled or index in self._results, self._timeout_s)
+                self._changed.wait_for(lambda: self._cancelled or index in self._results, self._limit_s)
                 self._is_awaited = False
             if self._cancelled:
                 fact = f"{self._name} is closed{self._failure or '.'}"

@@ -2,7 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+from hvdtrain.errors import UsageError
+
+_LARGEST: Final = 3.4e38
 
 Scaling = Literal["none", "linear", "sqrt"]
 Shape = Literal["constant", "linear", "polynomial", "cosine", "step"]
@@ -12,10 +16,17 @@ def scaled_lr(base: float, scaling: Scaling, global_batch_size: int, reference_b
     """The peak learning rate for a global batch, given the one that was tuned for the reference batch.
 
     "linear" is Goyal et al. 2017 (arXiv:1706.02677), for SGD; "sqrt" is Krizhevsky 2014 (arXiv:1404.5997), usual for
-    Adam. World size does not appear: only the global batch matters.
+    Adam. World size does not appear: only the global batch matters. Raises UsageError: float32 does not hold it.
     """
     ratio = global_batch_size / reference_batch_size
-    return base * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
+    scaled = base * {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[scaling]
+    if scaled > _LARGEST:
+        raise UsageError(
+            f"The learning rate {base:g}, scaled to the global batch of {global_batch_size}, is {scaled:g}.",
+            "float32 does not hold such a number.",
+            "choose a smaller --lr.",
+        )
+    return scaled
 
 
 @dataclass(frozen=True)

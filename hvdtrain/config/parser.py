@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import yaml
 from jsonargparse import ArgumentParser
 
 from hvdtrain.config.option_help import PAGES, keys
@@ -23,6 +24,7 @@ _KINDS = {
     "bool": "true or false",
     "dict": "a mapping",
     "list": "a list, e.g. [30, 60]",
+    "str": "a text (in YAML in quotes, if it looks like a number)",
     "NoneType": "null",
 }
 _ALL_OPTIONS = "`hvdtrain train --help-all` explains all options."
@@ -46,7 +48,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     _check_files(arguments)
     try:
         parsed = parser.parse_args(arguments)
-    except argparse.ArgumentError as error:
+    except (argparse.ArgumentError, OverflowError) as error:
         raise _refusal(str(error)) from error
     parsed.pop("config")
     wants_print = parsed.pop("print_config")
@@ -64,7 +66,7 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
     _check_keys(values, "the call")
     try:
         parsed = parser.parse_object(dict(values))
-    except argparse.ArgumentError as error:
+    except (argparse.ArgumentError, OverflowError) as error:
         raise _refusal(str(error)) from error
     for name in ("config", "print_config"):
         parsed.pop(name, None)
@@ -188,11 +190,11 @@ def _check_options(arguments: Sequence[str]) -> None:
     valid = {f"--{name}" for name in (*keys(), "config", "print_config")}
     for option, value in _given(arguments):
         shown = option.replace("_", "-")
-        if value is not None and value.lstrip().startswith("#"):
+        if value is not None and value not in ("", "null") and _is_null(value):
             raise UsageError(
                 f"{shown} is given as {value!r}.",
-                "What follows a # is a comment in YAML, so that the value would count as null.",
-                "choose a value that does not begin with #.",
+                "Values are read as YAML, where this is null: # begins a comment, and & a name.",
+                "choose another value; of a folder, write ./ before its name.",
             )
         if option not in valid and option != "--" and not option.startswith(f"--{_FREE_FORM}."):
             raise UsageError(
@@ -200,6 +202,13 @@ def _check_options(arguments: Sequence[str]) -> None:
                 "A run with an option that does nothing would not be the run you asked for.",
                 _nearest(shown, valid),
             )
+
+
+def _is_null(value: str) -> bool:
+    try:
+        return yaml.safe_load(value) is None
+    except yaml.YAMLError:
+        return False
 
 
 def _nearest(wrong: str, valid: Iterable[str]) -> str:
@@ -219,15 +228,32 @@ def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") 
     for key, value in content.items():
         name = f"{prefix}{key}"
         if name == _FREE_FORM:
+            _require_names(value, path)
             continue
         if isinstance(value, dict) and any(other.startswith(f"{name}.") for other in keys()):
             _check_keys(value, path, f"{name}.")
+        elif any(other.startswith(f"{name}.") for other in keys()):
+            raise UsageError(
+                f"{name} is given as {value!r} in {path}.",
+                "It is a group of keys.",
+                f"write {name}: {{choose: {value}}}." if name == "parallel" else "write its keys below it, indented.",
+            )
         elif name not in keys():
             as_options = [f"--{key}" for key in keys()]
             raise UsageError(
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
                 re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_options)),
+            )
+
+
+def _require_names(values: object, path: Path | str) -> None:
+    for name in values if isinstance(values, dict) else ():
+        if not isinstance(name, str):
+            raise UsageError(
+                f"{_FREE_FORM} has the key {name!r} in {path}.",
+                "Its keys are names of the task's arguments.",
+                f"write for example {_FREE_FORM}: {{width: 64}}.",
             )
 
 

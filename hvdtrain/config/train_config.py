@@ -7,7 +7,17 @@ from typing import Any, Final, Literal
 
 from hvdtrain.config.checkpoint_options import CheckpointOptions
 from hvdtrain.config.logger_options import LoggerOptions
-from hvdtrain.config.option import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, Group, Options, Range, option
+from hvdtrain.config.option import (
+    AT_LEAST_ONE,
+    FLOAT32,
+    NOT_NEGATIVE,
+    SECONDS,
+    THREADS,
+    Group,
+    Options,
+    Range,
+    option,
+)
 from hvdtrain.config.schedule_options import ScheduleOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.config.validation_options import ValidationOptions
@@ -74,10 +84,10 @@ class DataConfig(Options):
         data set has at most this many bytes; larger data sets are verified while they are read (default: 1 GiB).""")
     prefetch: int = option(4, Group.DATA, must=AT_LEAST_ONE).help("""number of batches to decode ahead of the training
         loop; of small batches, at least as many as a thread decodes in a millisecond.""")
-    threads: int = option(1, Group.DATA, must=AT_LEAST_ONE).help("number of background threads that read and decode.")
+    threads: int = option(1, Group.DATA, must=THREADS).help("number of background threads that read and decode.")
     processes: int = option(0, Group.DATA, must=NOT_NEGATIVE, example="0").help("""number of background processes that
         read and decode, for decoding that holds Python's GIL; 0 uses threads only.""")
-    timeout: float = option(300.0, Group.DATA, must=AT_LEAST_ONE).help(
+    timeout: float = option(300.0, Group.DATA, must=SECONDS).help(
         "seconds that the loop waits for one batch before the run fails."
     )
     mode: Literal["file", "pipe"] = option("file", Group.DATA).help(
@@ -137,7 +147,7 @@ class RunConfig(Options):
     global_batch_size: int | None = option(None, Group.LENGTH, must=AT_LEAST_ONE, example="256").help(
         "records per update, over all workers and micro batches (default: the task's)."
     )
-    lr: float | None = option(None, Group.LEARNING_RATE, must=POSITIVE, example="0.001").help(
+    lr: float | None = option(None, Group.LEARNING_RATE, must=FLOAT32, example="0.001").help(
         "peak learning rate, e.g. 0.1 (default: the task's)."
     )
     lr_scaling: Literal["none", "linear", "sqrt"] = option("none", Group.LEARNING_RATE).help(
@@ -175,7 +185,7 @@ class RunConfig(Options):
         "auto shows a bar on a terminal, but lines under MPI and in files."
     )
     report: Literal["auto", "always", "never"] = option("auto", Group.OUTPUT).help("""write report.html into the run
-        folder at the end: auto (if the training took 10 s or more), always or never; `hvdtrain report RUN` writes it at
+        folder at the end: auto (if the run took 10 s or more), always or never; `hvdtrain report RUN` writes it at
         any time.""")
     log_level: Literal["debug", "info", "warning", "error"] = option("info", Group.OUTPUT).help(
         """the lowest level of messages that each worker writes to its file under logs/ in the run folder; debug
@@ -202,7 +212,7 @@ class RunConfig(Options):
 class StallOptions(Options):
     """What happens if some workers wait for others, or for data, too long."""
 
-    stall_timeout: float = option(300.0, Group.GRADIENTS, must=AT_LEAST_ONE).help(
+    stall_timeout: float = option(300.0, Group.GRADIENTS, must=SECONDS).help(
         "seconds after which the job ends if some workers have not joined a collective."
     )
     watchdog: str = option("auto", Group.GRADIENTS, metavar="{auto,never,TIME}").help("""time without progress after

@@ -13,6 +13,7 @@ from hvdtrain.config.option import (
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
+    THREADS,
     Group,
     Options,
     changed_options,
@@ -95,7 +96,7 @@ class TrainingOptions(Options):
         """with virtual_workers, let two workers repeat a part of what each worker computes at every M-th update, and
         compare the bits, e.g. every=1000: finds a processor that computes wrongly (default: nothing is repeated)."""
     )
-    compute_threads: int | None = option(None, Group.PRECISION, must=AT_LEAST_ONE, metavar="N", example="1").help(
+    compute_threads: int | None = option(None, Group.PRECISION, must=THREADS, metavar="N", example="1").help(
         """threads that compute for each worker (default: OMP_NUM_THREADS, or its share of the host's cores; with
         virtual_workers always the host's cores divided by V, as their number changes the last bits)."""
     )

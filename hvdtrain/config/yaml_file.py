@@ -1,5 +1,6 @@
 """A training config as YAML: written, and read back by `--config`."""
 
+import json
 import re
 import textwrap
 from collections.abc import Mapping
@@ -22,12 +23,13 @@ _WIDTH: Final = 100
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """The keys of a config file. Raises `UsageError` where it cannot be read, or is not a mapping of plain YAML."""
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), _Loader)
+        json.dumps(content, default=str)
     except OSError as error:
         raise UsageError(
             f"The config file {path} cannot be read: {error.strerror}.", "It was given as --config.", "check the path."
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:  # json.dumps: a value that contains itself
         raise UsageError(
             f"The config file {path} is not plain YAML: {error}.",
             "Only plain values, lists and mappings are read; nothing in it can build objects.",
@@ -38,6 +40,17 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
             f"The config file {path} holds no keys.", "It must be a YAML mapping.", "write lines such as `lr: 0.01`."
         )
     return content
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice, of which the last one would count."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [key for key, _ in node.value if names.count(key.value) > 1]:
+            problem = f"the key {twice[0].value!r} is given twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, twice[-1].start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def dump_config(config: TrainConfig) -> str:

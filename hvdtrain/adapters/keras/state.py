@@ -1,5 +1,6 @@
 """A Keras model and optimizer as named numpy arrays, and back. No pickle."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,7 +111,11 @@ def seed_states(model: Any) -> list[Any]:
 def _variables(model: Any, optimizer: Any) -> dict[str, Any]:
     seeds = {id(v) for v in seed_states(model)}
     named = [(f"model/{v.path}", v) for v in model.variables if id(v) not in seeds]
-    named += [(f"optimizer/{v.path}", v) for v in optimizer.variables if v is not optimizer._learning_rate]
+    seen: Counter[str] = Counter()
+    for variable in (each for each in optimizer.variables if each is not optimizer._learning_rate):
+        seen[variable.path] += 1  # Adafactor gives all that it keeps of a weight one name
+        number = f"#{seen[variable.path]}" if seen[variable.path] > 1 else ""
+        named.append((f"optimizer/{variable.path}{number}", variable))
     result = dict(named)
     if len(result) != len(named):
         twice = sorted({name for name, _ in named if sum(name == other for other, _ in named) > 1})

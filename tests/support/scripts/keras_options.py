@@ -84,6 +84,11 @@ def _sign(x: Any) -> Any:
     return sign
 
 
+class Adafactored(Plain):
+    def build_optimizer(self, model: Any, lr: float) -> Any:  # noqa: ARG002
+        return keras.optimizers.Adafactor(lr)
+
+
 def batch(seed: int) -> LoadedBatch:
     random = np.random.default_rng(seed)
     features = {"x": random.normal(size=(12, 6)).astype(np.float32), "y": random.integers(0, 3, 12)}
@@ -280,6 +285,8 @@ def main() -> None:
     overflow(facts)
     parts(facts)
     calls(facts)
+    factored = trained(Adafactored())
+    facts["adafactor"] = sorted(name for name in factored if name.startswith("optimizer/adafactor"))
     decayed = trained(Unused(), optimizer="adamw", weight_decay=0.5)
     facts["unused_weight"] = float(next(a for n, a in decayed.items() if n.startswith("model/unused"))[0, 0])
     facts["refused"] = {

@@ -105,3 +105,10 @@ def test_a_variable_that_the_loss_does_not_need_is_left_alone_as_in_torch(facts:
 )
 def test_what_tensorflow_cannot_do_is_refused(name: str, fact: str, facts: dict[str, Any]) -> None:
     assert fact in facts["refused"][name]
+
+
+def test_variables_of_an_optimizer_that_have_one_path_are_told_apart(facts: dict[str, Any]) -> None:
+    """Adafactor keeps rows, columns, squares and a mean of each weight, all by the weight's name."""
+    names = facts["adafactor"]
+    assert len(names) == len(set(names)) > 3
+    assert {name.partition("#")[2] for name in names} == {"", "2", "3", "4"}

@@ -234,3 +234,23 @@ def test_a_measure_that_needs_the_whole_model_is_refused_before_training() -> No
     task.penalty = True
     with pytest.raises(UsageError, match="uses 'parameters' of the model"):
         timed(task)
+
+
+def test_a_tensor_that_forward_makes_is_no_difference_between_training_and_evaluation() -> None:
+    """torch.fx keeps it in the model, by another name each time that it follows forward()."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places, self.out = nn.Embedding(9, 4), nn.Embedding(5, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.out(torch.tanh(self.words(x) + self.places(torch.arange(5))))  # type: ignore[no-any-return]
+
+    model = Positions()
+    before = set(model.state_dict())
+    chain = chain_of(TorchDigits(), model)
+    x = torch.randint(9, (3, 5))
+    whole = chain.part(0, len(chain.names))
+    torch.testing.assert_close(whole(x), model(x))
+    assert set(model.state_dict()) == before

@@ -99,7 +99,6 @@ UNKNOWN_KEYS = {
     "batch-size: 2": ("batch-size", "batch_size"),
     "config: other.yaml": ("config", None),
     "print_config: true": ("print_config", None),
-    "data: 5": ("data", "data.dir"),
     "3: 4": ("3", None),
     "learning_rate: 0.1": ("learning_rate", "lr"),
     "num_workers: 2": ("num_workers", "data.threads or data.processes"),

@@ -119,8 +119,11 @@ class _Traced(Chain):
 
 def _followed(model: nn.Module) -> fx.Graph:
     """What forward() calls, in training and in evaluation alike."""
-    was_training = model.training
-    graphs = [_graph_of(model.train(training)) for training in (False, True)]
+    was_training, before = model.training, set(vars(model))
+    graphs = [_graph_of(model.train(False))]
+    for name in vars(model).keys() - before:  # torch.fx keeps tensors that forward() makes: the second time, as others
+        delattr(model, name)
+    graphs.append(_graph_of(model.train(True)))
     model.train(was_training)
     if str(graphs[0]) != str(graphs[1]):
         raise UsageError(

@@ -1,0 +1,55 @@
+"""Values that YAML reads otherwise than people mean them, or that no machine can use, are refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hvdtrain.algorithms.lr_schedule import scaled_lr
+from hvdtrain.config.parser import parse_train_config
+from hvdtrain.errors import UsageError
+
+
+@pytest.mark.parametrize("value", ["~", "&a", "# x", "Null", "NULL"])
+def test_an_option_that_yaml_reads_as_null_is_refused(value: str) -> None:
+    for option in ("--output-dir", "--init-weights", "--best-metric"):
+        with pytest.raises(UsageError, match="this is null"):
+            parse_train_config([f"{option}={value}"])
+    assert parse_train_config(["--output-dir", "null"]).output_dir is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epochs: 1\nlr: 0.1\nepochs: 2\n", "the key 'epochs' is given twice"),
+        ("data:\n  dir: a\n  dir: b\n", "the key 'dir' is given twice"),
+        ("task_args: {a: &x [*x]}\n", "is not plain YAML"),
+        ("task_args: {1: 2}\n", "task_args has the key 1"),
+        ("parallel: auto\n", r"parallel is given as 'auto'.*\n.*write parallel: \{choose: auto\}"),
+        ("data: 3\n", "data is given as 3 in"),
+        ("checkpoint_every: 600\n", "in YAML in quotes"),
+    ],
+)
+def test_a_file_that_does_not_say_what_is_meant(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        parse_train_config(["--config", str(tmp_path / "run.yaml")])
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--compute-threads=1000000", "--data.threads=5000", "--data.timeout=1e10", "--stall-timeout=1e300"),
+        *("--lr=1e300", f"--data.timeout={'9' * 400}", f"--data.max-corrupt={'9' * 400}"),
+    ],
+)
+def test_a_number_that_no_machine_can_use(option: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_train_config([option])
+    assert caught.value.hint
+
+
+def test_a_scaled_learning_rate_is_a_number_of_float32() -> None:
+    with pytest.raises(UsageError, match="scaled to the global batch of 100, is 1e\\+38|is 1e\\+39"):
+        scaled_lr(1e37, "linear", 100, 1)
