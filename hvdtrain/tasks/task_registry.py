@@ -106,8 +106,8 @@ def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
     if framework not in ("auto", kind.framework):
         raise UsageError(
             f"{name} is a {kind.framework} task.",
-            f"--framework asks for {framework}.",
-            f"leave --framework out, or write a second class with framework = {framework!r}.",
+            f"The framework that is asked for, or that the run was trained with, is {framework}.",
+            f"leave --framework out, or give a class with framework = {framework!r}.",
         )
     require_installed(kind.framework)
     return kind

@@ -110,8 +110,8 @@ def weights_of_run(run: Checkpoint, path: Path, averaged: bool = False) -> Named
         if not averages:
             raise UsageError(
                 f"{path} holds no averages of its weights.",
-                "--ema asks for them.",
-                "leave --ema out, or train with --ema-decay.",
+                "They were asked for, by --ema or averaged=True.",
+                "leave that out, or train with --ema-decay.",
             )
         arrays |= averages  # buffers such as BatchNorm's statistics have no average
     framework: Framework = "torch" if run.about["framework"] == "torch" else "tensorflow"

@@ -51,8 +51,9 @@ def read_values(folder: Path, ranks: int) -> list[Any]:
     if missing:
         raise HvdtrainError(
             f"There is no result of rank {', '.join(map(str, missing))} in {folder}.",
-            "The workers have ended without an error, so they have written it to another folder of that name.",
-            "name a folder that all hosts share by shared_folder=.",
+            "The workers have ended without an error: the function has ended its process, as os._exit(0) does; or the "
+            "workers of other hosts have written it to another folder of that name.",
+            "let the function return; with hosts=, name a folder that all of them share by shared_folder=.",
         )
     return [unpacked(_value_file(folder, rank), f"the result of rank {rank}") for rank in range(ranks)]
 
