@@ -120,7 +120,8 @@ def _first_match(pattern: str) -> str:
     """A local file that a glob means, whose name may say what the glob does not: "train-*"."""
     if is_remote(pattern) or os.path.exists(pattern):
         return ""
-    return min(filter(os.path.isfile, glob.glob(pattern, recursive=True)), default="")
+    found = (path for path in glob.glob(pattern, recursive=True) if is_data(os.path.basename(path)))
+    return min(filter(os.path.isfile, found), default="")
 
 
 def _format_of_folder(folder: str) -> RecordFormat:

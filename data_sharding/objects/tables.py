@@ -102,7 +102,8 @@ def _has_null_of_arrow(array: Any) -> bool:
     if array.null_count:
         return True
     if str(array.type).startswith("map<"):
-        return _has_null_of_arrow(array.items)
+        begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()  # `items` has those of the whole table
+        return _has_null_of_arrow(array.items.slice(begin, end - begin))
     has_values = hasattr(array, "flatten") and not str(array.type).startswith("struct<")
     return has_values and _has_null_of_arrow(array.flatten())
 

@@ -47,9 +47,9 @@ def run(argv: Sequence[str]) -> int:
             "hvdtrain.evaluate.place",
         )
         results = evaluate_sets(trained, sets, signals.asked)
-        if results is None:
+        if isinstance(results, str):
             if root:
-                print(f"hvdtrain: stopped by {signals.asked()}; nothing was written.", flush=True)
+                print(f"hvdtrain: stopped by {results}; nothing was written.", flush=True)
             return RESUMABLE
         agree(trained.comm, lambda: written(place, trained, results) if root else None, "hvdtrain.evaluate.write")
     if root:

@@ -58,7 +58,7 @@ def evaluate(
         open_trained(Path(run), changes, topology, task) as trained,
     ):
         results = evaluate_sets(trained, sets or None, signals.asked)
-    if results is None:
+    if isinstance(results, str):
         raise _interrupted("evaluated")
     return {name: result.to_json() for name, result in results.items()}
 
@@ -101,7 +101,7 @@ def predict(
         open_trained(Path(run), _changes(data_dir, on_corrupt, max_corrupt), topology, task) as trained,
     ):
         done = predict_set(trained, sets, Path(output), force, signals.asked)
-    if done is None:
+    if isinstance(done, str):
         raise _interrupted("predicted")
     return done
 

@@ -40,18 +40,18 @@ def run(argv: Sequence[str]) -> int:
     ):
         done = predict_set(trained, sets, options.output, options.force, signals.asked)
         root, step = trained.comm.topology.is_root, trained.step
-    if root and done is not None:
+    if root and not isinstance(done, str):
         left_out = f", {done.left_out} damaged ones left out" if done.left_out else ""
         print(
             f"hvdtrain: predictions of step {step} for {done.records} records{left_out}: {options.output}", flush=True
         )
-    if root and done is None:
+    if root and isinstance(done, str):
         print(
-            f"hvdtrain: stopped by {signals.asked()}; what is predicted is kept in {options.output}.parts. Start the "
+            f"hvdtrain: stopped by {done}; the parts that are complete are kept in {options.output}.parts. Start the "
             "same command again, which goes on from there.",
             flush=True,
         )
-    return RESUMABLE if done is None else 0
+    return RESUMABLE if isinstance(done, str) else 0
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:

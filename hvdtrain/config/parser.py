@@ -64,6 +64,7 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
     """The config of a mapping such as a YAML file holds; errors as `parse_train_config`."""
     parser = _train_parser()
     _check_keys(values, "the call")
+    _check_texts(values)
     try:
         parsed = parser.parse_object(dict(values))
     except (argparse.ArgumentError, OverflowError) as error:
@@ -194,7 +195,7 @@ def _check_options(arguments: Sequence[str]) -> None:
             raise UsageError(
                 f"{shown} is given as {value!r}.",
                 "Values are read as YAML, where this is null: # begins a comment, and & a name.",
-                "choose another value; of a folder, write ./ before its name.",
+                "choose another value; write ./ before a folder's name, and quotes in the value of a task's argument.",
             )
         if option not in valid and option != "--" and not option.startswith(f"--{_FREE_FORM}."):
             raise UsageError(
@@ -206,9 +207,10 @@ def _check_options(arguments: Sequence[str]) -> None:
 
 def _is_null(value: str) -> bool:
     try:
-        return yaml.safe_load(value) is None
-    except yaml.YAMLError:
+        node = yaml.compose(value, yaml.SafeLoader)
+    except (yaml.YAMLError, RecursionError):
         return False
+    return node is None or node.tag == "tag:yaml.org,2002:null"
 
 
 def _nearest(wrong: str, valid: Iterable[str]) -> str:
@@ -221,7 +223,8 @@ def _check_files(arguments: Sequence[str]) -> None:
     for option, value in _given(arguments):
         if option == "--config" and value is not None:
             path = Path(value)
-            _check_keys(read_yaml(path), path)
+            _check_keys(content := read_yaml(path), path)
+            _check_texts(content)
 
 
 def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") -> None:
@@ -236,7 +239,9 @@ def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") 
             raise UsageError(
                 f"{name} is given as {value!r} in {path}.",
                 "It is a group of keys.",
-                f"write {name}: {{choose: {value}}}." if name == "parallel" else "write its keys below it, indented.",
+                "write parallel: {choose: auto}, or its keys below it."
+                if name == "parallel"
+                else "write its keys below it, indented, or leave it out.",
             )
         elif name not in keys():
             as_options = [f"--{key}" for key in keys()]
@@ -244,6 +249,19 @@ def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") 
                 f"There is no key {name!r} in a config, but {path} has it.",
                 "A run with a key that does nothing would not be the run you asked for.",
                 re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_options)),
+            )
+
+
+def _check_texts(content: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuse what is a text in quotes, and would be read once more."""
+    for key, value in content.items():
+        if isinstance(value, dict) and key != _FREE_FORM:
+            _check_texts(value, f"{prefix}{key}.")
+        elif isinstance(value, str) and value not in ("", "null") and _is_null(value):
+            raise UsageError(
+                f"{prefix}{key} is the text {value!r}.",
+                "It would be read as null.",
+                "choose another value; of a folder, write ./ before its name.",
             )
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -45,12 +45,30 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is given twice, of which the last one would count."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := [key for key, _ in node.value if names.count(key.value) > 1]:
-            problem = f"the key {twice[0].value!r} is given twice"
-            raise yaml.constructor.ConstructorError(None, None, problem, twice[-1].start_mark)
-        return super().construct_mapping(node, deep)
+    def get_single_node(self) -> yaml.Node | None:
+        top: yaml.Node | None = super().get_single_node()
+        waiting, seen = [top], set()
+        while waiting:
+            node = waiting.pop()
+            if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+                continue
+            seen.add(id(node))
+            if isinstance(node, yaml.MappingNode):
+                _require_distinct([key for key, _ in node.value])
+                waiting += [value for _, value in node.value]
+            else:
+                waiting += node.value
+        return top
+
+
+def _require_distinct(keys: Sequence[yaml.Node]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for key in keys:
+        name = (key.tag, str(key.value))
+        if name in seen and key.tag != "tag:yaml.org,2002:merge":
+            problem = f"the key {key.value!r} is given twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        seen.add(name)
 
 
 def dump_config(config: TrainConfig) -> str:

@@ -86,7 +86,8 @@ def write_report(run: Path, option: Literal["auto", "always", "never"], seconds:
     if option == "never" or (option == "auto" and seconds < _SHORTEST_SECONDS):
         return None
     if option == "auto" and size_of(run / "metrics.jsonl") > _MOST_BYTES:
-        _log.info("no report.html was made: metrics.jsonl is large; `hvdtrain report %s` makes it", run)
+        command = f"hvdtrain report {shlex.quote(str(run))}"
+        _log.info("no report.html was made: metrics.jsonl is large; `%s` makes it", command)
         return None
     try:
         from hvdtrain.report.page import NAME, read_runs, write_page

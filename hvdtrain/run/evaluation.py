@@ -49,8 +49,8 @@ class SetResult:
 
 def evaluate_sets(
     trained: TrainedModel, sets: Mapping[str, str | None] | None, asked: StopRequest
-) -> dict[str, SetResult] | None:
-    """Measure each set, one after the other; None where a request stopped it. Collective.
+) -> dict[str, SetResult] | str:
+    """Measure each set, one after the other; what asked, where a request stopped it. Collective.
 
     Args:
         sets: as `TrainedModel.open_sets` takes them.
@@ -75,7 +75,7 @@ def evaluate_sets(
         validator = Validator(trained.adapter, trained.comm, source, limits, name, use)
         reading = None if stopped else validator.measure(trained.step, vote, lambda: None)
         if reading is None:
-            return None
+            return vote.reason()
         matrix = None if confusions is None else _summed(confusions, trained.comm, name)
         fingerprint, then = source.catalog.fingerprint, trained.validated_on.get(name)
         same = None if then is None else then == fingerprint

@@ -26,13 +26,14 @@ def require_free(place: Path, force: bool) -> None:
     not FILE.json."""
     if place.suffix != ".json":
         raise UsageError(f"--output is {place}.", "The result is written as JSON.", "give a name that ends in .json.")
+    for path in (place, place.with_suffix(".html")):
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder.", "The result is a file.", "choose another --output.")
     taken = [path for path in (place, place.with_suffix(".html")) if path.exists()]
     if taken and not force:
         raise UsageError(
             f"{taken[0]} is there already.", "It would be lost.", "choose another --output, or add --force."
         )
-    if place.is_dir():
-        raise UsageError(f"{place} is a folder.", "The result is a file.", "choose another --output.")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(place.with_name(f".{place.name}.writable"), b"")

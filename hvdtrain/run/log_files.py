@@ -1,8 +1,9 @@
 """The files in logs/ of a run folder: one of each rank; or, of many ranks, one of each host.
 
-Records of a host's ranks gather on its local disk, and one rank appends all of them to the file in the run folder,
-which a shared file system holds: whoever writes the heartbeats of the host does that too. A warning, an error and the
-end of a process are written at once. Of a rank that is killed nothing is lost: its records are with the others'.
+During training, records of a host's ranks gather on its local disk, and one rank appends all of them to the file in the
+run folder, which a shared file system holds: whoever writes the heartbeats of the host does that too. A warning, an
+error and the end of a process are written at once. Of a rank that is killed nothing is lost: its records are with the
+others'. Those of one rank are in their order.
 """
 
 import errno
@@ -11,9 +12,10 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,8 @@ from hvdtrain.run.watch.local_folder import LocalFolder
 
 _LOCK_SECONDS: Final = 0.2
 """A rank holds the lock for microseconds, unless it is frozen just then: the others do without it."""
+_DIRECT_SECONDS: Final = 10.0
+"""For so long a rank does not try the local disk again after it could not be used."""
 
 
 def rank_log(folder: Path, rank: int) -> logging.Handler:
@@ -57,84 +61,109 @@ class _LogFile(logging.FileHandler):
 class _HostLogFile(_LogFile):
     """Several processes of a machine append to it: each writes whole records at once, so that none is inside another.
 
-    The lock is of a kind that a forked process does not inherit.
+    While it holds back, records go to `LocalFolder.log`. Who writes them takes that file by renaming it, and removes it
+    when they are in the run folder. What a process has taken that has ended meanwhile, another one writes. The lock is
+    of a kind that a forked process does not inherit.
     """
 
     def __init__(self, path: Path, local: LocalFolder) -> None:
         super().__init__(path)
+        self.holds_back = False
         self._local = local
-        self._has_ended = False
+        self._writing = threading.Lock()
+        self._direct_until = 0.0
+        self._has_complained = False
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._keep(f"{self.format(record)}\n".encode(errors="backslashreplace"))
-            if record.levelno >= logging.WARNING:
-                self._write(self._take())
+            text = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            if self.holds_back and record.levelno < logging.WARNING and self._keep(text):
+                return
+            self._write(text)
         except Exception:  # as logging's own handlers do
-            self._end_by_error()
+            self.handleError(record)
 
     def flush(self) -> None:
-        """Write what has gathered."""
-        self._pass_on(is_last=False)
+        """Write what has gathered, of all ranks of the host."""
+        self._write(b"")
 
     def close(self) -> None:
-        """Write what has gathered, and remove the local file, which others make anew if they still log."""
-        self._pass_on(is_last=True)
-        self._has_ended = True
+        self.holds_back = False
         super().close()
 
-    def _pass_on(self, is_last: bool) -> None:
-        """The lock is not held while the run folder's file system may be slow: training goes on."""
-        with self.lock:  # type: ignore[union-attr]
-            gathered = b"" if self._has_ended else self._take(is_last)
+    def _write(self, text: bytes) -> None:
+        """What has gathered, and then `text`. Where another thread is writing, or the run folder cannot be written, all
+        of it waits on the local disk."""
+        if not self._writing.acquire(timeout=_LOCK_SECONDS):
+            self._keep(text)
+            return
         try:
-            self._write(gathered)
+            self._write_gathered()
+            self._append(text)
+        except OSError as error:
+            self._complain(error)
+            self._keep(text)
+        finally:
+            self._writing.release()
+
+    def _write_gathered(self) -> None:
+        log = self._local.log
+        own = log.with_suffix(f".{os.getpid()}.log")
+        for left in (log, *filter(_is_left, log.parent.glob(f"{log.stem}.*.log"))):
+            if (text := self._taken(left, own)) is not None:
+                self._append(text)
+                own.unlink()
+
+    def _taken(self, left: Path, own: Path) -> bytes | None:
+        """The content of `left`, which becomes `own`; or of `own`, if that could not be written before. None: nothing
+        is there, or another rank has taken it."""
+        try:
+            if not own.exists():
+                with self._locked(os.O_RDWR) if left == self._local.log else nullcontext():
+                    left.rename(own)
+            return own.read_bytes()
         except OSError:
-            self._end_by_error()
+            return None
 
-    def _end_by_error(self) -> None:
-        self._has_ended = True
-        self._give_up()
+    def _append(self, text: bytes) -> None:
+        if text and os.write((self.stream or self._open()).fileno(), text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _keep(self, text: bytes) -> None:
+    def _keep(self, text: bytes) -> bool:
+        """On the local disk; returns whether it can be kept there."""
+        if not text or time.monotonic() < self._direct_until:
+            return False
         try:
-            with self._gathered() as file:
+            self._local.make_private()
+            with self._locked(os.O_RDWR | os.O_CREAT) as file:
                 before = os.fstat(file).st_size
                 if os.write(file, text) < len(text):
                     os.ftruncate(file, before)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
-            self._write(text)
-
-    def _take(self, is_last: bool = False) -> bytes:
-        try:
-            with self._gathered() as file:
-                text = os.pread(file, os.fstat(file).st_size, 0)
-                os.ftruncate(file, 0)
-                if is_last:
-                    self._local.log.unlink()
-        except OSError:
-            return b""  # nothing is there, or its holder writes it
-        return text
-
-    def _write(self, text: bytes) -> None:
-        if text and os.write((self.stream or self._open()).fileno(), text) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._direct_until = time.monotonic() + _DIRECT_SECONDS
+            return False
+        return True
 
     @contextmanager
-    def _gathered(self) -> Iterator[int]:
-        """The local file. Raises OSError: it cannot be used, or a rank that is frozen holds it."""
-        self._local.make_private()
+    def _locked(self, flags: int) -> Iterator[int]:
+        """The local file. Raises OSError: it is not there, cannot be used, or a rank that is frozen holds it."""
         until = time.monotonic() + _LOCK_SECONDS
         while True:
-            file = os.open(self._local.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            file = os.open(self._local.log, flags | os.O_APPEND | os.O_NOFOLLOW, 0o600)
             try:
                 _lock(file, until)
-                if os.fstat(file).st_nlink:  # else a rank that has ended has just removed it
+                if _is_at(self._local.log, file):  # else another rank has just taken it
                     yield file
                     return
             finally:
                 os.close(file)
+
+    def _complain(self, error: OSError) -> None:
+        if not self._has_complained:
+            text = f"{self.baseFilename} cannot be written now, and its records wait in {self._local.private}: {error}"
+            print(text, file=sys.stderr, flush=True)
+        self._has_complained = True
 
 
 def _lock(file: int, until: float) -> None:
@@ -142,10 +171,28 @@ def _lock(file: int, until: float) -> None:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        except OSError:
+        except (BlockingIOError, PermissionError):
             if time.monotonic() > until:
                 raise
             time.sleep(0.0005)
+
+
+def _is_at(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _is_left(taken: Path) -> bool:
+    """Whether the process that has taken these records has ended."""
+    try:
+        os.kill(int(taken.suffixes[-2][1:]), 0)
+    except (ProcessLookupError, ValueError):
+        return True
+    except PermissionError:
+        return False
+    return False
 
 
 def _host_file(host: str) -> str:

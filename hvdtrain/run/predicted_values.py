@@ -1,8 +1,6 @@
 """What is made of a model's output, the same for every framework: labels and probabilities of a classification."""
 
-import functools
-import logging
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +11,8 @@ from hvdtrain.algorithms.confusion_matrix import ConfusionMatrix, class_numbers
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 
-_log = logging.getLogger("hvdtrain.run")
+NO_CLASS: Final = -1
+"""The label of a record whose logits are NaN."""
 
 
 def predicted_values(adapter: Adapter, task: Task, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
@@ -53,15 +52,8 @@ def described(task: Task, predictions: dict[str, NDArray[Any]]) -> dict[str, NDA
             "The logits of a classification are floats of shape [n, classes].",
             f"let {name}.predict(model, batch) return 'label', or set label_feature to None.",
         )
-    unknown = np.isnan(logits).any(axis=1)
-    if unknown.any():
-        _warn_of_nan(name)
-    return {"label": np.where(unknown, -1, logits.argmax(axis=1)), "probability": _softmax(logits), **predictions}
-
-
-@functools.cache
-def _warn_of_nan(task: str) -> None:
-    _log.warning("the model of %s returns NaN for some records: their label is -1", task)
+    labels = np.where(np.isnan(logits).any(axis=1), NO_CLASS, logits.argmax(axis=1))
+    return {"label": labels, "probability": _softmax(logits), **predictions}
 
 
 def _softmax(logits: NDArray[Any]) -> NDArray[np.float32]:

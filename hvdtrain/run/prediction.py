@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,7 @@ from hvdtrain.engine.limits import RunLimits
 from hvdtrain.engine.stop_vote import StopRequest, StopVote
 from hvdtrain.errors import UsageError
 from hvdtrain.run.code_checksum import code_checksum
-from hvdtrain.run.predicted_values import predicted_values
+from hvdtrain.run.predicted_values import NO_CLASS, predicted_values
 from hvdtrain.run.prediction_files import Columns, format_of, joined, write_npz
 from hvdtrain.run.prediction_parts import PredictionParts
 from hvdtrain.run.trained_model import TrainedModel
@@ -24,6 +25,8 @@ from hvdtrain.run.trained_model import TrainedModel
 _STEPS_A_PART: Final = 16
 """Bounds what is in memory: the predictions of so many global batches. It is also what a stop loses at most."""
 
+
+_log = logging.getLogger("hvdtrain.run")
 
 THEN: Final = "it ends after this batch, and keeps the parts that are complete"
 """What a request to stop leads to."""
@@ -36,8 +39,9 @@ class Predicted(NamedTuple):
 
 def predict_set(
     trained: TrainedModel, sets: Mapping[str, str | None] | None, output: Path, force: bool, asked: StopRequest
-) -> Predicted | None:
-    """Write the predictions for a set into `output`; None where a request stopped it, whose parts stay. Collective.
+) -> Predicted | str:
+    """Write the predictions for a set into `output`. Returns what asked, where a request stopped it; the parts that are
+    complete stay then. Collective.
 
     Rank 0 writes alone, so only its host must see `output`. Columns: "id", "file", "offset" (byte or row in it), and
     what `Task.predict` names. Arguments: `sets`: one, as `TrainedModel.open_sets` takes them; `force`:
@@ -54,10 +58,12 @@ def predict_set(
     done = int(broadcast_json(comm, begun, "hvdtrain.predict.done"))
     steps = source.plan(0).steps
     count = -(-steps // _STEPS_A_PART)
-    if done < count and not _predict_from(trained, source, parts, done, steps, asked):
-        return None
-    found = agree(comm, lambda: parts.records(count) if root else 0, "hvdtrain.predict.count")
-    records = int(broadcast_json(comm, found, "hvdtrain.predict.records"))
+    if done < count and (reason := _predict_from(trained, source, parts, done, steps, asked)):
+        return reason
+    found = agree(comm, lambda: parts.records(count) if root else (0, 0), "hvdtrain.predict.count")
+    records, unknown = map(int, broadcast_json(comm, found, "hvdtrain.predict.records"))
+    if root and unknown:
+        _log.warning("%s of %s records have the label %d: the model returns NaN for them", unknown, records, NO_CLASS)
     total = len(source.catalog)
     limits.require_few_masked(total - records, total, "prediction")
     agree(comm, lambda: parts.join(count, write) if root else None, "hvdtrain.predict.join")
@@ -76,8 +82,8 @@ def _only(sources: Mapping[str, CatalogSource]) -> CatalogSource:
 
 def _predict_from(
     trained: TrainedModel, source: CatalogSource, parts: PredictionParts, done: int, steps: int, asked: StopRequest
-) -> bool:
-    """Make the parts from number `done` on; returns whether all are there. Collective."""
+) -> str:
+    """Make the parts from number `done` on; returns what asked to stop, if anything did. Collective."""
     vote = StopVote(trained.comm, asked)
     rows: list[dict[str, Any]] = []
     stopped = vote.open()
@@ -85,7 +91,7 @@ def _predict_from(
         for batch in loader:
             if stopped:
                 loader.abandon()
-                return False
+                return vote.reason()
             rows.append(_rows(trained, source, batch))
             after = batch.step + 1
             if after % _STEPS_A_PART == 0 or after == steps:
@@ -93,7 +99,7 @@ def _predict_from(
                 rows = []
             stopped = vote.after_step() and after < steps
     vote.close()
-    return True
+    return ""
 
 
 def _rows(trained: TrainedModel, source: CatalogSource, batch: LoadedBatch) -> dict[str, Any]:

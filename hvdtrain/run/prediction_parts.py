@@ -34,12 +34,12 @@ class PredictionParts:
         """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
         there already, up to one that is damaged. Raises UsageError: the output exists, or the parts are of something
         else, and not `force`."""
+        if self.output.is_dir():
+            raise UsageError(f"{self.output} is a folder.", "Predictions are a file.", "choose another --output.")
         if self.output.exists() and not force:
             raise UsageError(
                 f"{self.output} is there already.", "It would be lost.", "choose another --output, or add --force."
             )
-        if self.output.is_dir():
-            raise UsageError(f"{self.output} is a folder.", "Predictions are a file.", "choose another --output.")
         try:
             if self.folder.exists() and (before := self._plan()) != plan:
                 self._remove_others(force, _difference(before, plan))
@@ -62,9 +62,15 @@ class PredictionParts:
         except OSError as error:
             raise unwritable_output(self.output, error) from error
 
-    def records(self, count: int) -> int:
-        """How many records the parts 0 to `count` - 1 hold."""
-        return sum(len(columns["id"]) for columns in self._read(count))
+    def records(self, count: int) -> tuple[int, int]:
+        """How many records the parts 0 to `count` - 1 hold, and how many of them have logits that are NaN."""
+        records = unknown = 0
+        for columns in self._read(count):
+            records += len(columns["id"])
+            if "probability" in columns:
+                is_nan = np.isnan(columns["probability"])
+                unknown += int(is_nan.any(axis=tuple(range(1, is_nan.ndim))).sum())
+        return records, unknown
 
     def join(self, count: int, write: Write) -> None:
         """Make the output of the parts 0 to `count` - 1, and remove them. Raises UsageError: it cannot be written."""

@@ -128,12 +128,13 @@ def _config_of(checkpoint: Checkpoint, data: Mapping[str, Any]) -> TrainConfig:
             **values,
             "task": about["task"],
             "framework": about["framework"],
-            "data": {**values.get("data", {}), **data, **_FILES},
+            "data": {**values.get("data", {}), **{key: value for key, value in data.items() if key != "dir"}, **_FILES},
             "parallel": vars(ParallelOptions()),
             **_ONLY_TRAINING,
         }
     )
-    return replace(config, data=replace(config.data, download=False, balance="records"))
+    folder = data.get("dir", config.data.dir)
+    return replace(config, data=replace(config.data, dir=folder, download=False, balance="records"))
 
 
 _FILES: Final = {"mode": "file", "pipe_dir": None, "pipe_plan": None, "pipe_steps": None}

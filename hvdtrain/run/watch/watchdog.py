@@ -25,7 +25,7 @@ from hvdtrain.comm.messages import broadcast_json
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.failure_record import STALL, write_failure
 from hvdtrain.history.heartbeats import Heartbeat
-from hvdtrain.log_flush import close_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit, holding_logs
 from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
@@ -202,7 +202,7 @@ def watched(setup: RunSetup, comm: Communicator, folder: RunFolder, step: int) -
         reports = HostStalls(folder.stalls / start, topology.size, LocalFolder(folder.path, node_name()))
     interval = interval_of(topology.size, by_host is not None)
     heartbeats = HeartbeatWriter(folder.path, first, interval, by_host=by_host)
-    with heartbeats, _watchdog(setup, topology.rank, reports, step):
+    with holding_logs() if by_host else nullcontext(), heartbeats, _watchdog(setup, topology.rank, reports, step):
         yield
 
 

@@ -35,7 +35,7 @@ def write_formats(trained: TrainedModel, patterns: Mapping[str, str]) -> None:
 
 def stop_after_a_part(trained: TrainedModel, patterns: Mapping[str, str]) -> None:
     part = Path("on.npz.parts/part-000000.npz")
-    assert predict_set(trained, patterns, Path("on.npz"), False, lambda: "stop" if part.exists() else None) is None
+    assert predict_set(trained, patterns, Path("on.npz"), False, lambda: "stop" if part.exists() else None) == "stop"
     few = {"few": patterns["whole"].replace("-*", "-00000*")}
     with pytest.raises(UsageError, match="holds parts of other predictions"):
         predict_set(trained, few, Path("on.npz"), False, lambda: None)

@@ -247,6 +247,17 @@ def test_a_tensor_that_forward_makes_is_no_difference_between_training_and_evalu
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.out(torch.tanh(self.words(x) + self.places(torch.arange(5))))  # type: ignore[no-any-return]
 
+    class Noisy(Positions):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.randn(2)
+
+    class Halved(Positions):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * torch.tensor(0.5 if self.training else 1.0)
+
+    for other in (Noisy(), Halved()):
+        with pytest.raises(UsageError, match="calls other things in training than in"):
+            chain_of(TorchDigits(), other)
     model = Positions()
     before = set(model.state_dict())
     chain = chain_of(TorchDigits(), model)

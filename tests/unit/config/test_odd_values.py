@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.algorithms.lr_schedule import scaled_lr
-from hvdtrain.config.parser import parse_train_config
+from hvdtrain.config.parser import parse_train_config, train_config_of
+from hvdtrain.config.yaml_file import read_yaml
 from hvdtrain.errors import UsageError
 
 
@@ -16,7 +17,14 @@ def test_an_option_that_yaml_reads_as_null_is_refused(value: str) -> None:
     for option in ("--output-dir", "--init-weights", "--best-metric"):
         with pytest.raises(UsageError, match="this is null"):
             parse_train_config([f"{option}={value}"])
+        with pytest.raises(UsageError, match="It would be read as null"):
+            train_config_of({option[2:].replace("-", "_"): value})
     assert parse_train_config(["--output-dir", "null"]).output_dir is None
+
+
+@pytest.mark.parametrize("value", ["2026-13-10", "2026-02-30", "0x_", "!!int abc", "[" * 3000, "a # b", "{}", "*x"])
+def test_a_folder_may_have_a_name_that_yaml_would_read_otherwise(value: str) -> None:
+    assert parse_train_config([f"--output-dir={value}"]).output_dir == value
 
 
 @pytest.mark.parametrize(
@@ -26,8 +34,10 @@ def test_an_option_that_yaml_reads_as_null_is_refused(value: str) -> None:
         ("data:\n  dir: a\n  dir: b\n", "the key 'dir' is given twice"),
         ("task_args: {a: &x [*x]}\n", "is not plain YAML"),
         ("task_args: {1: 2}\n", "task_args has the key 1"),
-        ("parallel: auto\n", r"parallel is given as 'auto'.*\n.*write parallel: \{choose: auto\}"),
+        ("parallel: auto\n", r"parallel is given as 'auto'.*\n.*write parallel: \{choose: auto\}, or its keys"),
         ("data: 3\n", "data is given as 3 in"),
+        ("parallel:\n", r"write parallel: \{choose: auto\}, or its keys below it"),
+        ("output_dir: '~'\n", "output_dir is the text '~'"),
         ("checkpoint_every: 600\n", "in YAML in quotes"),
     ],
 )
@@ -51,5 +61,11 @@ def test_a_number_that_no_machine_can_use(option: str) -> None:
 
 
 def test_a_scaled_learning_rate_is_a_number_of_float32() -> None:
-    with pytest.raises(UsageError, match="scaled to the global batch of 100, is 1e\\+38|is 1e\\+39"):
+    with pytest.raises(UsageError, match=r"1e\+37, scaled to the global batch of 100, is 1e\+39"):
         scaled_lr(1e37, "linear", 100, 1)
+
+
+def test_a_key_may_stand_once_in_each_mapping_that_another_one_takes_over(tmp_path: Path) -> None:
+    text = "root: &root {x: 1}\na: {base: &base {<<: *root, x: 2}}\nchild: {<<: *base, y: 3}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    assert read_yaml(tmp_path / "a.yaml")["child"] == {"x": 2, "y": 3}

@@ -120,12 +120,14 @@ class _Traced(Chain):
 def _followed(model: nn.Module) -> fx.Graph:
     """What forward() calls, in training and in evaluation alike."""
     was_training, before = model.training, set(vars(model))
-    graphs = [_graph_of(model.train(False))]
-    for name in vars(model).keys() - before:  # torch.fx keeps tensors that forward() makes: the second time, as others
-        delattr(model, name)
-    graphs.append(_graph_of(model.train(True)))
+    graphs, constants = [], []
+    for training in (False, True):
+        for name in vars(model).keys() - before:
+            delattr(model, name)
+        graphs.append(_graph_of(model.train(training)))
+        constants.append({name: vars(model)[name] for name in vars(model).keys() - before})
     model.train(was_training)
-    if str(graphs[0]) != str(graphs[1]):
+    if str(graphs[0]) != str(graphs[1]) or not _are_equal(*constants):
         raise UsageError(
             f"The model {type(model).__name__} cannot be cut: its forward() calls other things in training than in "
             "evaluation.",
@@ -134,6 +136,15 @@ def _followed(model: nn.Module) -> fx.Graph:
             f"model)` in the task, which returns a list of layers{_layers_of(model)}.",
         )
     return graphs[1]
+
+
+def _are_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the tensors that forward() makes, and which torch.fx keeps in the model, are the same each time."""
+    pairs = [(one[name], other[name]) for name in one if name in other]
+    return one.keys() == other.keys() and all(
+        isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+        for a, b in pairs
+    )
 
 
 def _graph_of(model: nn.Module) -> fx.Graph:

@@ -211,6 +211,7 @@ def test_maps_and_lists_of_structs_of_a_table_keep_their_types() -> None:
     assert rows["chat"].tolist() == [[{"role": "user"}]] * 3
     with pytest.raises(PlanError, match="The column 'm' of the table has nulls"):
         Catalog.of(pa.table({"m": pa.array([[("a", None)]], kind)}))
+    Catalog.of(pa.table({"m": pa.array([[("a", None)], [("b", 1)]], kind)}).slice(1))
 
 
 def test_items_of_a_batch_are_asked_for_at_once() -> None:
