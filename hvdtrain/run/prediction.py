@@ -22,8 +22,8 @@ from hvdtrain.run.prediction_files import Columns, format_of, joined, write_npz
 from hvdtrain.run.prediction_parts import PredictionParts
 from hvdtrain.run.trained_model import TrainedModel
 
-_STEPS_A_PART: Final = 16
-"""Bounds what is in memory: the predictions of so many global batches. It is also what a stop loses at most."""
+_BATCHES_A_PART: Final = 16
+"""Bounds what is in memory: the predictions of so many global batches of the training. A stop loses them at most."""
 
 
 _log = logging.getLogger("hvdtrain.run")
@@ -56,9 +56,8 @@ def predict_set(
     parts = PredictionParts(output)
     begun = agree(comm, lambda: parts.begin(_plan(trained, source), force) if root else 0, "hvdtrain.predict.begin")
     done = int(broadcast_json(comm, begun, "hvdtrain.predict.done"))
-    steps = source.plan(0).steps
-    count = -(-steps // _STEPS_A_PART)
-    if done < count and (reason := _predict_from(trained, source, parts, done, steps, asked)):
+    count = -(-source.plan(0).steps // steps_a_part(trained.training_batch, source.global_batch))
+    if done < count and (reason := _predict_from(trained, source, parts, done, asked)):
         return reason
     found = agree(comm, lambda: parts.records(count) if root else (0, 0), "hvdtrain.predict.count")
     records, unknown = map(int, broadcast_json(comm, found, "hvdtrain.predict.records"))
@@ -81,21 +80,22 @@ def _only(sources: Mapping[str, CatalogSource]) -> CatalogSource:
 
 
 def _predict_from(
-    trained: TrainedModel, source: CatalogSource, parts: PredictionParts, done: int, steps: int, asked: StopRequest
+    trained: TrainedModel, source: CatalogSource, parts: PredictionParts, done: int, asked: StopRequest
 ) -> str:
     """Make the parts from number `done` on; returns what asked to stop, if anything did. Collective."""
     vote = StopVote(trained.comm, asked)
+    steps, of_part = source.plan(0).steps, steps_a_part(trained.training_batch, source.global_batch)
     rows: list[dict[str, Any]] = []
     stopped = vote.open()
-    with trained.adapter.evaluating(), source.loader(0, done * _STEPS_A_PART) as loader:
+    with trained.adapter.evaluating(), source.loader(0, done * of_part) as loader:
         for batch in loader:
             if stopped:
                 loader.abandon()
                 return vote.reason()
             rows.append(_rows(trained, source, batch))
             after = batch.step + 1
-            if after % _STEPS_A_PART == 0 or after == steps:
-                _write_part(trained, parts, batch.step // _STEPS_A_PART, rows)
+            if after % of_part == 0 or after == steps:
+                _write_part(trained, parts, batch.step // of_part, rows)
                 rows = []
             stopped = vote.after_step() and after < steps
     vote.close()
@@ -140,6 +140,11 @@ def _loaded(content: bytes) -> Columns:
         return {name: arrays[name] for name in arrays.files}
 
 
+def steps_a_part(training_batch: int, batch: int) -> int:
+    """So that parts begin at the same records for any number of workers up to that of a part's records."""
+    return max(1, _BATCHES_A_PART * training_batch // batch)
+
+
 def _plan(trained: TrainedModel, source: CatalogSource) -> Mapping[str, Any]:
     """All that decides about the parts; the number of workers does not."""
     weights = hashlib.sha256()
@@ -154,6 +159,5 @@ def _plan(trained: TrainedModel, source: CatalogSource) -> Mapping[str, Any]:
         "step": trained.step,
         "state": weights.hexdigest(),
         "data": source.catalog.fingerprint,
-        "global_batch": source.global_batch,
-        "steps_a_part": _STEPS_A_PART,
+        "records_a_part": steps_a_part(trained.training_batch, source.global_batch) * source.global_batch,
     }

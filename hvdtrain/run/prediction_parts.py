@@ -127,8 +127,8 @@ class PredictionParts:
 def _difference(before: Any, plan: Mapping[str, Any]) -> str:
     if isinstance(before, dict):
         others = [name for name in before.keys() | plan.keys() if before.get(name) != plan.get(name)]
-        if others == ["global_batch"]:  # more workers than records in the training's batch have a batch of their own
-            return f"They are of {before['global_batch']} records at a time, and these workers make {plan[others[0]]}."
+        if others == ["records_a_part"]:  # there are more workers than records in a part of fewer ones
+            return f"They hold {before[others[0]]} records each, and so many workers make parts of {plan[others[0]]}."
     return "They are of another checkpoint, of other records, of other options, or of a task that was edited."
 
 

@@ -49,6 +49,11 @@ class TrainedModel:
     comm: Communicator
     validated_on: Mapping[str, str]  # name → fingerprint of the records that its training has validated on
 
+    @property
+    def training_batch(self) -> int:
+        """Records in a global batch of the training."""
+        return int(self.config.global_batch_size or 1)
+
     def open_sets(self, sets: Mapping[str, str | None] | None) -> dict[str, CatalogSource]:
         """The records of each set, by its name. Collective.
 
@@ -63,7 +68,7 @@ class TrainedModel:
         if self.comm.topology.is_root:
             self._warn_of_others({name: part for name, part in catalogs.items() if sets is None or sets[name] is None})
         topology = self.comm.topology
-        batch = max(int(self.config.global_batch_size or 1), topology.size)  # each worker gets a record
+        batch = step_batch(self.training_batch, topology.size)
         return {
             name: CatalogSource(catalog, self.task, topology, config, batch, self.config.seed, training=False)
             for name, catalog in catalogs.items()
@@ -81,6 +86,15 @@ class TrainedModel:
                     catalog.fingerprint[:8],
                     then[:8],
                 )
+
+
+def step_batch(training_batch: int, workers: int) -> int:
+    """The global batch of a forward pass: the training's, doubled until each worker gets a record, so that where some
+    of the larger batches begin, some of the smaller ones do."""
+    batch = training_batch
+    while batch < workers:
+        batch *= 2
+    return batch
 
 
 @contextmanager

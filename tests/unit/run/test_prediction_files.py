@@ -21,8 +21,10 @@ from support.processes import run_command
 from hvdtrain.errors import UsageError
 from hvdtrain.run.code_checksum import code_checksum
 from hvdtrain.run.predicted_values import described
+from hvdtrain.run.prediction import steps_a_part
 from hvdtrain.run.prediction_files import FORMATS, joined
 from hvdtrain.run.prediction_parts import PredictionParts
+from hvdtrain.run.trained_model import step_batch
 from hvdtrain.task.predicting import check_predictions
 from hvdtrain.tasks.torch import TorchDigits
 
@@ -194,10 +196,18 @@ def test_logits_that_are_nan_have_no_class() -> None:
 
 
 def test_other_parts_say_what_is_other(tmp_path: Path) -> None:
-    PredictionParts(tmp_path / "out.npz").begin({"task": "a", "global_batch": 1}, False)
-    with pytest.raises(UsageError, match="They are of 1 records at a time, and these workers make 3"):
-        PredictionParts(tmp_path / "out.npz").begin({"task": "a", "global_batch": 3}, False)
+    PredictionParts(tmp_path / "out.npz").begin({"task": "a", "records_a_part": 16}, False)
+    with pytest.raises(UsageError, match="They hold 16 records each, and so many workers make parts of 32"):
+        PredictionParts(tmp_path / "out.npz").begin({"task": "a", "records_a_part": 32}, False)
     with pytest.raises(UsageError, match="They are of another checkpoint"):
-        PredictionParts(tmp_path / "out.npz").begin({"task": "b", "global_batch": 3}, False)
+        PredictionParts(tmp_path / "out.npz").begin({"task": "b", "records_a_part": 32}, False)
     with pytest.raises(UsageError, match="is a folder"):
         PredictionParts(tmp_path).begin({}, True)
+
+
+@given(training_batch=st.integers(1, 600), share=st.floats(0, 1))
+def test_parts_hold_the_same_records_for_any_number_of_workers(training_batch: int, share: float) -> None:
+    workers = 1 + round(share * (16 * training_batch - 1))
+    batch = step_batch(training_batch, workers)
+    assert batch >= workers
+    assert batch * steps_a_part(training_batch, batch) == 16 * training_batch
