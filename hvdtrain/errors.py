@@ -52,7 +52,7 @@ class HvdtrainError(Exception):
 
 
 class UsageError(HvdtrainError):
-    """Wrong option, config, environment or input data, found before the first training step."""
+    """Wrong option, config, environment, input data or task; found before the first training step where it can be."""
 
     exit_code = 2
 

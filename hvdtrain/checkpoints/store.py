@@ -84,6 +84,9 @@ class CheckpointStore:
                 write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
         if self._path(position.step).is_dir():
             self._make_latest(self._path(position.step))
+        pointed = _step_of(self.named("best")) if self.named("best").is_dir() else None
+        if pointed is not None and (0 if best is None else best.step) < pointed <= position.step:
+            return  # what was validated at the end of an interrupted run, is not counted, and is in result.json
         if self.folder.is_dir():
             self._point_to(best)
 

@@ -209,6 +209,21 @@ def test_going_on_sets_right_a_pointer_that_a_killed_run_left_behind(tmp_path: P
     assert (tmp_path / "best").read_text() == "step_00000002\n"
 
 
+@pytest.mark.parametrize("best", [None, 1])
+def test_the_value_at_the_end_of_an_interrupted_run_stays_the_best_until_the_next_save(
+    tmp_path: Path, best: int | None
+) -> None:
+    """The same command again, which trains nothing, leaves both as they are; a run that goes further back does not."""
+    store = CheckpointStore(tmp_path, keep=3)
+    of_run = ValidationHistory() if best is None else history_of(best)
+    store.save(checkpoint(1, of_run))
+    store.save(checkpoint(2, of_run), best=history_of(2).best)
+    store.resume_from(Position(2, 2, of_run))
+    assert (tmp_path / "best").read_text() == "step_00000002\n"
+    store.resume_from(Position(1, 1, of_run))
+    assert (tmp_path / "best").exists() == (best is not None)
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_best_checkpoint_that_is_gone_is_said(
     tmp_path: Path, damaged: bool, caplog: pytest.LogCaptureFixture
