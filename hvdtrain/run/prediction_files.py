@@ -56,7 +56,14 @@ def _whole_shapes(parts: Iterator[Columns]) -> dict[str, tuple[np.dtype[Any], tu
     for columns in parts:
         for name, array in columns.items():
             dtype, shape = whole.get(name, (array.dtype, (0, *array.shape[1:])))
-            whole[name] = np.promote_types(dtype, array.dtype), (shape[0] + len(array), *shape[1:])
+            common = np.promote_types(dtype, array.dtype)
+            if common.kind == "f" and "f" not in (dtype.kind, array.dtype.kind):  # uint64 with signed numbers
+                raise UsageError(
+                    f"The predictions {name} are {dtype} for some records, and {array.dtype} for others.",
+                    "No type of whole numbers holds both.",
+                    "let the task's predict() return numbers of one type.",
+                )
+            whole[name] = common, (shape[0] + len(array), *shape[1:])
     return whole
 
 

@@ -183,6 +183,8 @@ def test_a_column_of_parquet_has_a_type_for_the_values_of_all_parts() -> None:
     parts = [{"x": np.array([1, 2])}, {"x": np.array([0.5], np.float32)}]
     FORMATS[".parquet"](file := io.BytesIO(), lambda: iter(parts))
     assert parquet.read_table(file).to_pydict() == {"x": [1.0, 2.0, 0.5]}
+    with pytest.raises(UsageError, match="are uint64 for some records, and int8 for others"):
+        FORMATS[".parquet"](io.BytesIO(), lambda: iter([{"x": np.zeros(1, np.uint64)}, {"x": np.zeros(1, np.int8)}]))
 
 
 def test_logits_that_are_nan_have_no_class() -> None:
