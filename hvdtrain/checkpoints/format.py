@@ -139,7 +139,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     this version does not know."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{folder} has no readable manifest.json ({error})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise DamagedCheckpointError(f"{folder}/manifest.json is not of format {FORMAT}")

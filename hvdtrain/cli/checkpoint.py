@@ -7,7 +7,8 @@ from data_sharding.storage import is_remote
 from hvdtrain.checkpoints.format import remove_checkpoint, state_bytes, write_checkpoint
 from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind, problems, store_at, superfluous
 from hvdtrain.checkpoints.parts import in_parts
-from hvdtrain.checkpoints.resume import checkpoint_at
+from hvdtrain.checkpoints.resume import checkpoint_at, followed
+from hvdtrain.checkpoints.store import CHECKPOINT_NAME
 from hvdtrain.cli.command_parser import CommandParser, number, run_subcommand
 from hvdtrain.cli.tables import print_table
 from hvdtrain.end_signals import ENDING, exiting_at
@@ -84,6 +85,12 @@ def _prune(argv: Sequence[str]) -> int:
             f"{options.run} is a URL.",
             "A run removes old checkpoints behind its --checkpoint-url itself, as --keep-checkpoints says.",
             "name a run folder on a disk.",
+        )
+    if (followed(options.run) / "manifest.json").exists() or CHECKPOINT_NAME.fullmatch(options.run.name):
+        raise UsageError(
+            f"{options.run} is a checkpoint.",
+            "Checkpoints of a run are removed, and this one might be among them.",
+            "name the run's folder, and say by --keep how many stay.",
         )
     store = store_at(options.run)
     folder = RunFolder(store.folder.parent, keep_checkpoints=options.keep)

@@ -4,6 +4,7 @@ import atexit
 import gc
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -61,9 +62,21 @@ _OTHER_WORDS = {
 """Commands of other programs → what they are here."""
 
 
+def _open_standard_files() -> None:
+    """Where standard input, output or error is closed, a pipe of ours would get its number, and be written to."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code. In a job of many ranks a failure leaves the process at once."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_standard_files()
     claim_failure_file()
     atexit.register(gc.freeze)  # else Python's last collection visits all that a framework has made, for a second
     encode_in_ascii()

@@ -165,9 +165,10 @@ def _require_numbers(job: JobSpec) -> None:
         name, value, most = option_of(field), getattr(job, field), _MOST.get(field, 2**31 - 1)
         if value is None or least <= value <= most:  # false for nan, too
             continue
-        if math.isfinite(value) and value > most:
+        is_finite = isinstance(value, int) or math.isfinite(value)
+        if is_finite and value > most:
             raise UsageError(f"{name} is {value}.", f"It must be {most} or less.", "give a smaller number.")
-        conflict = f"It must be {least} or more." if math.isfinite(value) else "It must be a number with an end."
+        conflict = f"It must be {least} or more." if is_finite else "It must be a number with an end."
         raise UsageError(f"{name} is {value}.", conflict, f"give a number from {least} up.")
 
 

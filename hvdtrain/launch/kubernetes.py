@@ -4,9 +4,10 @@ Source: github.com/kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go and
 """
 
 import math
+import re
 from argparse import Namespace
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -78,9 +79,24 @@ def _require_fit(job: JobSpec, options: KubernetesOptions) -> None:
 def _text(job: JobSpec, options: KubernetesOptions) -> str:
     is_mpi = options.kind == "MPIJob"
     fields, notes = (mpi_job, _notes) if is_mpi else (train_job, train_job_notes)
-    text = yaml.safe_dump(fields(job, options), sort_keys=False, width=120)
+    text = yaml.dump(fields(job, options), Dumper=_Dumper, sort_keys=False, width=120)
     title = f"{options.kind} {job.name}: kubectl apply -f {job.name}.yaml"
     return comment(title, notes(job, options)) + "\n" + text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes also what only other readers of YAML than PyYAML take for a number or a truth value, as kubectl does."""
+
+
+_OTHERS_READ: Final = re.compile(r"[-+]?\.?\d.*|[yn]|yes|no|on|off|true|false|null|~", re.IGNORECASE | re.DOTALL)
+
+
+def _quoted_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = '"' if _OTHERS_READ.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _quoted_text)
 
 
 def mpi_job(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:

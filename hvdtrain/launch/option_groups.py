@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import BINDINGS
 
 FLAVORS: Final = {"openmpi4": "Open MPI 4", "openmpi5": "Open MPI 5", "mpich": "MPICH", "intel": "Intel MPI"}
@@ -116,6 +117,19 @@ ELASTIC: Final = (
 LINK_TIMEOUT: Final = seconds(
     "--link-timeout", 15.0, "seconds without an answer after which a host counts as lost (default: {})"
 )
+
+
+def link_timeout(options: argparse.Namespace) -> float:
+    """The seconds of `LINK_TIMEOUT`. Raises UsageError: a connection would break at once, or never."""
+    given = float(options.link_timeout)
+    if not 1 <= given <= 86400:
+        raise UsageError(
+            f"--link-timeout is {given:g}.",
+            "It must be from 1 to 86400 seconds.",
+            "leave it out, or try --link-timeout 15.",
+        )
+    return given
+
 
 TIME_LIMIT: Final = option(
     "--time-limit", type=_time, metavar="[[D-]H:]M:S", help="time limit of the job, or in seconds"

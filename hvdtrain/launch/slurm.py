@@ -4,6 +4,7 @@ Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no lo
 """
 
 import math
+import re
 import shlex
 from argparse import Namespace
 from dataclasses import dataclass, replace
@@ -102,14 +103,14 @@ def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
 
 
 def _quoted(path: str) -> str:
-    """A path for a #SBATCH line, whose quoting is sbatch's own: nothing but quotes and backslashes is special."""
-    if '"' in path or "\\" in path:
+    """A path for a #SBATCH line, whose quoting is sbatch's own."""
+    if '"' in path or "\\" in path or not path.isprintable():
         raise UsageError(
             f"The working directory is {path!r}.",
-            "sbatch cannot read quotes and backslashes there.",
+            "sbatch cannot read double quotes, backslashes and control characters there.",
             "choose a folder without them.",
         )
-    return f'"{path}"' if " " in path or "#" in path else path
+    return path if re.fullmatch(r"[\w./+@%:,-]+", path) else f'"{path}"'
 
 
 def _commands(job: JobSpec, options: SlurmOptions) -> str:

@@ -115,7 +115,13 @@ class PredictionParts:
             return None
 
     def _remove_others(self, force: bool, difference: str) -> None:
-        if not force or not (self.folder / _PLAN).is_file():
+        if not (self.folder / _PLAN).is_file():
+            raise UsageError(
+                f"{self.folder} is there already, and is no folder of predictions.",
+                "Parts of the predictions are kept in a folder of this name.",
+                "remove it, or choose another --output.",
+            )
+        if not force:
             raise UsageError(
                 f"{self.folder} holds parts of other predictions.",
                 difference,

@@ -53,6 +53,8 @@ class RunFolder:
                 "Two jobs in one folder would delete each other's checkpoints.",
                 "choose another --output-dir, or wait until that job has ended.",
             ) from error
+        except OSError as error:
+            raise unwritable(self.path, error) from error
 
     def release(self) -> None:
         """End what `claim` began, on any rank."""

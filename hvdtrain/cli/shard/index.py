@@ -9,6 +9,7 @@ import numpy as np
 from data_sharding import Catalog
 from data_sharding.atomic import final_path
 from data_sharding.catalog.published_index import place_of
+from data_sharding.errors import ShardingError
 from data_sharding.storage import locate_file
 from data_sharding.storage.redaction import redacted
 from hvdtrain.cli.command_parser import number
@@ -39,6 +40,7 @@ def run(argv: Sequence[str]) -> int:
     if options.out is not None:
         with writing(options.out):
             final_path(options.out)
+        _require_catalog(options.out)
     begin = time.perf_counter()
     catalog = scan(options, options.check_data, options.publish)
     seconds = time.perf_counter() - begin
@@ -53,6 +55,17 @@ def run(argv: Sequence[str]) -> int:
     if options.publish and (path := place_of([file.path for file in catalog.files])) is not None:
         print(f"index published at {redacted(path)} ({in_bytes(locate_file(path).size)})")
     return 1 if catalog.damage else 0
+
+
+def _require_catalog(path: str) -> None:
+    """Raise UsageError if there is a file that `shard index` has not written: only such a one is replaced."""
+    try:
+        if os.path.exists(path):
+            Catalog.load(path)
+    except (ShardingError, OSError, ValueError) as error:
+        raise UsageError(
+            f"--out {path} is there already, and is no catalog.", "It would be lost.", "choose another --out."
+        ) from error
 
 
 def _save(catalog: Catalog, path: str) -> None:

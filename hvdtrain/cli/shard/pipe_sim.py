@@ -88,6 +88,13 @@ def _bytes(text: str) -> int:
         ) from error
 
 
+def _delay(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0 to 86400")
+    return seconds
+
+
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser("pipe-sim", _DESCRIPTION)
     add = parser.add_argument
@@ -98,7 +105,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     text = "number of epochs, one FIFO per channel and epoch"
     parser.option("--epochs", 1, text, type=number("--epochs", 1), metavar="E")
     add("--shuffle", type=int, metavar="SEED", help="a new order of the files in each epoch")
-    parser.option("--late", 0.0, "delay each FIFO by this time", type=float, metavar="SECONDS")
+    parser.option("--late", 0.0, "delay each FIFO by this time", type=_delay, metavar="SECONDS")
     text = "cut the channel after this many bytes"
     add("--truncate", action="append", default=[], metavar="CHANNEL:BYTES", help=text)
     return parser.parse(argv)

@@ -109,7 +109,7 @@ def _request(options: Namespace, job: JobSpec) -> Request:
     needs = {name: amount for name, amount in resources.items() if amount}
     python = None if job.python == PYTHON else job.python
     places = options.address, job.np, least, most, needs, options.placement
-    return Request(*places, wait=options.wait, python=python, link_seconds=options.link_timeout)
+    return Request(*places, wait=options.wait, python=python, link_seconds=groups.link_timeout(options))
 
 
 def _require_ray() -> None:

@@ -92,7 +92,7 @@ def _placement(request: Request, options: Namespace) -> Placement:
 def _request(options: Namespace, job: JobSpec) -> Request:
     require_wait(options.wait)
     settings = settings_for(job, options.cpus_per_worker, options.gpus_per_worker, options.conf)
-    return Request(options.master, job.np, settings, job.python, options.wait, options.link_timeout)
+    return Request(options.master, job.np, settings, job.python, options.wait, groups.link_timeout(options))
 
 
 def _require_fixed(options: Namespace) -> None:

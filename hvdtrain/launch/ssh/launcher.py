@@ -51,7 +51,9 @@ UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 def start(options: Namespace, command: tuple[str, ...]) -> int:
     """Run the job that options describe, or print what would run on each host; returns the exit code."""
     job = launcher_api.job_from(options, command, launcher_api.hosts_now(options))
-    reach = SshOptions(job.python, job.ssh_port, options.link_timeout, checks_host_keys=not options.no_host_key_check)
+    reach = SshOptions(
+        job.python, job.ssh_port, groups.link_timeout(options), checks_host_keys=not options.no_host_key_check
+    )
     if not options.dry_run:
         launcher_api.require_outside_job()
         return run(job, reach)

@@ -72,6 +72,11 @@ class Console:
         for rank in ranks:
             self._held.pop(rank, None)
 
+    def held_lines(self, rank: int) -> list[str]:
+        """What is held of a rank."""
+        text = b"".join(part for _, part in self._held.get(rank, []))
+        return text.decode(errors="replace").splitlines()
+
     @property
     def held(self) -> frozenset[int]:
         return frozenset(self._held)

@@ -8,13 +8,14 @@ from itertools import dropwhile, takewhile
 
 from hvdtrain.errors import RESUMABLE, UsageError
 from hvdtrain.failure_record import STALL
+from hvdtrain.launch.supervisor.signals import for_workers
 from hvdtrain.launch.supervisor.worker_state import CRASH, WorkerState
 
 USAGE = UsageError.exit_code
 
 SHOWN_LINES = 20
 GIST_LINES = 3  # of a rank whose lines were printed before
-_SHOWN_CHARACTERS = 300
+SHOWN_CHARACTERS = 300
 _CRASHED_THREAD = "Current thread 0x"
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSE_CHARACTERS = 300
@@ -68,7 +69,7 @@ def diagnose(
     if not causes:
         return _without_cause(workers, failed, held)
     root = next((worker for worker in causes if worker.rank == 0 and _failed_alike(worker, causes[0])), causes[0])
-    if root.code == USAGE and not all_connected:
+    if root.code == USAGE and not all_connected and root.tail.text():  # else nobody has said why
         return JobOutcome(USAGE, root.rank)
     if root.code == RESUMABLE:
         return JobOutcome(RESUMABLE, root.rank, _untold(workers))  # no failure, and rank 0 has said how to continue
@@ -176,7 +177,7 @@ def _after_signal(
         how += f"; {_ranks(killed)} did not leave in time and had to be killed"
     failed = [worker for worker in workers if worker.end and worker.end.failed]
     # something else than the request has ended these
-    lost = [w for w in failed if (w.end and w.end.lost) or (w.code < 0 and w.code != -stopped_by)]
+    lost = [w for w in failed if (w.end and w.end.lost) or (w.code < 0 and w.code != -for_workers(stopped_by))]
     if lost:
         ends = " and ".join(f"rank {worker.rank}{worker.on_host} {_how(worker)}" for worker in lost)
         how += f"; {ends} meanwhile, so the last steps may be in no checkpoint"
@@ -215,7 +216,7 @@ def quoted(worker: WorkerState, in_full: bool) -> str:
         lines = lines if in_full else _gist(lines)
     if not lines:
         return "It wrote nothing."
-    return "\n".join(["Its last lines:", *(f"  [{worker.rank}] {line[:_SHOWN_CHARACTERS]}" for line in lines)])
+    return "\n".join(["Its last lines:", *(f"  [{worker.rank}] {line[:SHOWN_CHARACTERS]}" for line in lines)])
 
 
 def _how(worker: WorkerState) -> str:

@@ -36,7 +36,7 @@ def run_with_restarts(
             if outcome.may_restart and most:
                 console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
             return outcome.code
-        seconds = min(backoff * 2**restarts, MAX_BACKOFF_SECONDS)
+        seconds = min(backoff * 2 ** min(restarts, 20), MAX_BACKOFF_SECONDS)
         console.say(f"hvdtrain launch: restart {restarts + 1} of {most} in {seconds:g} s.")
         stopped_by = inbox.sleep(seconds)
         if stopped_by is not None:

@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import RESUMABLE
@@ -15,6 +15,7 @@ from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import WorkerGroup
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import (
+    SHOWN_CHARACTERS,
     USAGE,
     JobOutcome,
     diagnose,
@@ -83,7 +84,7 @@ class Supervisor:
         of_elastic = (self.elastic.departures.deadline, self.elastic.deadline if self._may_go_on else None)
         all_times = (self._start_by, self._hold_until, self._kill_at, self._give_up_at, *of_elastic)
         first = min((at for at in all_times if at is not None), default=None)
-        return None if first is None else max(0.0, first - time.monotonic())
+        return None if first is None else min(max(0.0, first - time.monotonic()), LONGEST_WAIT_SECONDS)
 
     def _outcome(self) -> JobOutcome:
         if self._late is not None:
@@ -222,8 +223,8 @@ class Supervisor:
         message, root = outcome.message, outcome.root_cause_rank
         if outcome.code == USAGE and root is not None and not message:
             self.console.release(root)
-            self.console.drop_held(self.console.held)
-        elif root is not None and message and not self._leaves_words(root):
+            self.console.drop_held(worker.rank for worker in self.workers if worker.code == USAGE)  # it says the same
+        elif root is not None and message and not self._leaves_words(root) and self._quotes_all(message, root):
             self.console.drop_held([root])
         self.console.release_all()
         if is_raised() and message:
@@ -233,6 +234,9 @@ class Supervisor:
             self.console.end_line()  # an exception follows
         elif message:
             self.console.say(message)
+
+    def _quotes_all(self, message: str, rank: int) -> bool:
+        return all(line[:SHOWN_CHARACTERS].strip() in message for line in self.console.held_lines(rank))
 
     def _leaves_words(self, rank: int) -> bool:
         """Whether the message does not quote the lines that are held of this rank."""
@@ -252,6 +256,10 @@ class Supervisor:
         if is_raised() and (failure.is_consequence or not failure.detail):
             failure = replace(failure, detail=outcome.message)
         pass_on_failure(replace(failure, exit_code=outcome.code))
+
+
+LONGEST_WAIT_SECONDS: Final = 86400.0
+"""Of one call of the system, which takes no number of seconds above 2,147,483."""
 
 
 def _after(seconds: float | None) -> float | None:

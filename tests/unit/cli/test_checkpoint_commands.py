@@ -104,3 +104,13 @@ def test_where_there_is_none(command: str, tmp_path: Path, capsys: pytest.Captur
 def test_a_run_behind_a_url_is_not_pruned(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoint", "prune", "s3://bucket/run"]) == 2
     assert "is a URL." in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_not_taken_for_the_run_whose_others_are_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "checkpoints" / "step_00000001"
+    folder.mkdir(parents=True)
+    assert main(["checkpoint", "prune", str(folder)]) == 2
+    assert "is a checkpoint" in capsys.readouterr().err
+    assert folder.exists()

@@ -85,7 +85,12 @@ def test_index_replaces_neither_devices_nor_data(records: Path, tmp_path: Path) 
     first = sorted(records.iterdir())[0]
     (tmp_path / "link").symlink_to(first)
     content = first.read_bytes()
-    for name, fact in (("fifo", "FIFO"), (str(first), "data"), ("link", "data"), ("records", "directory")):
+    for name, fact in (
+        ("fifo", "FIFO"),
+        (str(first), "is no catalog"),
+        ("link", "is no catalog"),
+        ("records", "directory"),
+    ):
         with pytest.raises(UsageError, match=fact):
             shard(["index", str(records), "--out", str(tmp_path / name)])
     assert stat.S_ISFIFO(os.lstat(tmp_path / "fifo").st_mode)

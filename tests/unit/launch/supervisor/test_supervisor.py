@@ -81,7 +81,7 @@ def test_what_a_watchdog_has_explained_is_the_cause_of_the_restart() -> None:
 def test_who_is_to_blame(ended: list[WorkerState], code: int, root_cause_rank: int | None, restart: bool) -> None:
     outcome = diagnose(ended, None)
     assert (outcome.code, outcome.root_cause_rank, outcome.may_restart) == (code, root_cause_rank, restart)
-    assert bool(outcome.message) is (code not in (0, 2, 75))
+    assert bool(outcome.message) is (code not in (0, 75))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ spec:
             - mpirun
             args:
             - -n
-            - '7'
+            - "7"
             - -genvlist
             - API_KEY,HOROVOD_GLOO_IFACE,NCCL_SOCKET_IFNAME,OMP_NUM_THREADS
             - -iface
@@ -61,7 +61,7 @@ spec:
             - --data.path
             - it's a folder; $HOME
             - --max-steps
-            - '3'
+            - "3"
             - --output-dir
             - /data/runs
             env:
@@ -70,11 +70,11 @@ spec:
             - name: HOROVOD_GLOO_IFACE
               value: ib0
             - name: I_MPI_PIN
-              value: '0'
+              value: "0"
             - name: NCCL_SOCKET_IFNAME
               value: =ib0
             - name: OMP_NUM_THREADS
-              value: '8'
+              value: "8"
             - name: API_KEY
               valueFrom:
                 secretKeyRef:
@@ -82,8 +82,8 @@ spec:
                   key: API_KEY
             resources:
               limits:
-                cpu: '1'
-                memory: 1Gi
+                cpu: "1"
+                memory: "1Gi"
             volumeMounts:
             - name: shm
               mountPath: /dev/shm
@@ -93,7 +93,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
           - name: data
             persistentVolumeClaim:
               claimName: digits
@@ -119,8 +119,8 @@ spec:
             - /home/hvdtrain/.sshd_config
             resources:
               limits:
-                cpu: '32'
-                memory: 64Gi
+                cpu: "32"
+                memory: "64Gi"
                 nvidia.com/gpu: 4
             volumeMounts:
             - name: shm
@@ -131,7 +131,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
           - name: data
             persistentVolumeClaim:
               claimName: digits

@@ -49,7 +49,7 @@ spec:
             - mpirun
             args:
             - -n
-            - '7'
+            - "7"
             - -bind-to
             - none
             - -genvlist
@@ -63,7 +63,7 @@ spec:
             - --data.path
             - it's a folder; $HOME
             - --max-steps
-            - '3'
+            - "3"
             - --output-dir
             - /data/runs
             env:
@@ -74,7 +74,7 @@ spec:
             - name: NCCL_SOCKET_IFNAME
               value: =ib0
             - name: OMP_NUM_THREADS
-              value: '8'
+              value: "8"
             - name: API_KEY
               valueFrom:
                 secretKeyRef:
@@ -82,8 +82,8 @@ spec:
                   key: API_KEY
             resources:
               limits:
-                cpu: '1'
-                memory: 1Gi
+                cpu: "1"
+                memory: "1Gi"
             volumeMounts:
             - name: shm
               mountPath: /dev/shm
@@ -93,7 +93,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
           - name: data
             persistentVolumeClaim:
               claimName: digits
@@ -119,8 +119,8 @@ spec:
             - /home/hvdtrain/.sshd_config
             resources:
               limits:
-                cpu: '32'
-                memory: 64Gi
+                cpu: "32"
+                memory: "64Gi"
                 nvidia.com/gpu: 4
             volumeMounts:
             - name: shm
@@ -131,7 +131,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
           - name: data
             persistentVolumeClaim:
               claimName: digits

@@ -49,7 +49,7 @@ spec:
             - mpirun
             args:
             - -np
-            - '7'
+            - "7"
             - --bind-to
             - none
             - --map-by
@@ -80,7 +80,7 @@ spec:
             - --data.path
             - it's a folder; $HOME
             - --max-steps
-            - '3'
+            - "3"
             - --output-dir
             - /data/runs
             env:
@@ -89,7 +89,7 @@ spec:
             - name: NCCL_SOCKET_IFNAME
               value: =ib0
             - name: OMP_NUM_THREADS
-              value: '8'
+              value: "8"
             - name: API_KEY
               valueFrom:
                 secretKeyRef:
@@ -97,8 +97,8 @@ spec:
                   key: API_KEY
             resources:
               limits:
-                cpu: '1'
-                memory: 1Gi
+                cpu: "1"
+                memory: "1Gi"
             volumeMounts:
             - name: shm
               mountPath: /dev/shm
@@ -108,7 +108,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
           - name: data
             persistentVolumeClaim:
               claimName: digits
@@ -134,8 +134,8 @@ spec:
             - /home/hvdtrain/.sshd_config
             resources:
               limits:
-                cpu: '32'
-                memory: 64Gi
+                cpu: "32"
+                memory: "64Gi"
                 nvidia.com/gpu: 4
             volumeMounts:
             - name: shm
@@ -146,7 +146,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
           - name: data
             persistentVolumeClaim:
               claimName: digits

@@ -45,7 +45,7 @@ spec:
             - mpirun
             args:
             - -np
-            - '8'
+            - "8"
             - --bind-to
             - none
             - --map-by
@@ -62,11 +62,11 @@ spec:
             - --data.path
             - it's a folder; $HOME
             - --max-steps
-            - '3'
+            - "3"
             resources:
               limits:
-                cpu: '1'
-                memory: 1Gi
+                cpu: "1"
+                memory: "1Gi"
             volumeMounts:
             - name: shm
               mountPath: /dev/shm
@@ -74,7 +74,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
     Worker:
       replicas: 2
       restartPolicy: Never
@@ -104,7 +104,7 @@ spec:
           - name: shm
             emptyDir:
               medium: Memory
-              sizeLimit: 8Gi
+              sizeLimit: "8Gi"
 END-OF-FILE
 
 exec kubectl apply \

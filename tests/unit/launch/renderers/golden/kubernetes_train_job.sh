@@ -34,7 +34,7 @@ spec:
     - --data.path
     - it's a folder; $HOME
     - --max-steps
-    - '3'
+    - "3"
     - --output-dir
     - /data/runs
     env:
@@ -43,7 +43,7 @@ spec:
     - name: NCCL_SOCKET_IFNAME
       value: =ib0
     - name: OMP_NUM_THREADS
-      value: '8'
+      value: "8"
     - name: API_KEY
       valueFrom:
         secretKeyRef:
@@ -53,8 +53,8 @@ spec:
     numProcPerNode: 4
     resourcesPerNode:
       limits:
-        cpu: '32'
-        memory: 64Gi
+        cpu: "32"
+        memory: "64Gi"
         nvidia.com/gpu: 4
   runtimePatches:
   - manager: hvdtrain/launch
@@ -71,7 +71,7 @@ spec:
                     - name: shm
                       emptyDir:
                         medium: Memory
-                        sizeLimit: 8Gi
+                        sizeLimit: "8Gi"
                     - name: data
                       persistentVolumeClaim:
                         claimName: digits
