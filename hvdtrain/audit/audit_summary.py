@@ -163,6 +163,8 @@ def _epoch(
     parts = [_segment(folder / segment["file"], records) for segment in of_epoch]
     audit = CoverageAudit.union([CoverageAudit(records), *parts])
     damaged = tuple(sorted({record_id for segment in of_epoch for record_id in segment["damaged"]}))
+    if damaged and damaged[-1] >= records:
+        raise _damaged(folder / LEDGER, f"it has a damaged record {damaged[-1]} of {records}")
     audit.exclude(np.array(damaged, np.int64))
     is_last = not any(segment["first"] >= end for segment in segments)
     return EpochCoverage(
@@ -239,7 +241,11 @@ def replay(ledger: Path) -> tuple[Line, list[Line]]:
 def _lines(ledger: Path) -> list[Line]:
     """All whole lines: one that was being written when its process was killed lacks its end, and never counted."""
     lines = []
-    for number, text in enumerate(ledger.read_text(errors="replace").split("\n")[:-1], start=1):
+    try:
+        texts = ledger.read_text(errors="replace").split("\n")[:-1]
+    except OSError as error:
+        raise _damaged(ledger, error.strerror or str(error)) from error
+    for number, text in enumerate(texts, start=1):
         line = _parsed(text)
         if line is None:
             raise _damaged(ledger, f"line {number} cannot be read")
@@ -250,10 +256,34 @@ def _lines(ledger: Path) -> list[Line]:
 def _parsed(text: str) -> Line | None:
     try:
         line = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
-    known = isinstance(line, dict) and _KEYS.get(line.get("event", "")) or None
-    return line if known is not None and known <= line.keys() else None
+    event = line.get("event") if isinstance(line, dict) else None
+    if not isinstance(event, str) or event not in _KEYS or not _KEYS[event] <= line.keys():
+        return None
+    return line if (_is_start(line) if event == "started" else _is_segment(line)) else None
+
+
+def _is_start(line: Line) -> bool:
+    return _is_count(line["step"]) and _is_count(line["steps_per_epoch"], 1) and isinstance(line["data"], str)
+
+
+def _is_segment(line: Line) -> bool:
+    file, damaged = line["file"], line["damaged"]
+    return (
+        _is_count(line["first"])
+        and _is_count(line["end"], line["first"])
+        and _is_count(line["world_size"], 1)
+        and isinstance(file, str)
+        and Path(file).name == file  # in the audit's folder
+        and isinstance(damaged, list)
+        and all(map(_is_count, damaged))
+    )
+
+
+def _is_count(value: object, least: int = 0) -> bool:
+    """No truth value, no float."""
+    return type(value) is int and value >= least
 
 
 def _damaged(ledger: Path, how: str) -> UsageError:

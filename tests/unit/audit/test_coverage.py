@@ -231,3 +231,25 @@ def test_a_run_from_pipes_says_what_it_is(tmp_path: Path) -> None:
     (tmp_path / "audit" / PIPE_NOTE).write_text("")
     with pytest.raises(UsageError, match="was trained from pipes"):
         read_coverage(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "value"),
+    [
+        *((0, "steps_per_epoch", value) for value in (0, -1, True, "9", 1e3)),
+        *((1, "first", value) for value in (-5, None, "x", 2**40)),
+        *((1, "end", value) for value in ("x", [None], -1)),
+        *((1, "file", value) for value in (None, 1.5, "../other/segment_00000000-00000030.bin")),
+        *((1, "damaged", value) for value in ({"0": None}, ["x"], [10**30], None)),
+        *((1, "event", value) for value in ([], {}, "other")),
+        (1, "world_size", [None]),
+    ],
+)
+def test_a_ledger_with_values_of_other_kinds_is_refused(finished: Path, line: int, key: str, value: Any) -> None:
+    """None of them may pass for a proof."""
+    ledger = finished / "audit" / LEDGER
+    lines = [json.loads(text) for text in ledger.read_text().splitlines()]
+    lines[line][key] = value
+    ledger.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    with pytest.raises(UsageError, match="is damaged"):
+        read_coverage(finished)
