@@ -5,7 +5,7 @@ import os
 import select
 import signal
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from hvdtrain.errors import HvdtrainError
@@ -71,6 +71,18 @@ class Console:
         """Forget what is held of `ranks`: another rank has said the same, or the report quotes it."""
         for rank in ranks:
             self._held.pop(rank, None)
+
+    def drop_quoted_errors(self, rank: int, quoted: Sequence[str], characters: int) -> None:
+        """Forget the last lines on standard error that are held of `rank`, as far as the report quotes them, by their
+        first `characters`."""
+        held = self._held.get(rank, [])
+        for place in reversed([number for number, (stream, _) in enumerate(held) if stream == ERR]):
+            lines = held[place][1].splitlines(keepends=True)
+            while lines and lines[-1].decode(errors="replace")[:characters].strip() in quoted:
+                lines.pop()
+            held[place] = (ERR, b"".join(lines))
+            if lines:
+                break
 
     def held_lines(self, rank: int) -> list[str]:
         """What is held of a rank."""

@@ -224,8 +224,8 @@ class Supervisor:
         if outcome.code == USAGE and root is not None and not message:
             self.console.release(root)
             self.console.drop_held(worker.rank for worker in self.workers if worker.code == USAGE)  # it says the same
-        elif root is not None and message and not self._leaves_words(root) and self._quotes_all(message, root):
-            self.console.drop_held([root])
+        elif root is not None and message and not self._leaves_words(root):
+            self._drop_quoted(message, root)
         self.console.release_all()
         if is_raised() and message:
             for words in words_of_others(self.workers, root):
@@ -235,8 +235,13 @@ class Supervisor:
         elif message:
             self.console.say(message)
 
-    def _quotes_all(self, message: str, rank: int) -> bool:
-        return all(line[:SHOWN_CHARACTERS].strip() in message for line in self.console.held_lines(rank))
+    def _drop_quoted(self, message: str, rank: int) -> None:
+        """All that is held of the rank, if the report quotes all of it; else what it quotes of a traceback."""
+        if all(line[:SHOWN_CHARACTERS].strip() in message for line in self.console.held_lines(rank)):
+            self.console.drop_held([rank])
+        else:
+            quoted = [line.strip() for line in message.splitlines()[1:]]
+            self.console.drop_quoted_errors(rank, quoted, SHOWN_CHARACTERS)
 
     def _leaves_words(self, rank: int) -> bool:
         """Whether the message does not quote the lines that are held of this rank."""

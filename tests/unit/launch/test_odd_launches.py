@@ -55,6 +55,7 @@ def test_no_line_of_a_failed_rank_is_lost(tmp_path: Path) -> None:
         command = [*LAUNCH, "-np", "2", "--", str(tmp_path / f"{number}.py")]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert ended.stdout.splitlines() == [f"[1] result {i}" for i in range(100)], (end, ended)
+        assert ended.stderr.count("ValueError: x") == (number == 0), ended.stderr  # in the report only
     command = [*LAUNCH, "-np", "1", "--", "python", "-c", "exit(2)"]
     silent = subprocess.run(command, capture_output=True, timeout=120, check=False)
     assert (silent.returncode, silent.stderr.count(b"exit code 2")) == (2, 1)
