@@ -208,7 +208,7 @@ def _is_ready(files: Iterable[int | HostLink | SignalInbox], event: int, seconds
     poll = select.poll()
     for file in files:
         poll.register(file, event)
-    return bool(poll.poll(1000 * min(seconds, 86400.0)))  # more than 24 days are too many milliseconds
+    return bool(poll.poll(1000 * min(seconds, 86400.0)))  # the system takes no more than 24 days
 
 
 _ENDED = "the connection to its agent ended"

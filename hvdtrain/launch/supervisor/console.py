@@ -75,11 +75,12 @@ class Console:
     def drop_quoted_errors(self, rank: int, quoted: Sequence[str], characters: int) -> None:
         """Forget the last lines on standard error that are held of `rank`, as far as the report quotes them, by their
         first `characters`."""
-        held = self._held.get(rank, [])
+        held, left = self._held.get(rank, []), len(quoted)  # a line may come more often than it is quoted
         for place in reversed([number for number, (stream, _) in enumerate(held) if stream == ERR]):
             lines = held[place][1].splitlines(keepends=True)
-            while lines and lines[-1].decode(errors="replace")[:characters].strip() in quoted:
+            while lines and left and lines[-1].decode(errors="replace")[:characters].strip() in quoted:
                 lines.pop()
+                left -= 1
             held[place] = (ERR, b"".join(lines))
             if lines:
                 break

@@ -237,10 +237,11 @@ class Supervisor:
 
     def _drop_quoted(self, message: str, rank: int) -> None:
         """All that is held of the rank, if the report quotes all of it; else what it quotes of a traceback."""
-        if all(line[:SHOWN_CHARACTERS].strip() in message for line in self.console.held_lines(rank)):
+        quoted = [line.strip() for line in message.splitlines()[1:]]
+        held = self.console.held_lines(rank)
+        if len(held) <= len(quoted) and all(line[:SHOWN_CHARACTERS].strip() in message for line in held):
             self.console.drop_held([rank])
         else:
-            quoted = [line.strip() for line in message.splitlines()[1:]]
             self.console.drop_quoted_errors(rank, quoted, SHOWN_CHARACTERS)
 
     def _leaves_words(self, rank: int) -> bool:

@@ -12,9 +12,9 @@ import yaml
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.kubernetes import _Dumper
+from hvdtrain.launch.processes.worker_group import ERR
 from hvdtrain.launch.slurm import _quoted
 from hvdtrain.launch.supervisor.console import Console
-from hvdtrain.launch.supervisor.supervisor import LONGEST_WAIT_SECONDS
 
 LAUNCH = [sys.executable, "-m", "hvdtrain", "launch", "local"]
 
@@ -37,7 +37,14 @@ def test_a_folder_is_quoted_for_sbatch() -> None:
 def test_a_number_of_any_length_is_refused(field: str) -> None:
     with pytest.raises(UsageError, match="It must be 2147483647 or less"):
         JobSpec(command=("train",), np=1, **{field: int("9" * 400)})  # type: ignore[arg-type]
-    assert LONGEST_WAIT_SECONDS < 2_147_483
+
+
+def test_a_line_that_comes_more_often_than_it_is_quoted_stays() -> None:
+    console = Console()
+    for _ in range(50):
+        console.take(1, ERR, b"again\n")
+    console.drop_quoted_errors(1, ["[1] again"] * 20, 300)
+    assert console.held_lines(1) == ["[1] again"] * 30
 
 
 def test_what_is_held_of_a_rank_can_be_compared_with_the_report() -> None:
