@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.atomic import atomic_file
+from data_sharding.atomic import atomic_file, final_path
 from data_sharding.draws.draw_rule import DrawRule
 from data_sharding.draws.saved_rules import rule_from
 from data_sharding.errors import CatalogError, MissingDataError, PlanError
@@ -65,7 +65,7 @@ def write(path: str | Path, catalog: StoredCatalog) -> None:
 def read(path: str | Path) -> StoredCatalog:
     """Read and check what `write` wrote. Raises MissingDataError or CatalogError."""
     try:
-        manifest, columns, weights = _load(Path(path))
+        manifest, columns, weights = _load(final_path(path))
         if manifest["version"] != VERSION:
             raise ValueError(f"it was written as version {manifest['version']}, this is version {VERSION}")
         stored = StoredCatalog(

@@ -3,24 +3,22 @@
 Only those lines of the ledger count that led to the weights that are there.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, CoverageAudit
+from data_sharding.atomic import final_path
 from data_sharding.draws.draw_rule import planned_counts
 from data_sharding.errors import ShardingError
 from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE
+from hvdtrain.audit.ledger_lines import Line, check_epochs, damaged_ledger, replay
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
-
-Line = dict[str, Any]
-_KEYS = {"started": {"step", "steps_per_epoch", "data"}, "segment": {"first", "end", "world_size", "damaged", "file"}}
 
 
 class UnlikeUses(NamedTuple):
@@ -138,10 +136,11 @@ def read_coverage(run: Path) -> CoverageReport:
             "restore the audit folder.",
         )
     per_epoch = started["steps_per_epoch"]
-    last = max((segment["end"] for segment in segments), default=0)
-    numbers = range(1, 1 - (-last // per_epoch))
-    epochs = tuple(_epoch(number, per_epoch, segments, folder, catalog) for number in numbers)
     first = segments[0]["first"] if segments else 0
+    last = max((segment["end"] for segment in segments), default=0)
+    numbers = range(1 + first // per_epoch, 1 - (-last // per_epoch))
+    check_epochs(folder / LEDGER, per_epoch, segments, len(numbers))
+    epochs = tuple(_epoch(number, per_epoch, segments, folder, catalog) for number in numbers)
     saved = CheckpointStore(run / "checkpoints", keep=1).paths()
     newest = int(saved[-1].name.removeprefix("step_")) if saved else 0  # how many updates it has
     return CoverageReport(catalog, epochs, first, max(0, newest - last))
@@ -154,9 +153,7 @@ def _catalog(path: Path) -> Catalog:
         raise UsageError(error.fact, "Without it record ids have no meaning.", "restore the audit folder.") from error
 
 
-def _epoch(
-    number: int, per_epoch: int, segments: list[dict[str, Any]], folder: Path, catalog: Catalog
-) -> EpochCoverage:
+def _epoch(number: int, per_epoch: int, segments: list[Line], folder: Path, catalog: Catalog) -> EpochCoverage:
     records = len(catalog)
     first, end = (number - 1) * per_epoch, number * per_epoch
     of_epoch = [segment for segment in segments if first <= segment["first"] < end]
@@ -164,7 +161,7 @@ def _epoch(
     audit = CoverageAudit.union([CoverageAudit(records), *parts])
     damaged = tuple(sorted({record_id for segment in of_epoch for record_id in segment["damaged"]}))
     if damaged and damaged[-1] >= records:
-        raise _damaged(folder / LEDGER, f"it has a damaged record {damaged[-1]} of {records}")
+        raise damaged_ledger(folder / LEDGER, f"it has a damaged record {damaged[-1]} of {records}")
     audit.exclude(np.array(damaged, np.int64))
     is_last = not any(segment["first"] >= end for segment in segments)
     return EpochCoverage(
@@ -187,7 +184,7 @@ def _unlike(audit: CoverageAudit, catalog: Catalog, epoch: int, damaged: tuple[i
 
 def _segment(path: Path, records: int) -> CoverageAudit:
     try:
-        return CoverageAudit.from_bytes(path.read_bytes(), records)
+        return CoverageAudit.from_bytes(final_path(path).read_bytes(), records)
     except (OSError, ShardingError) as error:
         reason = error.fact.rstrip(".") if isinstance(error, ShardingError) else error.strerror
         raise UsageError(
@@ -197,7 +194,7 @@ def _segment(path: Path, records: int) -> CoverageAudit:
         ) from error
 
 
-def _gaps(first: int, end: int, segments: list[dict[str, Any]]) -> Iterator[tuple[int, int]]:
+def _gaps(first: int, end: int, segments: list[Line]) -> Iterator[tuple[int, int]]:
     at = first
     for segment in segments:
         if segment["first"] > at:
@@ -205,88 +202,3 @@ def _gaps(first: int, end: int, segments: list[dict[str, Any]]) -> Iterator[tupl
         at = segment["end"]
     if at < end:
         yield at, end
-
-
-class _Link(NamedTuple):
-    """A segment, and the one before it in the training that it belongs to."""
-
-    segment: Line
-    before: "_Link | None"
-
-
-def replay(ledger: Path) -> tuple[Line, list[Line]]:
-    """The last start, and the segments that led to the current position, in the order of steps.
-
-    A start at step s resumes from the checkpoint of step s, and keeps the segments up to the newest that ends there;
-    what was trained beyond is another line of training, to which a later start may return. Raises UsageError: the
-    ledger does not begin with a start, or has an unreadable line.
-    """
-    started: Line | None = None
-    newest: dict[int, _Link] = {}
-    current: _Link | None = None
-    for line in _lines(ledger):
-        if line["event"] == "started":
-            started, current = line, newest.get(line["step"])
-        else:
-            current = newest[line["end"]] = _Link(line, current)
-    if started is None:
-        raise _damaged(ledger, "it names no start of the run")
-    segments = []
-    while current is not None:
-        segments.append(current.segment)
-        current = current.before
-    return started, segments[::-1]
-
-
-def _lines(ledger: Path) -> list[Line]:
-    """All whole lines: one that was being written when its process was killed lacks its end, and never counted."""
-    lines = []
-    try:
-        texts = ledger.read_text(errors="replace").split("\n")[:-1]
-    except OSError as error:
-        raise _damaged(ledger, error.strerror or str(error)) from error
-    for number, text in enumerate(texts, start=1):
-        line = _parsed(text)
-        if line is None:
-            raise _damaged(ledger, f"line {number} cannot be read")
-        lines.append(line)
-    return lines
-
-
-def _parsed(text: str) -> Line | None:
-    try:
-        line = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    event = line.get("event") if isinstance(line, dict) else None
-    if not isinstance(event, str) or event not in _KEYS or not _KEYS[event] <= line.keys():
-        return None
-    return line if (_is_start(line) if event == "started" else _is_segment(line)) else None
-
-
-def _is_start(line: Line) -> bool:
-    return _is_count(line["step"]) and _is_count(line["steps_per_epoch"], 1) and isinstance(line["data"], str)
-
-
-def _is_segment(line: Line) -> bool:
-    file, damaged = line["file"], line["damaged"]
-    return (
-        _is_count(line["first"])
-        and _is_count(line["end"], line["first"])
-        and _is_count(line["world_size"], 1)
-        and isinstance(file, str)
-        and Path(file).name == file  # in the audit's folder
-        and isinstance(damaged, list)
-        and all(map(_is_count, damaged))
-    )
-
-
-def _is_count(value: object, least: int = 0) -> bool:
-    """No truth value, no float."""
-    return type(value) is int and value >= least
-
-
-def _damaged(ledger: Path, how: str) -> UsageError:
-    return UsageError(
-        f"{ledger} is damaged: {how}.", "It no longer says what the run used.", "restore the audit folder."
-    )

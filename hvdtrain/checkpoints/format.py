@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save_file
 
-from data_sharding.atomic import sync_folder
+from data_sharding.atomic import final_path, sync_folder
 from hvdtrain.algorithms.early_stopping import ValidationHistory
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.stored_arrays import restored, stored
@@ -138,7 +138,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a checkpoint folder. Raises DamagedCheckpointError: it is missing, damaged, or of a format that
     this version does not know."""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads(final_path(folder / "manifest.json").read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedCheckpointError(f"{folder} has no readable manifest.json ({error})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
@@ -207,7 +207,7 @@ def _content_hash(manifest: dict[str, Any]) -> str:
 
 def _read_arrays(path: Path, expected: str) -> State:
     try:
-        content = path.read_bytes()
+        content = final_path(path).read_bytes()
     except OSError as error:
         raise DamagedCheckpointError(f"{path} cannot be read ({error})") from error
     if hashlib.sha256(content).hexdigest() != expected:

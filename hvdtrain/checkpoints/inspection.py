@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from data_sharding.atomic import final_path
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_manifest
 from hvdtrain.checkpoints.resume import POINTERS, followed
 from hvdtrain.checkpoints.store import CHECKPOINT_NAME, CheckpointStore
@@ -83,7 +84,7 @@ def problems(entry: Entry) -> Iterator[str]:
         return
     for name, expected in hashes.items():
         try:
-            with (entry.path / name).open("rb") as file:
+            with final_path(entry.path / name).open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             yield f"{name} cannot be read: {error.strerror or error}"

@@ -44,6 +44,7 @@ class MetricsHistory:
     checkpoints: CheckpointTotals = field(default_factory=CheckpointTotals)  # how many, and what they cost
     stragglers: list[Line] = field(default_factory=list)  # lines of ranks and links that have kept others waiting
     samples: int = 0  # that were trained on
+    timed: tuple[float, float] = (0.0, 0.0)  # samples and seconds of the lines with a speed, of lost work too
     masked: int = 0  # samples that were left out as damaged
     skipped: int = 0  # updates
     lines: int = 0  # how many there are
@@ -78,10 +79,19 @@ class MetricsHistory:
             if line["event"] == "straggler" and len(self.stragglers) < _MOST_STRAGGLERS:
                 self.stragglers.append(line)
 
+    @property
+    def mean_speed(self) -> float | None:
+        """Samples in a second of training; lines of few samples count less. None where no line has a speed."""
+        samples, seconds = self.timed
+        return samples / seconds if seconds > 0 else None
+
     def _add_training(self, line: Line, step: int, counts: bool, at: float | None) -> None:
         speed = number(line, SPEED)
         if at is not None and self.began is not None and speed is not None:
             self.speed.add(max(0, int((at - self.began) * 1000)), speed)
+        if speed is not None and speed > 0:
+            samples = _count(line, "samples")
+            self.timed = self.timed[0] + samples, self.timed[1] + samples / speed
         self.ranks.add(line.get("seconds"))
         self.summaries.add(line.get("seconds"))
         if counts:

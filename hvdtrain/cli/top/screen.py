@@ -107,7 +107,8 @@ def _heading(look: Look, size: int) -> Text:
 
 def _progress(look: Look) -> RenderableType:
     beat = _first_of(look.heard)
-    step = max((heard.beat.step for heard in look.heard.values()), default=look.end.step or 0)
+    # the line of metrics that the epoch is read from may be newer than all heartbeats
+    step = max(look.end.step or 0, *(heard.beat.step for heard in look.heard.values()), 0)
     total = beat.total_steps if beat is not None else None
     words = [_epoch(look), f"step {step:,}" + (f"/{total:,}" if total else ""), *_values(look)]
     if total and look.state.word == "running":

@@ -49,9 +49,7 @@ def values(run: RunRecord) -> list[Fact]:
 def costs(run: RunRecord) -> Iterator[Fact]:
     """How fast it was, and what it took."""
     speed = number(run.result, "samples_per_second")
-    whole_speed = run.metrics.speed.whole()
-    if speed is None and whole_speed is not None:
-        speed = whole_speed.mean
+    speed = run.metrics.mean_speed if speed is None else speed
     if speed is not None:
         yield "Samples per second", wording.amount(speed)
     if run.seconds is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -238,11 +239,12 @@ def test_a_run_from_pipes_says_what_it_is(tmp_path: Path) -> None:
     [
         *((0, "steps_per_epoch", value) for value in (0, -1, True, "9", 1e3)),
         *((1, "first", value) for value in (-5, None, "x", 2**40)),
-        *((1, "end", value) for value in ("x", [None], -1)),
+        *((1, "end", value) for value in ("x", [None], -1, 10**7)),
         *((1, "file", value) for value in (None, 1.5, "../other/segment_00000000-00000030.bin")),
         *((1, "damaged", value) for value in ({"0": None}, ["x"], [10**30], None)),
         *((1, "event", value) for value in ([], {}, "other")),
         (1, "world_size", [None]),
+        (-1, "first", 10**9),  # so that no segment lies in a thousand epochs
     ],
 )
 def test_a_ledger_with_values_of_other_kinds_is_refused(finished: Path, line: int, key: str, value: Any) -> None:
@@ -250,6 +252,16 @@ def test_a_ledger_with_values_of_other_kinds_is_refused(finished: Path, line: in
     ledger = finished / "audit" / LEDGER
     lines = [json.loads(text) for text in ledger.read_text().splitlines()]
     lines[line][key] = value
+    if key == "first" and line == -1:
+        lines[line]["end"] = value + 1
     ledger.write_text("".join(f"{json.dumps(each)}\n" for each in lines))
     with pytest.raises(UsageError, match="is damaged"):
+        read_coverage(finished)
+
+
+@pytest.mark.parametrize("name", [CATALOG, LEDGER, "segment_00000000-00000002.bin"])
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(finished: Path, name: str) -> None:
+    (finished / "audit" / name).unlink()
+    os.mkfifo(finished / "audit" / name)
+    with pytest.raises(UsageError, match=f"{name} .*device, FIFO or socket"):
         read_coverage(finished)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, Position, read_checkpoint, write_checkpoint
+from hvdtrain.checkpoints.inspection import entries, problems
 from hvdtrain.named_arrays import State
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors")
@@ -174,3 +176,13 @@ def test_a_manifest_of_another_kind_is_refused(folder: Path, content: str) -> No
     (folder / "manifest.json").write_text(content, encoding="latin-1")
     with pytest.raises(DamagedCheckpointError, match=r"manifest\.json"):
         read_checkpoint(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(DamagedCheckpointError, match=f"{name} .*device, FIFO or socket"):
+        read_checkpoint(folder)
+    (entry,) = entries(folder)
+    assert any(name in problem for problem in problems(entry))

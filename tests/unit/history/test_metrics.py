@@ -145,3 +145,12 @@ def test_a_long_run_with_many_names_stays_small() -> None:
     assert len(kept) + history.events.left_out == 3000
     assert (kept[0].step, kept[-1].step, len(kept)) == (0, 2999, 1000)
     assert max(len(happening.text) for happening in kept) == 2000
+
+
+def test_the_mean_speed_weighs_each_line_by_its_samples(tmp_path: Path) -> None:
+    lines: list[Line] = [
+        {"split": "train", "step": 1, "loss": 1.0, "samples": 10, "samples_per_second": 1000.0, "time": 1.0},
+        {"split": "train", "step": 50, "loss": 1.0, "samples": 990, "samples_per_second": 100.0, "time": 2.0},
+    ]
+    assert read_metrics(written(tmp_path, lines)).mean_speed == pytest.approx(1000 / (0.01 + 9.9))
+    assert read_metrics(written(tmp_path, [{"split": "train", "step": 1, "loss": 1.0}])).mean_speed is None
