@@ -3,6 +3,7 @@
 An exception that is not an hvdtrain error is reported by the frames of the user's code, once for all ranks.
 """
 
+import errno
 import logging
 import os
 import re
@@ -32,8 +33,15 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 _GENERATED = ("<frozen", "__autograph_generated_file")  # the interpreter's own; TensorFlow's copies of the user's code
 _TOLD_BY_TENSORFLOW = "in user code:"  # how it begins the text of an exception in a graph; the user's frames follow
 _SHORT_CHARACTERS = 300
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what writing to a file raises, whatever its name is
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")  # Keras' messages have them wherever they are printed
 _KERAS_ARGUMENTS = re.compile(r"\n\nArguments received by [^\n]*(?:\n  • [^\n]*)*")  # they push the cause out of sight
+
+
+class _UnwritableOutputError(HvdtrainError):
+    """A full disk, say."""
+
+    exit_code = 1
 
 
 def leave_after(error: BaseException, in_full: bool) -> int:
@@ -46,6 +54,7 @@ def leave_after(error: BaseException, in_full: bool) -> int:
         return _leave(130, "interrupted")
     if isinstance(error, BrokenPipeError) and _is_output_closed():  # as in `hvdtrain env | head -3`
         return 128 + signal.SIGPIPE
+    error = _about_output(error) or error
     if isinstance(error, PeerError):
         return _end("lost_rank", error, error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
     if not isinstance(error, HvdtrainError) and not _is_about_data(error):
@@ -54,6 +63,29 @@ def leave_after(error: BaseException, in_full: bool) -> int:
         traceback.print_exc()
     code, kind = (error.exit_code, error.failure_kind) if isinstance(error, HvdtrainError) else (1, "error")
     return _end(kind, error, code, f"{who()}: {error}")
+
+
+def _about_output(error: BaseException) -> HvdtrainError | None:
+    """What is wrong with standard output, where that is what `error` is about."""
+    full = isinstance(error, OSError) and error.errno in _FULL and error.filename is None
+    if not full or not (reason := _flush_output("\n")):
+        return None
+    return _UnwritableOutputError(
+        f"Standard output cannot be written: {reason}.",
+        "What this command prints is lost from there on.",
+        "let it print to a file or a program that takes it.",
+    )
+
+
+def _flush_output(more: str = "") -> str:
+    """Write what was printed, and `more`; why that fails, or "". What could not be written is dropped: Python would
+    report it at exit, with an exit code of its own."""
+    try:
+        print(more, end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error.strerror or str(error)
+    return ""
 
 
 def _end(kind: Kind, error: BaseException, code: int, message: str) -> int:
@@ -142,7 +174,7 @@ def _leave(code: int, message: str, in_log: bool = True, in_stream: bool = True)
     topology = _topology()
     if code == UsageError.exit_code and topology is not None and not topology.is_root:
         message = message.replace("\n", " ")  # rank 0 most likely says the same; whoever is first ends the job
-    sys.stdout.flush()
+    _flush_output()
     if in_stream:
         sys.stderr.write(message.rstrip() + "\n")
     sys.stderr.flush()

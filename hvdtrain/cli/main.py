@@ -84,7 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=PLAIN)  # a terminal that cannot show × must not end a training run
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        sys.stdout.flush()  # at exit Python would report its failure, with an exit code of its own
+        return code
     except (Exception, KeyboardInterrupt) as error:
         from hvdtrain.cli.failure import leave_after
 

@@ -23,6 +23,7 @@ STATE_STYLES: Final[Mapping[Word, str]] = {
 """How the states of runs look on a terminal that has colours; the word itself is always there."""
 
 _GAP = 2
+_UNKNOWN_COLUMNS = 80
 _PIPE_COLUMNS = 1000  # where nobody looks at a terminal, no column is left out
 
 
@@ -60,7 +61,10 @@ def _screen(width: int | None = None) -> Console:
             """Nobody reads any more: rich would end the process with exit code 1."""
             raise BrokenPipeError
 
-    return Screen(width=width)
+    screen = Screen(width=width)
+    if screen.width < 1:  # of COLUMNS=0, with which nothing would be printed
+        screen.width = _UNKNOWN_COLUMNS
+    return screen
 
 
 def print_fitting(columns: Sequence[Column], width: int | None = None) -> None:
@@ -109,4 +113,4 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="right" if numbers and number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))  # Text: a value such as n[1-3] is not markup
-    _screen().print(table)
+    console().print(table)

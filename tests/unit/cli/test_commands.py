@@ -102,3 +102,14 @@ def test_an_output_that_nobody_reads_to_its_end_is_no_failure() -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert (process.stderr.read(), process.wait(60)) == ("", 141)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["shard", "--help"], ["env"]], ids=" ".join)
+def test_an_output_that_takes_nothing_is_a_failure_in_a_sentence(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hvdtrain", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("hvdtrain: Standard output cannot be written: No space left on device.")
+    assert "Traceback" not in done.stderr
