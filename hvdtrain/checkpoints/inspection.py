@@ -70,7 +70,9 @@ def entries_behind(url: str, arrays: bool) -> Iterator[Entry]:
                 names = tuple(pointer for pointer in POINTERS if pointed[pointer] == name)
                 yield replace(_entry(Path(scratch, name), names), size=run.size(name), written=None)
     except OSError as error:
-        raise UsageError(f"The run cannot be read: {error}.", "It was given as RUN.", "check the URL.") from error
+        raise UsageError(
+            f"The run cannot be read: {error}.", "It was given as RUN.", "check the URL and the credentials."
+        ) from error
     if not wanted:
         raise UsageError(f"{url} holds no checkpoint.", "It was given as RUN.", "check the URL.")
 

@@ -43,10 +43,15 @@ def write_part(staging: Path, state: State, index: int, count: int) -> dict[str,
 
 
 def in_parts(count: int) -> Callable[[Path, State], dict[str, str]]:
-    """For `write_checkpoint`: divides the arrays of each kind among `count` files."""
-    return lambda staging, state: {
-        name: digest for index in range(count) for name, digest in write_part(staging, state, index, count).items()
-    }
+    """For `write_checkpoint`: divides the arrays of each kind among `count` files, or as many as there are arrays."""
+
+    def write(staging: Path, state: State) -> dict[str, str]:
+        parts = max(1, min(count, len(state)))
+        return {
+            name: digest for index in range(parts) for name, digest in write_part(staging, state, index, parts).items()
+        }
+
+    return write
 
 
 def require_shared(folder: Path, comm: Communicator) -> None:

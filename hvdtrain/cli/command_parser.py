@@ -55,8 +55,13 @@ def checked(
     return value_of
 
 
-def number(name: str, least: int) -> Callable[[str], int]:
-    """For whole numbers of `least` or more."""
+def number(name: str, least: int, most: int | None = None) -> Callable[[str], int]:
+    """For whole numbers of `least` or more, and of at most `most`."""
+    if most is not None:
+        range_ = f"from {least} to {most:,}"
+        return checked(
+            name, int, lambda value: least <= value <= most, f"It must be {range_}.", f"give a number {range_}."
+        )
     hint = f"give {least} or a larger number."
     return checked(name, int, lambda value: value >= least, f"It must be {least} or more.", hint)
 

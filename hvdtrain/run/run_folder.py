@@ -51,7 +51,7 @@ class RunFolder:
             raise UsageError(
                 f"Another job is running in {self.path}.",
                 "Two jobs in one folder would delete each other's checkpoints.",
-                "choose another --output-dir, or wait until that job has ended.",
+                "wait until that job has ended, or use another run folder (--output-dir).",
             ) from error
         except OSError as error:
             raise unwritable(self.path, error) from error

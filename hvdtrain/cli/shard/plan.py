@@ -15,6 +15,7 @@ Show the steps of an epoch, and what each rank reads.
 
   hvdtrain shard plan 'data/train-*.tfrecord' --size 4 --global-batch-size 256
 """
+_MOST_RANKS = 10**6  # so that the numbers of each fit into memory
 _ROWS = 64  # more ranks than fit a screen are summed up
 
 
@@ -22,7 +23,7 @@ def run(argv: Sequence[str]) -> int:
     """Print the plan that `argv` asks for; returns 0."""
     parser = Parser("plan", _DESCRIPTION)
     parser.add_data_arguments()
-    parser.add_argument("--size", type=number("--size", 1), required=True, help="number of ranks")
+    parser.add_argument("--size", type=number("--size", 1, _MOST_RANKS), required=True, help="number of ranks")
     parser.option("--global-batch-size", 256, "records per step, over all ranks", type=int)
     parser.option("--seed", 42, "seed of the order", type=int)
     parser.option("--epoch", 0, "epoch to plan; the first one is 0, as for `ShardPlan`", type=int)

@@ -167,3 +167,13 @@ def test_damage_in_a_part_is_found(tmp_path: Path, capsys: pytest.CaptureFixture
     file.write_bytes(file.read_bytes()[:-1])
     assert main(["checkpoint", "verify", str(tmp_path)]) == 1
     assert "optimizer-00001-of-00002.safetensors is damaged" in capsys.readouterr().out
+
+
+def test_there_are_no_more_parts_than_arrays(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(state_of([5, 6, 7]), Position(4, 8), {})
+    write_checkpoint(tmp_path / "checkpoints" / "step_00000004", checkpoint, in_parts(1))
+    assert main(["checkpoint", "convert", str(tmp_path), str(tmp_path / "new"), "--parts", "99999"]) == 0
+    assert f"model-00001-of-{len(checkpoint.state):05}.safetensors" in {
+        file.name for file in (tmp_path / "new").iterdir()
+    }
+    assert same(read_checkpoint(tmp_path / "new").state, checkpoint.state)

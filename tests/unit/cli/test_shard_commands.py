@@ -12,6 +12,7 @@ import pytest
 from support.range_server import serving
 
 import data_sharding as ds
+from hvdtrain.cli.main import main
 from hvdtrain.cli.shard import COMMANDS
 from hvdtrain.cli.shard import run as shard
 from hvdtrain.errors import UsageError
@@ -31,6 +32,14 @@ def test_plan_prints_every_rank_and_the_cut(records: Path, capsys: pytest.Captur
     assert "60 records in 4 steps of 16: the last step has 12 records and 4 masked slots" in out
     assert [line.split()[0] for line in out.splitlines() if line[:1].isdigit()][:4] == ["0", "1", "2", "3"]
     assert f"{sum(range(1, 61)):,}" in out
+
+
+@pytest.mark.parametrize("size", ["0", "1000000000"])
+def test_plan_refuses_numbers_of_ranks_that_no_job_has(
+    records: Path, size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shard", "plan", str(records), "--size", size]) == 2
+    assert f"--size is {size}. It must be from 1 to 1,000,000." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
