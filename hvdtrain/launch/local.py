@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
+from hvdtrain.errors import UsageError
 from hvdtrain.launch import launcher_api
 from hvdtrain.launch import option_groups as groups
 from hvdtrain.launch.hosts.discovery import HostDiscovery
@@ -50,6 +51,7 @@ def start(options: Namespace, command: tuple[str, ...]) -> int:
     if not options.dry_run:
         launcher_api.require_outside_job()
         return run(job)
+    require_changes_possible(job)
     how = ("start", "each is told its rank and where the others are by variables; no ssh, no MPI")
     print(comment(f"hvdtrain launch local: {job.np} processes, each of them:", (*resource_notes(job), how)))
     print(shlex.join(job.argv))
@@ -81,6 +83,8 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
         console, script = Console(inbox), job.host_discovery_script
         is_here = functools.cache(is_this_machine)  # names are resolved once, whatever the script says how often
         discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake))
+        if discovery is not None:
+            _require_room(job, _slots_here(discovery, is_here))
 
         def attempt(restarts: int, cause: str) -> JobOutcome:
             console.holding = True
@@ -153,7 +157,7 @@ class _Start:
             return self.job.np - wrong
         for complaint in self.discovery.take_complaints():
             self._say(complaint)
-        return max(0, sum(host.slots for host in self.discovery.hosts if self.is_here(host.name)) - wrong)
+        return max(0, _slots_here(self.discovery, self.is_here) - wrong)
 
     def placed(self, numbers: Sequence[int]) -> list[int]:
         return list(numbers[: self.places()])
@@ -171,6 +175,20 @@ class _Start:
         where, token, restarts, cause = self.server.environment, self.token, self.restarts, self.cause
         variables = worker_environment(self.inherited, place, where, "lo", token, restarts, cause)
         return variables | size_variables(self.job) | ({WORLD_VARIABLE: "1"} if self._is_elastic else {})
+
+
+def _slots_here(discovery: HostDiscovery, is_here: Callable[[str], bool]) -> int:
+    return sum(host.slots for host in discovery.hosts if is_here(host.name))
+
+
+def _require_room(job: JobSpec, slots: int) -> None:
+    if slots < job.np:
+        raise UsageError(
+            f"-np is {job.np}, and the script of --host-discovery-script names {slots} slots of this machine.",
+            "All workers start on this machine.",
+            f"let {job.host_discovery_script} print localhost:{job.np}, or start the job on all hosts that it names by "
+            "`hvdtrain launch ssh`.",
+        )
 
 
 def _places(workers: int) -> list[RankAssignment]:

@@ -5,6 +5,7 @@ training toolkit decodes them and makes options of them (`sagemaker_training.map
 """
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +124,7 @@ def checkable_options(
     if "config" in options:
         path = str(options["config"])
         here = Path(source_dir or ".").expanduser() / path
-        if source_dir is None or Path(path).is_absolute() or not here.is_file():
+        if source_dir is None or Path(path).is_absolute() or not os.path.isfile(here):
             raise UsageError(
                 f"--config is {path!r}.",
                 "In the container it is a file of the source folder.",

@@ -59,7 +59,7 @@ def source_files(spec: TrainingSpec) -> dict[str, Path | bytes]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # which takes names of any length
         raise UsageError(
             f"There is no folder {folder}.", "It was given as source_dir.", "check the path, or leave it out."
         )

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 from hvdtrain.errors import UsageError
@@ -56,6 +56,8 @@ def require_types_and_counts(spec: Any) -> None:
         value = getattr(spec, name)
         if not 1 <= value <= most:
             raise UsageError(f"{name} is {value}.", f"It must be from 1 to {most}.", "give a number between them.")
+    if spec.source_dir is not None and not fspath(spec.source_dir).strip():
+        raise UsageError("The source_dir is empty.", "It names no folder.", "write '.' for this one, or leave it out.")
 
 
 def _require_type(name: str, value: Any, annotation: str) -> None:
@@ -172,7 +174,22 @@ def require_cloud_fields(spec: Any) -> None:
     for name in ("output_path", "checkpoint_s3_uri"):
         if getattr(spec, name) is not None:
             require_s3_uri(f"The {name}", getattr(spec, name))
+    _require_spot_times(spec)
     _require_safe_and_kept(spec)
+
+
+def _require_spot_times(spec: Any) -> None:
+    """Refuse times that SageMaker refuses, by rules that its request model does not have."""
+    wait = spec.max_wait_s
+    if not spec.use_spot and wait is not None:
+        conflict = "It is the time that is waited for spot instances, and use_spot is not given."
+        raise UsageError(f"max_wait_s is {wait}.", conflict, "add use_spot (--use-spot), or leave max_wait_s out.")
+    if spec.use_spot and (wait is None or wait < spec.max_run_s):
+        raise UsageError(
+            f"use_spot is given, and max_wait_s is {wait}." if wait is not None else "use_spot is given alone.",
+            f"It is the time of waiting and training together, so it is at least max_run_s, {spec.max_run_s}.",
+            f"give max_wait_s (--max-wait-s), e.g. {2 * spec.max_run_s}.",
+        )
 
 
 def _require_safe_and_kept(spec: Any) -> None:

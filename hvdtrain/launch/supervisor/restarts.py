@@ -119,7 +119,8 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool])
 
 def require_changes_possible(job: JobSpec) -> None:
     """Raise UsageError where the number of workers may change and no restart is allowed, each worker has a batch of its
-    own, a model is in stages, or there can never be room for the most workers that were asked for."""
+    own, a model is in stages, or there can never be room for the most workers that were asked for; and where a restart
+    would not find the run folder."""
     slots = total_slots(job.hosts)
     if job.host_discovery_script is None and job.max_workers is not None and job.hosts and job.max_workers > slots:
         raise UsageError(
@@ -135,6 +136,8 @@ def require_changes_possible(job: JobSpec) -> None:
             "leave the script out; with --max-restarts, a loss starts all workers again.",
         )
     _require_same_batch(job)
+    if job.max_restarts:
+        with_run_folder(job.argv, job.max_restarts)
 
 
 def _require_same_batch(job: JobSpec) -> None:

@@ -132,6 +132,17 @@ def test_over_ssh_a_script_that_names_nobody_at_first_is_refused(
     assert "names no host" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("line", ["true", "echo elsewhere.invalid:4", "echo localhost:1"])
+def test_on_this_machine_the_script_names_slots_for_all_workers(
+    line: str, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = ["--host-discovery-script", write(line), "--max-restarts", "1", "--min-workers", "1"]
+    assert main(["launch", "local", "-np", "2", *script, "--", "train"]) == 2
+    err = capsys.readouterr().err
+    assert f"names {int('localhost' in line)} slots of this machine" in err
+    assert "HINT: " in err
+
+
 @pytest.mark.parametrize("launcher", [["local"], ["ssh", "-H", "localhost:2"]])
 def test_without_a_script_there_is_no_growing_beyond_the_slots(
     launcher: list[str], capsys: pytest.CaptureFixture[str]

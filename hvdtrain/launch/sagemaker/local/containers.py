@@ -181,11 +181,15 @@ def _stopped(number: signal.Signals, first: LocalContainer, is_resumable: bool) 
 def _failure(container: LocalContainer) -> HvdtrainError:
     code, (text, hint) = container.process.returncode, container.failure
     kind = UsageError if code == UsageError.exit_code else HvdtrainError
-    return kind(
-        f"The training job failed on {container.folders.base.name} with exit code {code}.",
+    did = "stopped" if code == RESUMABLE else "failed"
+    error = kind(
+        f"The training job {did} on {container.folders.base.name} with exit code {code}.",
         text or "It left no cause.",
         hint or f"{container.folders.output / FAILURE_FILE} has the whole account.",
     )
+    if code == RESUMABLE:
+        error.exit_code = RESUMABLE
+    return error
 
 
 def _end(process: subprocess.Popen[bytes], seconds: float, ask: bool = True) -> None:

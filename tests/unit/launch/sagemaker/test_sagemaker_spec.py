@@ -20,6 +20,7 @@ from hvdtrain.launch.sagemaker.hyperparameters import (
     worker_options,
 )
 from hvdtrain.launch.sagemaker.request import secret_names
+from hvdtrain.launch.sagemaker.source_archive import source_files
 
 CLOUD: dict[str, Any] = {
     "role": "arn:aws:iam::111122223333:role/train",
@@ -81,6 +82,10 @@ def spec(**changes: Any) -> TrainingSpec:
         ({"image": "foo bar"}, "image is 'foo bar'"),
         ({"output_path": "s3://My_bucket/a"}, "It has 'M' '_'"),
         ({"metric_definitions": {"a": "("}}, "metric a has the regular expression '('"),
+        ({"use_spot": True}, "use_spot is given alone"),
+        ({"use_spot": True, "max_wait_s": 60}, "use_spot is given, and max_wait_s is 60"),
+        ({"max_wait_s": 10**6}, "max_wait_s is 1000000. It is the time that is waited for spot instances"),
+        ({"source_dir": ""}, "The source_dir is empty"),
         ({"environment": {"AWS_SECRET_ACCESS_KEY": "hunter2"}}, "environment has AWS_SECRET_ACCESS_KEY"),
     ],
 )
@@ -208,3 +213,8 @@ def test_mpi_starts_the_workers_of_more_than_one() -> None:
 def test_values_of_variables_are_not_in_the_mpi_options() -> None:
     options = mpi_options(spec(environment={"TOKEN": "hunter2"}, network_interface_name="eth1"))
     assert options == "-x TOKEN -x HOROVOD_GLOO_IFACE -x NCCL_SOCKET_IFNAME"
+
+
+def test_a_folder_whose_name_no_system_takes_is_not_there() -> None:
+    with pytest.raises(UsageError, match="There is no folder"):
+        source_files(spec(source_dir="a" * 5000))
