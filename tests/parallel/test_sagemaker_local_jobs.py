@@ -165,3 +165,10 @@ def test_a_script_finds_the_variables_of_the_toolkit(tmp_path: Path) -> None:
     everything = json.loads(told["SM_TRAINING_ENV"])
     assert everything["channel_input_dirs"] == {"train": told["SM_CHANNEL_TRAIN"]}
     assert (everything["is_master"], everything["hyperparameters"]) == (True, {"amp": True, "lr": 0.1})
+
+
+def test_a_job_that_stops_by_itself_and_can_go_on_says_so(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import sys\nsys.exit(75)\n")
+    with pytest.raises(HvdtrainError, match="The training job stopped on algo-1 with exit code 75") as caught:
+        run_local(TrainingSpec(entry_point=str(tmp_path / "own.py")), [], tmp_path / "jobs" / "1")
+    assert caught.value.exit_code == 75
