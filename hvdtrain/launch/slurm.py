@@ -3,7 +3,6 @@
 Sources: sbatch(1) and srun(1) of Slurm 22.05; its release notes, for srun no longer taking over --cpus-per-task.
 """
 
-import math
 import re
 import shlex
 from argparse import Namespace
@@ -13,7 +12,7 @@ from pathlib import Path
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import batch_script, launcher_api
 from hvdtrain.launch import option_groups as groups
-from hvdtrain.launch.batch_script import MIN_NOTICE_SECONDS, UNSUPPORTED, clock, may_continue, require_word
+from hvdtrain.launch.batch_script import UNSUPPORTED, clock, may_continue, notice_of, require_word
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.mpirun import MpirunArguments, mpirun_arguments
 from hvdtrain.launch.rendering import (
@@ -37,6 +36,7 @@ trap ended=1 TERM
 """
 
 _REQUEUE = Path(__file__).with_name("requeue.sh")
+_LONGEST_NOTICE = 65_535  # of --signal (slurm.schedmd.com, sbatch)
 """The end of a script that counts failures; {command} and {max_restarts} are put in."""
 
 
@@ -81,7 +81,7 @@ def _script(job: JobSpec, options: SlurmOptions) -> str:
 
 
 def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
-    notice = max(MIN_NOTICE_SECONDS, math.ceil(job.grace))
+    signalled = options.inner != "mpirun"
     settings: list[tuple[str, object]] = [
         ("job-name", job.name),
         ("partition", options.partition),
@@ -96,10 +96,20 @@ def _directives(job: JobSpec, options: SlurmOptions) -> list[str]:
         ("chdir", _quoted(job.working_dir) if job.working_dir is not None else None),
         ("output", "%x-%j.log"),
         ("open-mode", "append"),
-        ("signal", f"TERM@{notice}" if options.inner != "mpirun" else None),
+        ("signal", f"TERM@{_notice_of(job)}" if signalled else None),
     ]
     lines = [f"#SBATCH --{name}={value}" for name, value in settings if value is not None]
     return [*lines, "#SBATCH --requeue" if may_continue(job) else "#SBATCH --no-requeue"]
+
+
+def _notice_of(job: JobSpec) -> int:
+    if (notice := notice_of(job)) > _LONGEST_NOTICE:
+        raise UsageError(
+            f"--grace is {job.grace:g} s.",
+            f"Slurm sends a signal at most {_LONGEST_NOTICE} s before the time limit.",
+            "give less.",
+        )
+    return notice
 
 
 def _quoted(path: str) -> str:

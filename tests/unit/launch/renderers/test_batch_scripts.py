@@ -18,7 +18,7 @@ import pytest
 from support.processes import wait_until
 
 from hvdtrain.errors import UsageError
-from hvdtrain.launch import lsf, pbs
+from hvdtrain.launch import lsf, pbs, slurm
 from hvdtrain.launch.job_spec import JobSpec
 
 SECONDS = 60
@@ -112,6 +112,10 @@ def pbs_script(inner: str = "mpirun", flavor: str = "openmpi5", kind: str = "ope
 
 def lsf_script(inner: str = "mpirun", flavor: str = "openmpi5", **changes: Any) -> str:
     return lsf.render(job(**changes), lsf.LsfOptions(inner=inner, flavor=flavor)).files["hvdtrain.lsf"]
+
+
+def slurm_script(**changes: Any) -> str:
+    return slurm.render(job(**changes)).files["hvdtrain.sbatch"]
 
 
 SCRIPTS = {
@@ -276,6 +280,8 @@ def test_the_job_asks_for_hosts_as_its_scheduler_counts_them() -> None:
     [
         (pbs_script, {"time_limit": 60}, "--time-limit is 60 s"),
         (lsf_script, {"time_limit": 90, "grace": 90}, "--time-limit is 90 s"),
+        (slurm_script, {"time_limit": 90, "grace": 90}, "--time-limit is 90 s"),
+        (slurm_script, {"grace": 70_000}, "Slurm sends a signal at most 65535 s before"),
         (lsf_script, {"inner": "jsrun", "np": 7}, "use -np 8"),
         (lsf_script, {"command": ("train", "--config", "a.yaml"), "max_restarts": 1}, "no --output-dir"),
         (pbs_script, {"inner": "ssh", "binding": "none"}, "--binding"),
