@@ -52,7 +52,7 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._ended = 0
-        self._connected = False
+        self._connected = self._ever_connected = False
         # Times of the monotonic clock, None: never.
         self._start_by = _after(self.start_timeout)  # all ranks must be connected
         self._hold_until = _after(_HOLD_SECONDS)  # other ranks' lines are held back no longer
@@ -127,10 +127,17 @@ class Supervisor:
         self._notice_connections()  # its notice may be on the way
         if self.elastic.goes_on_without(rank, self._connected and self._may_go_on):
             return
-        if end.failed and self._kill_at is None and self._give_up_at is None:
-            # A worker that exits with 75 has saved its checkpoint; others may still be writing.
-            self._kill_at = _after(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
-            self._start_by = None
+        if end.failed and self._give_up_at is None:
+            self._await_others(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
+
+    def _await_others(self, seconds: float) -> None:
+        """After a failure: one that exits with 75 has saved its checkpoint, and others may still be writing. Who was
+        asked to stop may need all of the grace time; but before the ranks were ever connected nothing is there to save,
+        and those that have come wait for the one that has failed."""
+        if self._kill_at is None:
+            self._kill_at, self._start_by = _after(seconds), None
+        elif self.start_timeout is not None and not self._ever_connected:
+            self._kill_at = min(self._kill_at, time.monotonic() + seconds)
 
     def _on_signals(self) -> None:
         self._notice_connections()
@@ -166,7 +173,7 @@ class Supervisor:
     def _notice_connections(self) -> None:
         """Once all ranks are connected, however late, nothing is held back and no deadline of the start is left."""
         if not self._connected and self._all_are_connected():
-            self._connected = True
+            self._connected = self._ever_connected = True
             self._hold_until = self._start_by = None
             self.console.release_all()
 

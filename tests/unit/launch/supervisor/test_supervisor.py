@@ -15,6 +15,7 @@ from hvdtrain import stop_requests
 from hvdtrain.failure_record import STALL, FailureRecord
 from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.processes.worker_group import ERR, OUT, WorkerEvents
+from hvdtrain.launch.supervisor import supervisor
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import diagnose, last_words, words_of_others
 from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, SignalPolicy, for_workers
@@ -133,6 +134,30 @@ def test_a_second_signal_is_told_apart_from_patience_that_ended(
         signal.raise_signal(signal.SIGTERM)
         Supervisor([Deaf()], [WorkerState(0)], Console(inbox), inbox, None, 3600.0, None).run()
     assert "SIGTERM came as a second request, so rank 0 was killed at once" in capfd.readouterr().err
+
+
+class Early:
+    """Two workers that start: the first one takes the signal and waits for the second one, which it has ended."""
+
+    def watch(self, _selector: object, events: WorkerEvents) -> None:
+        self._events = events
+
+    def send(self, number: signal.Signals) -> None:
+        self._events.ended(1, WorkerExit(-number))
+
+    def kill(self) -> None:
+        self._events.ended(0, WorkerExit(-signal.SIGKILL, by_us=True))
+
+
+def test_workers_that_are_asked_to_stop_before_they_are_connected_have_nothing_to_save(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are not waited for longer than after any other failure."""
+    monkeypatch.setattr(supervisor, "LAST_WORDS_SECONDS", 0.01)
+    with SignalInbox() as inbox:
+        signal.raise_signal(signal.SIGTERM)
+        console, states = Console(inbox), [WorkerState(0), WorkerState(1)]
+        assert Supervisor([Early()], states, console, inbox, 300.0, 3600.0, None).run().code == 143
 
 
 def message(end: WorkerExit) -> str:
