@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -139,13 +141,23 @@ def test_a_second_signal_is_told_apart_from_patience_that_ended(
 class Early:
     """Two workers that start: the first one takes the signal and waits for the second one, which it has ended."""
 
-    def watch(self, _selector: object, events: WorkerEvents) -> None:
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+
+    def watch(self, selector: selectors.BaseSelector, events: WorkerEvents) -> None:
         self._events = events
+        selector.register(self._reader, selectors.EVENT_READ, self._on_end)
+
+    def _on_end(self) -> None:
+        events, number = self._events, self._reader.recv(1)[0]
+        events.ended(1, WorkerExit(-number))
 
     def send(self, number: signal.Signals) -> None:
-        self._events.ended(1, WorkerExit(-number))
+        self._writer.send(bytes([number]))
 
     def kill(self) -> None:
+        self._reader.close()
+        self._writer.close()
         self._events.ended(0, WorkerExit(-signal.SIGKILL, by_us=True))
 
 
