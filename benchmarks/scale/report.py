@@ -37,7 +37,15 @@ COSTS: Final = (
     Cost("start", "received", "a start, bytes that a rank receives"),
     Cost("start", "memory", "a start, memory of rank 0", 1e9),
     Cost("save", "seconds", "the audit at a save, time of rank 0"),
+    Cost("env", "bytes", "env.json, bytes"),
+    Cost("step", "seconds", "a step's own work, time of rank 0"),
+    Cost("step", "received", "a step's agreements, bytes that a rank receives"),
+    Cost("checkpoint", "seconds", "a save without the audit, time of rank 0"),
+    Cost("checkpoint", "received", "a save without the audit, bytes that a rank receives"),
     Cost("save", "received", "the audit at a save, bytes that a rank receives"),
+    Cost("stop", "received", "a stop, bytes that a rank receives"),
+    Cost("failure", "received", "an error of all ranks, bytes that a rank receives"),
+    Cost("failure", "seconds", "the launcher's report of a failure, time"),
     Cost("top", "seconds", "`top`, time", 2.0),
     Cost("top", "memory", "`top`, memory", 300e6),
     Cost("report", "seconds", "`report`, time", 2.0),
@@ -72,8 +80,14 @@ def markdown(result: Result) -> str:
         f"{MOST_SECONDS} s of a processor was ended, and has none."
     )
     before = f"Before: commit {result['before']}, by the same command." if result["before"] else ""
-    parts = [saved.head("Costs of many workers", result), about, before, verdicts(result, COSTS), table(result, COSTS)]
+    costs = measured(result, COSTS)
+    parts = [saved.head("Costs of many workers", result), about, before, verdicts(result, costs), table(result, costs)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def measured(result: Result, costs: Sequence[Cost]) -> list[Cost]:
+    """Those that the result has: an older one has fewer."""
+    return [cost for cost in costs if figures_of(result, "now", cost)]
 
 
 def exponent(figures: Mapping[int, float]) -> float:
@@ -88,12 +102,14 @@ def exponent(figures: Mapping[int, float]) -> float:
 def figures_of(result: Result, version: str, cost: Cost) -> dict[int, float]:
     """By the number of workers."""
     found = result["costs"][version].items()
-    return {int(size): figures[cost.of][cost.figure] for size, figures in found if cost.of in figures}
+    return {
+        int(size): figures[cost.of][cost.figure] for size, figures in found if cost.figure in figures.get(cost.of, {})
+    }
 
 
 def picture(result: Result) -> Figure:
     """A panel for each cost: before and now against the number of workers."""
-    return panels(result, COSTS, "Costs of N workers, before and now")
+    return panels(result, measured(result, COSTS), "Costs of N workers, before and now")
 
 
 def panels(result: Result, costs: Sequence[Cost], title: str) -> Figure:

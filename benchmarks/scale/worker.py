@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.scale.engine_costs import engine_costs, failure_costs
 from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
 from data_sharding import Catalog, LoadedBatch, ShardPlan
@@ -86,8 +87,10 @@ def main() -> None:
     before = _memory()
     found: dict[str, Any] = {"start": _start(comm, hosts, folder)}
     found["start"]["memory"] = _memory() - before
+    found["env"] = {"bytes": (folder / "env.json").stat().st_size}
     found |= _training(comm, hosts, folder)
     found["save"] = _save(comm.topology, folder)
+    found |= engine_costs(comm, hosts, folder, _summarizes(size)) | failure_costs(comm, hosts)
     _ranks_files(size, hosts, folder)
     print(json.dumps(found))
 
@@ -119,8 +122,7 @@ def _start(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
         write_json(folder / "env.json", {**environment(comm.topology), "hosts": hosts})
 
     seconds = _timed(work)
-    size = (folder / "env.json").stat().st_size
-    return {"seconds": seconds, "received": comm.take_received(), "bytes": size}
+    return {"seconds": seconds, "received": comm.take_received()}
 
 
 def _training(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import gather_json
+from hvdtrain.comm.messages import broadcast_json
 
 StopRequest = Callable[[], str | None]  # why this rank should stop, in a word or two; None while it should not
 
@@ -24,6 +24,7 @@ LONGEST_INTERVAL: Final = 32
 """Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
 
 _NAMED_RANKS: Final = 4
+_BITS: Final = 30  # of a number that is summed, whose sign stays as it is
 
 
 SaveReport = Callable[[], tuple[bool, int]]
@@ -83,11 +84,25 @@ class StopVote:
 
     def reason(self) -> str:
         """What asked whom to stop, for people: "SIGTERM (rank 1)". Collective."""
-        asked = gather_json(self.comm, self.asked(), "hvdtrain.stop.reasons")
-        reasons = dict.fromkeys(answer for answer in asked if answer is not None)
+        untold = self.asked()
         if not self.comm.topology.is_distributed:
-            return ", ".join(reasons)
-        return ", ".join(f"{reason} ({_ranks(reason, asked)})" for reason in reasons)
+            return untold or ""
+        parts = []
+        while ranks := self._ranks_where(untold is not None, "hvdtrain.stop.asked"):
+            reason = broadcast_json(self.comm, untold, "hvdtrain.stop.reason", ranks[0])
+            same = self._ranks_where(untold == reason, "hvdtrain.stop.same")
+            parts.append(f"{reason} ({_named(same, self.comm.topology.size)})")
+            untold = None if untold == reason else untold
+        return ", ".join(parts)
+
+    def _ranks_where(self, condition: bool, name: str) -> list[int]:
+        """The ranks on which the condition holds, ascending: each rank adds a bit of its own, so that this is a few
+        hundred bytes for thousands of ranks. Collective."""
+        topology = self.comm.topology
+        bits = np.zeros(-(-topology.size // _BITS), np.int32)
+        bits[topology.rank // _BITS] = condition << topology.rank % _BITS
+        summed = self.comm.allreduce(bits, name)
+        return [rank for rank in range(topology.size) if summed[rank // _BITS] >> rank % _BITS & 1]
 
     def _post(self) -> None:
         now = time.perf_counter()
@@ -113,9 +128,8 @@ def next_interval(interval: int, step_seconds: float) -> int:
     return max(1, min(fitting, 2 * interval, LONGEST_INTERVAL))
 
 
-def _ranks(reason: str, asked: list[str | None]) -> str:
-    ranks = [rank for rank, answer in enumerate(asked) if answer == reason]
-    if len(ranks) == len(asked):
+def _named(ranks: list[int], size: int) -> str:
+    if len(ranks) == size:
         return "all ranks"
     named = ", ".join(map(str, ranks[:_NAMED_RANKS])) + (", …" if len(ranks) > _NAMED_RANKS else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {named}"

@@ -68,13 +68,30 @@ class WeightChecks:
 
     def _compare(self, digest: int, when: str, drifting: Collection[str] = ()) -> int | None:
         """The digest of the ranks that have this rank's stage, of those that compare it now."""
-        stage = self.adapter.stage or 0
-        rows = self.comm.allgather(np.array([[stage, digest]], np.int64), "hvdtrain.weights.compared").tolist()
-        compared = [(of, value) for of, value in rows if value != _COMPARED_LATER]
-        if ranks_unlike_first(compared):
+        differ, common = self._compared(digest) if self.adapter.stage is None else self._compared_by_stage(digest)
+        if differ:
             self.finish_saves()
             self._refuse(when, drifting)
-        return next((value for of, value in compared if of == stage), None)
+        return common
+
+    def _compared(self, digest: int) -> tuple[bool, int | None]:
+        """Whether digests differ, and the common one; the same work for any number of ranks: the largest and the least
+        are compared."""
+        later = np.iinfo(np.int64).min
+        both = [later, later] if digest == _COMPARED_LATER else [digest, -digest]
+        largest, minus_least = self.comm.allreduce(
+            np.array(both, np.int64), "hvdtrain.weights.compared", "max"
+        ).tolist()
+        if largest == later:  # nobody compares now
+            return False, None
+        return largest != -minus_least, largest
+
+    def _compared_by_stage(self, digest: int) -> tuple[bool, int | None]:
+        """The same of the ranks that have this rank's stage; whether any differ."""
+        stage = self.adapter.stage
+        rows = self.comm.allgather(np.array([[stage, digest]], np.int64), "hvdtrain.weights.compared").tolist()
+        compared = [(of, value) for of, value in rows if value != _COMPARED_LATER]
+        return bool(ranks_unlike_first(compared)), next((value for of, value in compared if of == stage), None)
 
     def _refuse(self, when: str, drifting: Collection[str] = ()) -> Never:
         raise divergence(self.comm, self._weights(drifting), self.adapter.stage or 0, when, self.known_equal)

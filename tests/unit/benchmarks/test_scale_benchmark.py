@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from benchmarks.commands import REPOSITORY, printed_json
+from benchmarks.scale.engine_costs import engine_costs
 from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.report import COSTS, exponent, markdown
 from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
+from benchmarks.scale.worker import spread
 from data_sharding import Catalog, CoverageAudit, LoadedBatch
 from hvdtrain.audit.ledger import CoverageLedger
 from hvdtrain.history.heartbeats import read_heartbeats
@@ -52,6 +54,18 @@ def test_the_worker_leaves_a_run_folder_and_its_figures(tmp_path: Path) -> None:
     assert found["result"]["bytes"] <= 200_000
     assert len(list((tmp_path / "run" / "heartbeats").iterdir())) == 64 // RANKS_PER_HOST
     assert len(read_heartbeats(tmp_path / "run")) == 64
+
+
+def test_what_ranks_agree_on_hardly_grows_with_their_number(tmp_path: Path) -> None:
+    """Between 64 and 10,000 ranks, all but texts of an error that each of them has."""
+    few, many = (
+        engine_costs(StandIn(topology_of(size), spread), [f"node-{rank // 8}" for rank in range(size)], tmp_path, True)
+        for size in (64, 10_000)
+    )
+    assert few["step"]["received"] == pytest.approx(64, abs=1)
+    assert many["step"]["received"] == pytest.approx(64, abs=1)
+    assert many["checkpoint"]["received"] < 2 * few["checkpoint"]["received"] < 20_000
+    assert many["stop"]["received"] < 10_000
 
 
 @pytest.mark.parametrize(("size", "name"), [(8, "hvdtrain.audit.counts.data"), (512, "hvdtrain.audit.words")])
