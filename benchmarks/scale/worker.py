@@ -119,7 +119,8 @@ def _start(comm: StandIn, hosts: list[str], folder: Path) -> dict[str, Any]:
         for rank in (0, comm.topology.size - 1):
             plan.shard(rank, comm.topology.size, 0)
         (folder / "config.yaml").write_text(dump_config(TrainConfig(global_batch_size=BATCH * comm.topology.size)))
-        write_json(folder / "env.json", {**environment(comm.topology), "hosts": hosts})
+        short = getattr(training, "counted_hosts", list) if _summarizes(comm.topology.size) else list
+        write_json(folder / "env.json", {**environment(comm.topology), "hosts": short(hosts)})
 
     seconds = _timed(work)
     return {"seconds": seconds, "received": comm.take_received()}

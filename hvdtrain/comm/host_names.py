@@ -1,6 +1,8 @@
 """The host of each rank, known to all ranks."""
 
 import json
+from collections.abc import Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -23,3 +25,8 @@ def gather_hosts(comm: Communicator, host: str, name: str) -> list[str]:
     if comm.allreduce(np.array([not is_right], np.int64), f"{name}.wrong")[0]:
         return gather_json(comm, host, name)
     return hosts
+
+
+def counted_hosts(hosts: Sequence[str]) -> list[str]:
+    """Hosts in the order of ranks, each with how many ranks follow each other there: "node1:8"."""
+    return [f"{host}:{len(list(ranks))}" for host, ranks in groupby(hosts)]

@@ -15,7 +15,7 @@ from hvdtrain.checkpoints.parts import require_shared
 from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
-from hvdtrain.comm.host_names import gather_hosts
+from hvdtrain.comm.host_names import counted_hosts, gather_hosts
 from hvdtrain.comm.messages import SAVE_SECONDS, agree, do_while_others_wait
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.data.catalog_source import require_little_lost, warn_of_damage
@@ -124,7 +124,8 @@ def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> Non
     config, folder = run.setup.config, run.folder
     try:
         write_atomically(folder.config, dump_config(config).encode())
-        write_json(folder.env, {**environment(run.comm.topology), "hosts": hosts})
+        listed = counted_hosts(hosts) if summarizes(config.metrics_detail, run.comm.topology.size) else hosts
+        write_json(folder.env, {**environment(run.comm.topology), "hosts": listed})
         folder.checkpoints.resume_from(position, checkpoints_of(config.resume))
     except OSError as error:
         raise unwritable(folder.path, error) from error

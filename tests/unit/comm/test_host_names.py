@@ -6,7 +6,7 @@ import pytest
 from support.ranks import run_on_ranks
 
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.host_names import gather_hosts
+from hvdtrain.comm.host_names import counted_hosts, gather_hosts
 from hvdtrain.topology import Topology
 
 
@@ -32,3 +32,7 @@ def test_names_are_those_of_the_ranks(hosts: list[str], local: list[tuple[int, i
         return gather_hosts(comm, hosts[rank], "hosts")
 
     assert run_on_ranks(len(hosts), gather) == [hosts] * len(hosts)
+
+
+def test_hosts_are_counted_in_the_order_of_ranks() -> None:
+    assert counted_hosts(["a", "a", "b", "a"]) == ["a:2", "b:1", "a:1"]
