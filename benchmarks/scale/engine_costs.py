@@ -23,6 +23,7 @@ from hvdtrain.audit.ledger import NoLedger
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.comm import messages
 from hvdtrain.comm.messages import agree
 from hvdtrain.engine import stop_vote
 from hvdtrain.engine.engine import Engine
@@ -35,6 +36,7 @@ from hvdtrain.launch.supervisor.worker_state import WorkerState
 BATCH: Final = 4
 STEPS: Final = 512
 _SAVES: Final = 7
+_REFUSED: Final = "hvdtrain.refused"
 _REFUSAL: Final = "There is no file /data/train-00000.tfrecord."
 
 
@@ -141,9 +143,9 @@ class MadeUpData:
 
 def summed(array: np.ndarray[Any, Any], size: int, name: str) -> np.ndarray[Any, Any]:
     """What ranks that all do the same add up to. Where each rank adds a bit of its own, those are the bits of all."""
-    if name not in ("hvdtrain.stop.asked", "hvdtrain.stop.same"):
+    if name not in ("hvdtrain.stop.asked", "hvdtrain.stop.same", f"{_REFUSED}.who"):
         return sum_of_same(array, size, name)
-    width = stop_vote._BITS
+    width = messages.RANK_BITS
     counts = [min(width, size - first) for first in range(0, size, width)]
     return np.array([2**count - 1 if array.any() else 0 for count in counts], array.dtype)
 
@@ -175,13 +177,13 @@ def _votes_at_each_step() -> Iterator[None]:
 
 def failure_costs(comm: StandIn, hosts: list[str]) -> dict[str, Any]:
     """Of an error that all ranks have, in this rank; and of the launcher's report where one of them was killed."""
-    comm.take_received()
+    comm = StandIn(comm.topology, comm.others, summed)
 
     def refuse() -> None:
         raise UsageError(_REFUSAL, "Training needs it.", "check --data.dir.")
 
     try:
-        agree(comm, refuse, "hvdtrain.refused")
+        agree(comm, refuse, _REFUSED)
     except HvdtrainError:
         received = comm.take_received()
     ended = [WorkerState(rank, host, end=WorkerExit(1), order=1 + rank) for rank, host in enumerate(hosts)]

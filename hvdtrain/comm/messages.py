@@ -24,6 +24,9 @@ START_SECONDS: Final = 7200.0
 
 SAVE_SECONDS: Final = 1800.0  # limit on writing a checkpoint, or the ledger of records before it
 
+RANK_BITS: Final = 30  # of a number of `ranks_where`, which stays above zero
+_NAMED_RANKS: Final = 16  # in a message
+
 _BEAT_SECONDS: Final = 0.5  # the shortest --stall-timeout is 2 s
 
 
@@ -38,6 +41,18 @@ def gather_bytes(comm: Communicator, value: bytes, name: str) -> list[bytes]:
 def gather_json(comm: Communicator, value: Any, name: str) -> list[Any]:
     """Every rank's value (anything that JSON can hold), in the order of ranks."""
     return [json.loads(text) for text in gather_bytes(comm, json.dumps(value).encode(), name)]
+
+
+def ranks_where(comm: Communicator, condition: bool, name: str) -> list[int]:
+    """The ranks on which the condition holds, ascending. Collective.
+
+    Each rank adds a bit of its own to a sum: a few hundred bytes for thousands of ranks.
+    """
+    topology = comm.topology
+    bits = np.zeros(-(-topology.size // RANK_BITS), np.int32)
+    bits[topology.rank // RANK_BITS] = condition << topology.rank % RANK_BITS
+    summed = comm.allreduce(bits, name).tolist()
+    return [rank for rank in range(topology.size) if summed[rank // RANK_BITS] >> rank % RANK_BITS & 1]
 
 
 def is_same_on_all(comm: Communicator, value: Any, name: str) -> bool:
@@ -129,11 +144,10 @@ def agree(comm: Communicator, work: Callable[[], T], name: str) -> T:
     once. The work may take longer on some ranks than collectives may.
     """
     result, refusal = do_while_others_wait(comm, lambda: _attempt(work), name, START_SECONDS)
-    # A count first, which costs the same for any number of ranks; texts only where something is wrong.
+    # A count first, which costs the same for any number of ranks; a text only where something is wrong.
     if comm.allreduce(np.array([refusal is not None], np.int64), f"{name}.refused")[0]:
-        answers = gather_json(comm, refusal, name)
-        refused = [(rank, answer) for rank, answer in enumerate(answers) if answer is not None]
-        raise _joint_error(comm, refused)
+        ranks = ranks_where(comm, refusal is not None, f"{name}.who")
+        raise _joint_error(ranks, comm.topology.size, broadcast_json(comm, refusal, name, ranks[0]))
     return result  # type: ignore[return-value]
 
 
@@ -146,10 +160,10 @@ def _attempt(work: Callable[[], T]) -> tuple[T | None, list[Any] | None]:
         return None, [error.fact, error.conflict, error.hint, getattr(error, "exit_code", UsageError.exit_code)]
 
 
-def _joint_error(comm: Communicator, refused: list[tuple[int, list[Any]]]) -> HvdtrainError:
-    rank, (fact, conflict, hint, exit_code) = refused[0]
-    if len(refused) < comm.topology.size:
-        ranks = ", ".join(str(r) for r, _ in refused)
-        fact = f"On rank {ranks}: {fact}" if len(refused) == 1 else f"On ranks {ranks} (the first one's words): {fact}"
+def _joint_error(ranks: list[int], size: int, refusal: list[Any]) -> HvdtrainError:
+    fact, conflict, hint, exit_code = refusal  # of the first of these ranks
+    if len(ranks) < size:
+        named = ", ".join(map(str, ranks[:_NAMED_RANKS])) + (", …" if len(ranks) > _NAMED_RANKS else "")
+        fact = f"On rank {named}: {fact}" if len(ranks) == 1 else f"On ranks {named} (the first one's words): {fact}"
     kind = UsageError if exit_code == UsageError.exit_code else HvdtrainError
     return kind(fact, conflict, hint).on_all_ranks()

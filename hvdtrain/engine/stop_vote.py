@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import broadcast_json
+from hvdtrain.comm.messages import broadcast_json, ranks_where
 
 StopRequest = Callable[[], str | None]  # why this rank should stop, in a word or two; None while it should not
 
@@ -24,7 +24,6 @@ LONGEST_INTERVAL: Final = 32
 """Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
 
 _NAMED_RANKS: Final = 4
-_BITS: Final = 30  # of a number that is summed, whose sign stays as it is
 
 
 SaveReport = Callable[[], tuple[bool, int]]
@@ -88,21 +87,12 @@ class StopVote:
         if not self.comm.topology.is_distributed:
             return untold or ""
         parts = []
-        while ranks := self._ranks_where(untold is not None, "hvdtrain.stop.asked"):
+        while ranks := ranks_where(self.comm, untold is not None, "hvdtrain.stop.asked"):
             reason = broadcast_json(self.comm, untold, "hvdtrain.stop.reason", ranks[0])
-            same = self._ranks_where(untold == reason, "hvdtrain.stop.same")
+            same = ranks_where(self.comm, untold == reason, "hvdtrain.stop.same")
             parts.append(f"{reason} ({_named(same, self.comm.topology.size)})")
             untold = None if untold == reason else untold
         return ", ".join(parts)
-
-    def _ranks_where(self, condition: bool, name: str) -> list[int]:
-        """The ranks on which the condition holds, ascending: each rank adds a bit of its own, so that this is a few
-        hundred bytes for thousands of ranks. Collective."""
-        topology = self.comm.topology
-        bits = np.zeros(-(-topology.size // _BITS), np.int32)
-        bits[topology.rank // _BITS] = condition << topology.rank % _BITS
-        summed = self.comm.allreduce(bits, name)
-        return [rank for rank in range(topology.size) if summed[rank // _BITS] >> rank % _BITS & 1]
 
     def _post(self) -> None:
         now = time.perf_counter()

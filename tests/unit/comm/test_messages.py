@@ -12,7 +12,7 @@ from support.ranks import ThreadCommunicator, all_well, run_on_ranks
 
 from data_sharding import MissingDataError
 from hvdtrain.comm.communicator import SerialCommunicator
-from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json, is_same_on_all
+from hvdtrain.comm.messages import agree, broadcast_json, gather_bytes, gather_json, is_same_on_all, ranks_where
 from hvdtrain.errors import DivergenceError, HvdtrainError, PeerError, UsageError
 from hvdtrain.topology import Topology
 
@@ -93,6 +93,20 @@ def test_one_refusal_is_everybodys(ranks: set[int], fact: str) -> None:
         assert isinstance(error, UsageError)
         assert (error.fact, error.conflict, error.hint) == (fact, "Why.", "do it.")
         assert (error.joint, error.exit_code) == (True, 2)
+
+
+@pytest.mark.parametrize("ranks", [set(range(61)), {0, 29, 30, 59, 60}, set(), set(range(1, 61))])
+def test_ranks_are_found_by_a_sum(ranks: set[int]) -> None:
+    """Of 61 ranks, so that their bits need several numbers, of which the last one has a single bit."""
+    found = run_on_ranks(61, lambda comm: ranks_where(comm, comm.topology.rank in ranks, "x"))
+    assert found == [sorted(ranks)] * 61
+
+
+def test_a_message_names_some_of_many_ranks() -> None:
+    error = run_on_ranks(30, refusing(set(range(5, 30)), UsageError("No data.", "Why.", "do it.")))[0]
+    assert isinstance(error, UsageError)
+    assert error.fact.startswith("On ranks 5, 6, 7, ")
+    assert error.fact.endswith(", 20, … (the first one's words): No data.")
 
 
 def test_a_data_error_is_bad_usage() -> None:
