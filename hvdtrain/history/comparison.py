@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
 from hvdtrain.history.reading import UNREADABLE, flattened, json_object, last_lines, mapping, number, text
 from hvdtrain.history.run_facts import read_facts
-from hvdtrain.history.weight_hashes import SameBits, compare_bits
+from hvdtrain.history.weight_hashes import SameBits, compare_bits, problem_of
 
 _OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
 _OWN_FACTS: Final = (  # of the environment: the same is in the config, or it is one rank's
@@ -95,7 +95,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
     facts = [read_facts(folder) for folder in folders]
     data = tuple(_data(folder) for folder in folders)
     weights = tuple(text(mapping(run_facts.result, "weights"), "sha256") for run_facts in facts)
-    runs = tuple(overview(folder) for folder in folders)
+    runs = tuple(_overview(folder) for folder in folders)
     configs = [run_facts.config for run_facts in facts]
     if all(run.framework for run in runs):  # which a config may leave to the task
         configs = [{**config, "framework": run.framework} for run, config in zip(runs, configs, strict=True) if config]
@@ -114,6 +114,12 @@ def compare(folders: Sequence[Path]) -> Comparison:
         same_batches=None if config is None or same_data is None else same_data and same_order,
         bits=compare_bits(folders),
     )
+
+
+def _overview(folder: Path) -> Overview:
+    """With what is wrong with its checksums."""
+    run, problem = overview(folder), problem_of(folder)
+    return replace(run, problems=(*run.problems, problem)) if problem else run
 
 
 def _differences(sides: Sequence[Mapping[str, Any]], ignored: Sequence[str]) -> list[Difference] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bounded, text
+from hvdtrain.history.reading import UNREADABLE, json_object, number, open_bounded, reason, text
 
 FILE: Final = "hashes.jsonl"
 _DIGITS: Final = 8  # of a checksum
@@ -50,6 +50,17 @@ def compare_bits(folders: Sequence[Path]) -> SameBits | None:
             return SameBits(same_until, step, differing, len(names), unlike, same_workers)
         same_until = step
     return SameBits(same_until, None, (), len(runs[0][steps[-1]].weights), (), same_workers)
+
+
+def problem_of(folder: Path) -> str:
+    """Why the file of a run cannot be read, as a sentence; "" where it can, or is not there."""
+    try:
+        open_bounded(folder / FILE).close()
+    except FileNotFoundError:
+        return ""
+    except UNREADABLE as error:
+        return f"{FILE} {reason(error)}."
+    return ""
 
 
 def _unlike(gradients: Sequence[tuple[str, ...]]) -> tuple[int, ...]:

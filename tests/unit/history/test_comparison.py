@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,13 @@ def test_fewer_than_two_runs_are_refused(tmp_path: Path) -> None:
             compare(folders)
     with pytest.raises(UsageError, match="There is no folder"):
         compare([run, tmp_path / "none"])
+
+
+def test_checksums_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        FakeRun.begun(tmp_path / name).audit("f1").ended()
+    os.mkfifo(tmp_path / "two" / "hashes.jsonl")
+    assert [run.problems for run in compare([tmp_path / "one", tmp_path / "two"]).runs] == [
+        (),
+        ("hashes.jsonl is not a regular file.",),
+    ]
