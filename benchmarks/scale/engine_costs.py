@@ -34,7 +34,8 @@ from hvdtrain.launch.supervisor.diagnosis import diagnose
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 BATCH: Final = 4
-STEPS: Final = 512
+STEPS: Final = 2048
+_REPEATS: Final = 3  # the fastest counts: others were disturbed
 _SAVES: Final = 7
 _REFUSED: Final = "hvdtrain.refused"
 _REFUSAL: Final = "There is no file /data/train-00000.tfrecord."
@@ -152,9 +153,9 @@ def summed(array: np.ndarray[Any, Any], size: int, name: str) -> np.ndarray[Any,
 
 def engine_costs(comm: StandIn, hosts: list[str], folder: Path, is_summarized: bool) -> dict[str, Any]:
     """Of a step, a save and a stop: seconds on a processor and bytes that this rank receives."""
-    run = partial(_run, StandIn(comm.topology, comm.others, summed), hosts, folder, is_summarized)
+    stand_in = StandIn(comm.topology, comm.others, summed)
+    run = partial(_fastest, partial(_run, stand_in, hosts, folder, is_summarized))
     with _votes_at_each_step():
-        run(STEPS)  # what is slow at the first call
         half, whole, saved = run(STEPS // 2), run(STEPS), run(STEPS, saves=_SAVES)
         stopped = run(STEPS, stop_after=STEPS // 2)
     return {
@@ -162,6 +163,10 @@ def engine_costs(comm: StandIn, hosts: list[str], folder: Path, is_summarized: b
         "checkpoint": _shares(saved, whole, _SAVES),
         "stop": _shares(stopped, half, 1),
     }
+
+
+def _fastest(run: Callable[..., tuple[float, int]], steps: int, **options: int) -> tuple[float, int]:
+    return min(run(steps, **options) for _ in range(_REPEATS))
 
 
 @contextmanager
