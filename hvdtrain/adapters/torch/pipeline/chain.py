@@ -8,11 +8,13 @@ followed so says its links itself: `stages(model)`.
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import torch
 from torch import fx, nn
 
+from hvdtrain.adapters.torch.pipeline.followed_graph import followed, input_of, output_of
 from hvdtrain.errors import UsageError
 from hvdtrain.task.task import Task
 
@@ -30,19 +32,55 @@ class Chain(ABC):
     names: Sequence[str]  # of the links: the name of the first layer in each
     tensors: Sequence[Tensors]  # which weights and buffers each link uses
 
+    def __init__(self) -> None:
+        # links at which no stage can begin, as the one before returns no tensor: known when it was called
+        self.inseparable: set[int] = set()
+
+    @property
+    def places(self) -> list[int]:
+        """The links at which a stage can begin, the first one too."""
+        return [link for link in range(len(self.names)) if link not in self.inseparable]
+
+    def end_of(self, place: int) -> int:
+        """The next place after this one, or the number of links."""
+        return next(
+            (link for link in range(place + 1, len(self.names)) if link not in self.inseparable), len(self.names)
+        )
+
     @abstractmethod
     def part(self, first: int, end: int) -> nn.Module:
         """Links `first` to `end` - 1 as one module of the model's own layers, from a tensor to a tensor."""
 
+    @cached_property
+    def _parameters(self) -> dict[int, nn.Parameter]:
+        return {id(parameter): parameter for parameter in self.model.parameters()}
+
     def trained(self, link: int) -> list[nn.Parameter]:
-        tensors = self.tensors[link]
-        return [p for p in self.model.parameters() if p.requires_grad and id(p) in tensors]
+        """The weights of a link that are trained."""
+        own = (self._parameters[identity] for identity in self.tensors[link] if identity in self._parameters)
+        return [parameter for parameter in own if parameter.requires_grad]
 
 
 def chain_of(task: Task, model: nn.Module) -> Chain:
     """The links of a task's model. Raises `UsageError`: it cannot be cut."""
+    _require_plain_call(model)
     listed = task.stages(model)
     return _Traced(model) if listed is None else _Listed(model, listed)
+
+
+def _require_plain_call(model: nn.Module) -> None:
+    """Refuse what is done around the forward() of the model's class: no stage would do it."""
+    lists = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    changed = "a hook" if any(vars(model).get(name) for name in lists) else ""
+    changed = changed or ("a forward() of its own" if "forward" in vars(model) else "")
+    own_call = type(model).__call__ is not nn.Module.__call__ and not isinstance(model, fx.GraphModule)
+    changed = changed or ("a __call__() of its own" if own_call else "")
+    if changed:
+        raise UsageError(
+            f"The model {type(model).__name__} cannot be cut: it has {changed}.",
+            "The stages call the layers that the forward() of its class calls, and nothing around them.",
+            "write it into forward() of the model's class, or give it to one of its layers.",
+        )
 
 
 class _Listed(Chain):
@@ -51,6 +89,7 @@ class _Listed(Chain):
     is_listed = True
 
     def __init__(self, model: nn.Module, links: Sequence[nn.Module]) -> None:
+        super().__init__()
         self.model = model
         known = {module: name for name, module in model.named_modules()}
         is_list = isinstance(links, list | tuple)
@@ -62,7 +101,8 @@ class _Listed(Chain):
             )
         self._links = list(links)
         self.names = [known[link] for link in links]
-        self.tensors = [_tensors_of(model, [link]) for link in links]
+        names = _names_of(model)
+        self.tensors = [_tensors_of(names, [link]) for link in links]
         _require_disjoint(self)
         _require_all(self)
 
@@ -70,32 +110,17 @@ class _Listed(Chain):
         return nn.Sequential(*self._links[first:end])
 
 
-class _Tracer(fx.Tracer):
-    """Follows forward() into containers of layers, but not into layers and blocks, which are called as they are.
-
-    So what a block does differently in training and in evaluation stays its own.
-    """
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if super().is_leaf_module(m, module_qualified_name) or next(m.children(), None) is None:
-            return True
-        outer, _, _ = module_qualified_name.rpartition(".")
-        in_row = isinstance(self.root.get_submodule(outer), nn.Sequential | nn.ModuleList)
-        return in_row and not isinstance(m, nn.Sequential | nn.ModuleList)
-
-
 class _Traced(Chain):
     """Links as torch.fx finds them."""
 
     def __init__(self, model: nn.Module) -> None:
+        super().__init__()
         self.model = model
-        graph = _followed(model)
+        graph = followed(model)
         nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
-        self._entering, self._leaving = _input_of(graph, model), _output_of(graph, model)
-        runs = _joined_where_shared(model, _runs(nodes, self._entering, self._leaving))
-        self._runs = runs
-        self.names = [_name_of(run) for run in runs]
-        self.tensors = [_tensors_in(model, run) for run in runs]
+        self._entering, self._leaving = input_of(graph, model), output_of(graph, model)
+        self._runs, self.tensors = _joined_where_shared(model, _runs(nodes, self._entering, self._leaving))
+        self.names = [_name_of(run) for run in self._runs]
 
     def part(self, first: int, end: int) -> nn.Module:
         nodes = [node for run in self._runs[first:end] for node in run]
@@ -115,79 +140,6 @@ class _Traced(Chain):
         part = fx.GraphModule(self.model, graph)
         part.train(self.model.training)
         return part
-
-
-def _followed(model: nn.Module) -> fx.Graph:
-    """What forward() calls, in training and in evaluation alike."""
-    was_training, before = model.training, set(vars(model))
-    graphs, constants = [], []
-    for training in (False, True):
-        for name in vars(model).keys() - before:
-            delattr(model, name)
-        graphs.append(_graph_of(model.train(training)))
-        constants.append({name: vars(model)[name] for name in vars(model).keys() - before})
-    model.train(was_training)
-    if str(graphs[0]) != str(graphs[1]) or not _are_equal(*constants):
-        raise UsageError(
-            f"The model {type(model).__name__} cannot be cut: its forward() calls other things in training than in "
-            "evaluation.",
-            "What torch.fx has followed once is called in both.",
-            "use layers such as nn.Dropout in place of functions that take `training`, or write `def stages(self, "
-            f"model)` in the task, which returns a list of layers{_layers_of(model)}.",
-        )
-    return graphs[1]
-
-
-def _are_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether the tensors that forward() makes, and which torch.fx keeps in the model, are the same each time."""
-    pairs = [(one[name], other[name]) for name in one if name in other]
-    return one.keys() == other.keys() and all(
-        isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
-        for a, b in pairs
-    )
-
-
-def _graph_of(model: nn.Module) -> fx.Graph:
-    try:
-        return _Tracer().trace(model)
-    except Exception as error:  # torch.fx raises what the model's own code raises when it is given no values
-        raise UsageError(
-            f"The model {type(model).__name__} cannot be cut: torch.fx cannot follow its forward(): "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}.",
-            "--parallel.stages needs to know which layers are called one after the other.",
-            f"write `def stages(self, model)` in the task, which returns them as a list{_layers_of(model)}, or use "
-            "nn.Sequential.",
-        ) from error
-
-
-def _layers_of(model: nn.Module) -> str:
-    """Name the layers between which the model could be cut, if they are called one after the other: for a message."""
-    names = [name for name, _ in model.named_children()]
-    shown = ", ".join(f"model.{name}" for name in names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-    return f" (its own layers are {shown})" if names else ""
-
-
-def _input_of(graph: fx.Graph, model: nn.Module) -> fx.Node:
-    inputs: list[fx.Node] = [node for node in graph.nodes if node.op == "placeholder" and node.users]
-    if len(inputs) != 1:
-        raise _no_chain(model, f"Its forward() uses {len(inputs)} inputs.")
-    return inputs[0]
-
-
-def _output_of(graph: fx.Graph, model: nn.Module) -> fx.Node:
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    returned: object = output.args[0]
-    if not isinstance(returned, fx.Node):
-        raise _no_chain(model, f"Its forward() returns a {type(returned).__name__}.")
-    return returned
-
-
-def _no_chain(model: nn.Module, fact: str) -> UsageError:
-    return UsageError(
-        f"The model {type(model).__name__} cannot be cut. {fact}",
-        "What is passed from one stage to the next is one tensor.",
-        "let measure() call the model with one tensor, and the model return one.",
-    )
 
 
 def _runs(nodes: Sequence[fx.Node], entering: fx.Node, leaving: fx.Node) -> list[list[fx.Node]]:
@@ -217,25 +169,30 @@ def _may_be_passed(node: fx.Node) -> bool:
     return not (node.op == "call_method" and node.target in ("size", "dim", "numel"))
 
 
-def _joined_where_shared(model: nn.Module, runs: list[list[fx.Node]]) -> list[list[fx.Node]]:
-    """No two runs use the same weights: those from the first to the last that does become one."""
-    number = 0
-    while number < len(runs):
-        tensors = _tensors_in(model, runs[number])
-        later = [n for n in range(number + 1, len(runs)) if tensors.keys() & _tensors_in(model, runs[n]).keys()]
-        if later:
-            end = later[-1] + 1
-            runs = [*runs[:number], [node for run in runs[number:end] for node in run], *runs[end:]]
+def _joined_where_shared(model: nn.Module, runs: list[list[fx.Node]]) -> tuple[list[list[fx.Node]], list[Tensors]]:
+    """No two runs use the same weights: those from the first to the last that does become one. And what each uses."""
+    names = _names_of(model)
+    tensors = [_tensors_in(model, names, run) for run in runs]
+    last_use = {identity: number for number, used in enumerate(tensors) for identity in used}
+    joined: list[list[fx.Node]] = []
+    of_joined: list[Tensors] = []
+    until = -1
+    for number, (run, used) in enumerate(zip(runs, tensors, strict=True)):
+        if number <= until:
+            joined[-1] += run
+            of_joined[-1] |= used
         else:
-            number += 1
-    return runs
+            joined.append(list(run))
+            of_joined.append(dict(used))
+        until = max([until, *(last_use[identity] for identity in used)])
+    return joined, of_joined
 
 
-def _tensors_in(model: nn.Module, run: Sequence[fx.Node]) -> Tensors:
+def _tensors_in(model: nn.Module, names: Tensors, run: Sequence[fx.Node]) -> Tensors:
     modules = [model.get_submodule(str(node.target)) for node in run if node.op == "call_module"]
-    tensors = _tensors_of(model, modules)
     attributes = {str(used.target) for node in run for used in node.all_input_nodes if used.op == "get_attr"}
-    return tensors | {id(tensor): name for name, tensor in _all_tensors(model) if name in attributes}
+    used = (id(operator.attrgetter(name)(model)) for name in attributes)
+    return _tensors_of(names, modules) | {identity: names[identity] for identity in used if identity in names}
 
 
 def _require_all(chain: Chain) -> None:
@@ -249,9 +206,12 @@ def _require_all(chain: Chain) -> None:
         )
 
 
-def _tensors_of(model: nn.Module, modules: Sequence[nn.Module]) -> Tensors:
-    within = {id(tensor) for module in modules for _, tensor in _all_tensors(module)}
-    return {id(tensor): name for name, tensor in _all_tensors(model) if id(tensor) in within}
+def _names_of(model: nn.Module) -> Tensors:
+    return {id(tensor): name for name, tensor in _all_tensors(model)}
+
+
+def _tensors_of(names: Tensors, modules: Sequence[nn.Module]) -> Tensors:
+    return {id(tensor): names[id(tensor)] for module in modules for _, tensor in _all_tensors(module)}
 
 
 def _all_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -43,16 +44,7 @@ def chosen_cuts(
     device = [*map(device_named, parallel.device_names), own_device()][0]
     model = build_model(task, options, torch.device("cpu"))  # whole, it may not fit on a device
     chain = chain_of(task, model)
-    links = [link for link in range(len(chain.names)) if chain.trained(link)]
-    if len(links) < parallel.stages:
-        parts = f"{len(links)} part{'s' * (len(links) != 1)}"
-        fewer = f"give --parallel.stages {len(links)} or less" if len(links) > 1 else "leave --parallel.stages out"
-        raise UsageError(
-            f"The model {type(model).__name__} can be cut into {parts} with weights that are trained, and "
-            f"--parallel.stages is {parallel.stages}.",
-            f"Each stage trains something. {_places(chain)}",
-            f"{fewer}, or list smaller parts in the task's stages().",
-        )
+    _require_enough(chain, parallel.stages)
     if parallel.cuts:
         if device.type == "cpu":  # else the host would compute for long what is made for a GPU
             require_divisible(task, chain, options.precision, features)
@@ -64,6 +56,7 @@ def chosen_cuts(
             LinkCost(link.forward + link.backward, _COPIES_OF_WEIGHTS * link.weights, link.weights > 0, link.kept)
             for link in link_times(task, chain, options.precision, features, device)
         ]
+        _require_enough(chain, parallel.stages)
         in_flight = partial(micro_batches_in_flight, parallel.schedule, parallel.stages, micro_batches)
         on_cpu = device.type == "cpu"
         most = host_bytes if on_cpu else torch.cuda.get_device_properties(device).total_memory
@@ -73,17 +66,31 @@ def chosen_cuts(
         if balanced is None:
             needed = sum(cost.nbytes + in_flight(0) * cost.kept for cost in costs)
             raise _does_not_fit(needed, parallel.stages, most)
-        starts = list(balanced)
+        starts = [chain.places[number] for number in balanced]
     return starts, _told(chain, starts, costs)
+
+
+def _require_enough(chain: Chain, stages: int) -> None:
+    """Raise UsageError unless each stage can have weights that are trained."""
+    trained = sum(any(map(chain.trained, range(place, chain.end_of(place)))) for place in chain.places)
+    if trained < stages:
+        parts = f"{trained} part{'s' * (trained != 1)}"
+        fewer = f"give --parallel.stages {trained} or less" if trained > 1 else "leave --parallel.stages out"
+        raise UsageError(
+            f"The model {type(chain.model).__name__} can be cut into {parts} with weights that are trained, and "
+            f"--parallel.stages is {stages}.",
+            f"Each stage trains something. {_places(chain)}",
+            f"{fewer}, or list smaller parts in the task's stages().",
+        )
 
 
 def _link_named(name: str, chain: Chain) -> int:
     """The link whose first layer is `name`, or is inside of it."""
-    names = chain.names
-    for number, known in enumerate(names):
-        if number and (known == name or known.startswith(f"{name}.")):
-            return number
-    near = difflib.get_close_matches(name, names[1:], 3, 0.4)
+    names = {place: chain.names[place] for place in chain.places[1:]}
+    for place, known in names.items():
+        if known == name or known.startswith(f"{name}."):
+            return place
+    near = difflib.get_close_matches(name, names.values(), 3, 0.4)
     raise UsageError(
         f"--parallel.cuts names {name!r}, at which the model {type(chain.model).__name__} cannot be cut.",
         _places(chain),
@@ -92,7 +99,7 @@ def _link_named(name: str, chain: Chain) -> int:
 
 
 def _places(chain: Chain) -> str:
-    names = list(chain.names[1:])
+    names = [chain.names[place] for place in chain.places[1:]]
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return f"Stages can begin at {shown}." if names else "It is one block, with no place between two layers."
 
@@ -122,7 +129,8 @@ def _told(chain: Chain, starts: Sequence[int], costs: Sequence[LinkCost] | None)
     for stage, (first, end) in enumerate(zip([0, *starts], [*starts, len(chain.names)], strict=True)):
         weights = sum(p.numel() for link in range(first, end) for p in chain.trained(link))
         span = chain.names[first] if end == first + 1 else f"{chain.names[first]} to {chain.names[end - 1]}"
-        took = "" if costs is None else f", {1e3 * sum(c.seconds for c in costs[first:end]):.3g} ms a micro batch"
+        of_stage = [] if costs is None else costs[bisect_left(chain.places, first) : bisect_left(chain.places, end)]
+        took = f", {1e3 * sum(cost.seconds for cost in of_stage):.3g} ms a micro batch" if of_stage else ""
         lines.append(f"stage {stage}: {span}: {weights:,} parameters{took}")
     return lines
 

@@ -41,31 +41,62 @@ class LinkTimes:
 def link_times(
     task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]], device: torch.device
 ) -> list[LinkTimes]:
-    """Time each link. The model is on the host, and is afterwards as it was.
+    """Time what lies between the places of the chain, which are found by that. The model is on the host, and is
+    afterwards as it was.
 
-    Args: `device`: on which one link at a time is timed.
+    Args: `device`: on which one part at a time is timed.
 
-    Raises UsageError: a link does not return a tensor; the links, as a task lists them, are another model; or `measure`
-    needs more of the model than its output.
+    Raises UsageError: a link that the task lists does not return a tensor; the links, as a task lists them, are another
+    model; or `measure` needs more of the model than its output.
     """
     links = []
 
-    def timed(entering: torch.Tensor) -> torch.Tensor:
-        for link in range(len(chain.names)):
-            weights = sum(p.nbytes for p in chain.trained(link))
-            part = chain.part(link, link + 1).to(device)
-            times, entering = _timed(part, entering, device, weights)
-            part.to("cpu")
-            links.append(times)
-        return entering
+    def timed(part: nn.Module, entering: torch.Tensor) -> Any:
+        times, leaving = _timed(part.to(device), entering, device)
+        part.to("cpu")
+        links.append(times)
+        return leaving
 
-    _run(task, chain, precision, features, device, timed)
+    def call(entering: torch.Tensor) -> torch.Tensor:
+        return _call_in_parts(chain, entering, timed, links.pop)
+
+    _run(task, chain, precision, features, device, call)
     return links
 
 
 def require_divisible(task: Task, chain: Chain, precision: Precision, features: dict[str, NDArray[Any]]) -> None:
-    """What `link_times` checks, without timing anything, on the host. Arguments and errors as there."""
-    _run(task, chain, precision, features, torch.device("cpu"), lambda x: chain.part(0, len(chain.names))(x).detach())
+    """What `link_times` checks and finds, without timing anything, on the host. Arguments and errors as there."""
+
+    def call(entering: torch.Tensor) -> torch.Tensor:
+        return _call_in_parts(chain, entering, lambda part, x: part(x), lambda: None)
+
+    _run(task, chain, precision, features, torch.device("cpu"), call)
+
+
+def _call_in_parts(
+    chain: Chain,
+    entering: torch.Tensor,
+    call: Callable[[nn.Module, torch.Tensor], Any],
+    forget: Callable[[], object],
+) -> torch.Tensor:
+    """What the last part returns. A link that returns no tensor is taken together with the next one, and called again;
+    `forget` is told so."""
+    place = 0
+    while place < len(chain.names):
+        end = chain.end_of(place)
+        leaving = call(chain.part(place, end), entering)
+        if isinstance(leaving, torch.Tensor):
+            entering, place = leaving.detach(), end
+        elif end < len(chain.names) and not chain.is_listed:
+            chain.inseparable.add(end)
+            forget()
+        else:
+            raise UsageError(
+                f"A part of the model returns a {type(leaving).__name__}.",
+                "What is passed from one stage to the next is one tensor.",
+                "list the layers that may be parted in the task's stages(model).",
+            )
+    return entering
 
 
 def _run(
@@ -76,7 +107,7 @@ def _run(
     device: torch.device,
     compute: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
-    """Give `compute` what measure() calls the model with, and measure() what it returns."""
+    """Give `compute` what measure() calls the model with, and measure() what it returns, without its graph."""
     placed = Measurement(task, precision, device).placed(features)
     with _unchanged(chain.model), low_precision(precision, device):
         entering = captured_input(task, placed, chain.model)
@@ -89,17 +120,7 @@ def _run(
 
 def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
     """The links may lack one without weights, or have another order."""
-    model, chained = chain.model, chain.part(0, len(chain.names))
-    model.eval()
-    with torch.no_grad():
-        whole = model(entering.cpu())
-        try:
-            listed = chained(entering.cpu())
-            is_same = listed.shape == whole.shape and torch.allclose(listed, whole, 1e-3, 1e-5, equal_nan=True)
-        except (RuntimeError, TypeError, ValueError):
-            is_same = False
-    model.train()
-    if not is_same:
+    if not all(_has_same_output(chain, entering.cpu(), training) for training in (False, True)):
         raise UsageError(
             "The layers that the task's stages() lists do not compute what its model computes.",
             "They are called one after the other, each with what the one before it has returned.",
@@ -107,12 +128,28 @@ def _require_same_output(chain: Chain, entering: torch.Tensor) -> None:
         )
 
 
-def _timed(
-    part: nn.Module, entering: torch.Tensor, device: torch.device, weights: int
-) -> tuple[LinkTimes, torch.Tensor]:
-    """The times of the link, and what comes out of it."""
+def _has_same_output(chain: Chain, entering: torch.Tensor, training: bool) -> bool:
+    """Whether links and model return the same with the same random numbers and the same statistics."""
+    model, chained = chain.model, chain.part(0, len(chain.names))
+    with _unchanged(model), torch.no_grad():
+        model.train(training)
+        torch.manual_seed(0)
+        whole = model(entering)
+    with _unchanged(model), torch.no_grad():
+        model.train(training)
+        torch.manual_seed(0)
+        try:
+            listed = chained(entering)
+            return listed.shape == whole.shape and torch.allclose(listed, whole, 1e-3, 1e-5, equal_nan=True)
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            return False
+
+
+def _timed(part: nn.Module, entering: torch.Tensor, device: torch.device) -> tuple[LinkTimes, Any]:
+    """The times of a part, and what comes out of it; where that is no tensor, no time counts."""
     forward = backward = float("inf")
-    leaving, kept = entering, 0
+    leaving: Any = entering
+    kept = 0
     for _ in range(_REPEATS):
         leaf = entering.detach()
         if leaf.is_floating_point():
@@ -121,11 +158,7 @@ def _timed(
         with _counted() as saved:
             leaving = part(leaf.clone())  # which layers may work on in place
         if not isinstance(leaving, torch.Tensor):
-            raise UsageError(
-                f"A part of the model returns a {type(leaving).__name__}.",
-                "What is passed from one stage to the next is one tensor.",
-                "list the layers that may be parted in the task's stages(model).",
-            )
+            return LinkTimes(forward, backward, 0, 0, 0), leaving
         middle = _now(device)
         if leaving.requires_grad:
             torch.autograd.backward(leaving, torch.ones_like(leaving))
@@ -133,7 +166,8 @@ def _timed(
         kept = sum(saved.values())
     for parameter in part.parameters():
         parameter.grad = None  # before the next link has gradients: all of them might not fit
-    return LinkTimes(forward, backward, weights, kept, leaving.nbytes), leaving.detach()
+    weights = sum(parameter.nbytes for parameter in part.parameters() if parameter.requires_grad)
+    return LinkTimes(forward, backward, weights, kept, leaving.nbytes), leaving
 
 
 def _now(device: torch.device) -> float:
