@@ -50,7 +50,7 @@ def require_fit(
     saved: Mapping[str, Any],
     needed: Mapping[str, tuple[int, ...]],
     fact: str,
-    hint: str = "build the model with the options it was saved with, or train from the start with --resume never.",
+    hint: str = "build the model with the options it was saved with, or start in another --output-dir.",
 ) -> None:
     """Raise `UsageError`, with `fact` and the names, unless the saved arrays have the needed names and shapes."""
     wrong = sorted(saved.keys() ^ needed.keys())

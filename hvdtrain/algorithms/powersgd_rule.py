@@ -156,7 +156,7 @@ class Memory:
                 saved,
                 {name: array.shape for name, array in self.state().items()},
                 "The saved errors and factors of PowerSGD do not fit.",
-                "give the --powersgd-rank and the model that they were saved with, or start again with --resume never.",
+                "give the --powersgd-rank and the model that they were saved with, or start in another --output-dir.",
             )
         else:
             first = {FACTORS + name: self._to_host(matrix.first_factor) for name, matrix in self._matrices.items()}

@@ -16,7 +16,8 @@ from hvdtrain.algorithms.checkpoint_interval import young_daly
 
 _AT_A_TIME: Final = 100_000  # steps that are drawn together: bounds the memory
 _QUANTILES: Final = 2048
-_MOST_FAILURES: Final = 100_000  # a job that fails more often than it saves may never end
+_MOST_FAILURES: Final = 100_000  # a job that fails more often than it saves may never end,
+_MOST_STEPS: Final = 20_000_000  # nor one whose steps take much longer than it runs without a failure
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,11 @@ def simulated(compute: float, others: float, workers: int, steps: int, what: Dis
     stretch = max(1, min(steps, int(min(interval / (compute + others), steps))))
     slowest = _slowest_of(workers, what.jitter)
     clock = stragglers = saving = repeated = restarting = 0.0
-    failures = done = 0
+    failures = done = drawn = 0
     next_failure = _until_failure(random, mtbf)
-    while done < steps and failures < _MOST_FAILURES:
+    while done < steps and failures < _MOST_FAILURES and drawn < _MOST_STEPS:
         count = min(stretch, steps - done)
+        drawn += count
         took = _seconds(random, slowest, count) * compute + count * others
         if clock + took > next_failure:
             failures, restarting = failures + 1, restarting + what.restart

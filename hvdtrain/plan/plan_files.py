@@ -4,6 +4,7 @@ Pictures and results of other measurements are made and written in the same way.
 """
 
 import io
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -13,6 +14,7 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import dump_config
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
+from hvdtrain.history.reading import UNREADABLE, json_object, open_bounded, read_bounded
 from hvdtrain.plan.check_predictions import config_of
 from hvdtrain.plan.predicted_plan import Plan
 from hvdtrain.task.task import Task
@@ -20,18 +22,54 @@ from hvdtrain.task.task import Task
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_HEAD: Final = re.compile(rb"# .+, on \d+ workers?: hvdtrain ")  # of plan.yaml
+_LONGEST_HEAD: Final = 2**16
+_LARGEST_PLAN: Final = 2**28
 _LINES: Final = ("ring", "ZeRO-1", "ZeRO-2", "hierarchical ring", "pipeline", "naive split", "parameter server")
 _STYLES: Final = ("o-", "s-", "^-", "D-", "v--", "x--", "+:")
 
 
-def require_folder(folder: Path) -> None:
-    """Make the folder for a plan. Raises `UsageError` where that cannot be, or where it cannot be written."""
+def require_folder(folder: Path, config: str | None = None) -> None:
+    """Make the folder for a plan. `config`: the file that was given as --config. Raises `UsageError` where that cannot
+    be, where it cannot be written, or where a file there, which a plan would replace, is no earlier plan's."""
+    _require_replaceable(folder, config)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise unwritable_results(folder, error) from error
+
+
+def _require_replaceable(folder: Path, config: str | None) -> None:
+    wanted, numbers = folder / "plan.yaml", folder / "plan.json"
+    if config is not None and wanted.exists() and Path(config).exists() and wanted.samefile(config):
+        raise UsageError(
+            f"--config is {config}, and the plan would be written into {folder}.",
+            "The recommended config would replace it.",
+            "choose another folder with --out, or copy the config to another name.",
+        )
+    for path, is_earlier in ((wanted, _is_plan_config), (numbers, _is_plan)):
+        if path.exists() and not is_earlier(path):
+            raise UsageError(
+                f"{path} is no earlier plan.", "This plan would replace it.", "choose another folder with --out."
+            )
+
+
+def _is_plan_config(path: Path) -> bool:
+    try:
+        with open_bounded(path) as file:
+            return _HEAD.match(file.readline(_LONGEST_HEAD)) is not None
+    except UNREADABLE:
+        return False
+
+
+def _is_plan(path: Path) -> bool:
+    try:
+        content = json_object(read_bounded(path, _LARGEST_PLAN))
+    except UNREADABLE:
+        return False
+    return content is not None and {"workload", "cluster", "ways"} <= content.keys()
 
 
 def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, folder: Path) -> list[str]:
@@ -51,17 +89,21 @@ def write_plan(plan: Plan, config: TrainConfig, kind: type[Task], workers: int, 
         return [written]
     count = best.layout.workers
     start = f"hvdtrain launch local -np {count} -- train --config {path}" if count > 1 else f"hvdtrain --config {path}"
-    head = f"# {best.name}, on {count} workers: {start}\n"
+    head = f"# {best.name}, on {_workers(count)}: {start}\n"
     try:
         write_atomically(path, (head + dump_config(config_of(best.layout, config))).encode())
     except OSError as error:
         raise unwritable_results(folder, error) from error
     options = " ".join(best.options or ())
     return [
-        f"recommended for {count} worker{'s' * (count > 1)}: {best.name}{', ' * bool(options)}{options}",
+        f"recommended for {_workers(count)}: {best.name}{', ' * bool(options)}{options}",
         f"wrote plan.json, plan.svg and plan.yaml into {folder}; to train so:",
         start,
     ]
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'s' * (count > 1)}"
 
 
 def _drawn(plan: Plan, title: str) -> bytes:
@@ -81,7 +123,8 @@ def _drawn(plan: Plan, title: str) -> bytes:
         axes.set_ylabel("speed of a machine, of one without communication")
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-        figure.legend(loc="outside right upper", frameon=False, fontsize=8)
+        if axes.get_legend_handles_labels()[0]:  # one worker alone has nothing to divide
+            figure.legend(loc="outside right upper", frameon=False, fontsize=8)
 
     return drawn_svg(8, 4, draw)
 

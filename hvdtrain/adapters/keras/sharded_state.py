@@ -61,7 +61,7 @@ def _no_fit(conflict: str) -> UsageError:
     return UsageError(
         "The saved state does not fit the optimizer.",
         conflict,
-        "train with the optimizer that it was saved with, or from the start with --resume never.",
+        "train with the optimizer that it was saved with, or start in another --output-dir.",
     )
 
 

@@ -131,7 +131,7 @@ def not_trained(name: str) -> UsageError:
     return UsageError(
         f"The saved optimizer trained {name!r}, which this one does not.",
         "Its state would be lost.",
-        "build the optimizer over the parameters it was saved with, or start again with --resume never.",
+        "build the optimizer over the parameters it was saved with, or start in another --output-dir.",
     )
 
 
@@ -211,7 +211,7 @@ def _keeper(optimizer: torch.optim.Optimizer, place: _Place) -> dict[Any, Any]:
         raise UsageError(
             f"The saved optimizer kept {place[2]!r} in its parameter group {place[1]}.",
             f"This one has {len(optimizer.param_groups)} groups, counted from 0.",
-            "build it with the groups it was saved with, or start again with --resume never.",
+            "build it with the groups it was saved with, or start in another --output-dir.",
         )
     return optimizer.param_groups[int(place[1])]
 

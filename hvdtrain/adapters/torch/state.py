@@ -106,7 +106,7 @@ def load_state(
         raise UsageError(
             "The saved weights do not fit the model.",
             f"{error}",
-            "build the model with the options it was saved with, or train from the start with --resume never.",
+            "build the model with the options it was saved with, or start in another --output-dir.",
         ) from error
 
 

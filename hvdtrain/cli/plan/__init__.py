@@ -4,11 +4,11 @@ horovodrun -np 2 python -m hvdtrain plan --task cifar10 --model resnet18 [--veri
 """
 
 import argparse
-import math
 import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from hvdtrain.cli.plan.plan_text import print_plan
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.parser import parse_train_config
 from hvdtrain.errors import UsageError
+from hvdtrain.launch.supervisor.restarts import option_value
 from hvdtrain.plan.candidates import COUNTS
 from hvdtrain.plan.cluster_simulation import Disturbances
 from hvdtrain.plan.cost_model import LinkModel
@@ -41,7 +42,9 @@ def run(argv: Sequence[str]) -> int:
     kind = load_task_class(config)
     parallel = timed_parallel(kind.framework, topology.size)
     with open_job(undivided(config), kind, topology, parallel) as (setup, comm):
-        agree(comm, lambda: require_folder(options.out) if comm.topology.is_root else None, "hvdtrain.plan.folder")
+        given = option_value(train_argv, "config")
+        work = partial(require_folder, options.out, given) if comm.topology.is_root else lambda: None
+        agree(comm, work, "hvdtrain.plan.folder")
         plan = make_plan(setup, config, kind, comm, request_of(options))
         if comm.topology.is_root:
             width = table_columns(sys.stdout, comm.topology.launcher, stated_columns())
@@ -73,14 +76,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     text = "workers for each parameter server, of which several are compared (default: 1,2,8)"
     parser.add_argument("--ratios", type=ratios, default=_RATIOS, metavar="W,...", help=text)
     jitter = "how much step times vary in the simulation: the standard deviation of their logarithm"
-    not_negative = checked(
-        "--jitter", float, lambda n: 0 <= n < math.inf, "It must be 0 or more.", "try --jitter 0.05."
-    )
-    parser.option("--jitter", 0.05, jitter, type=not_negative)
+    spread = checked("--jitter", float, lambda n: 0 <= n <= 2, "It must be from 0 to 2.", "try --jitter 0.05, for 5 %.")
+    parser.option("--jitter", 0.05, jitter, type=spread)
     parser.option("--mtbf", 50_000.0, "mean hours between two failures of a worker", type=positive("--mtbf"))
     parser.option("--restart", 60.0, "seconds until training goes on after a failure", type=positive("--restart"))
     parser.option("--save", 1.0, "seconds that training waits for a checkpoint", type=positive("--save"))
-    parser.option("--out", Path("plan"), "folder for the results", type=Path)
+    parser.option("--out", Path("plan"), "folder for the results", type=_folder)
     parser.add_argument(
         "--all-tables",
         action="store_true",
@@ -101,6 +102,12 @@ def request_of(options: argparse.Namespace) -> PlanRequest:
         ratios=options.ratios,
         disturbances=Disturbances(options.jitter, options.mtbf, options.restart, options.save),
     )
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise UsageError("--out is empty.", "It names no folder.", "write --out . for this folder.")
+    return Path(text)
 
 
 def _size(text: str) -> int:

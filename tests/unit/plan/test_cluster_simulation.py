@@ -21,6 +21,14 @@ def test_undisturbed_it_is_steps_and_nothing_else() -> None:
     assert (job.failures, job.saving, job.goodput) == (0, 0.0, pytest.approx(1.0))
 
 
+def test_a_job_that_never_gets_on_ends() -> None:
+    """Its steps take much longer than it runs without a failure."""
+    job = simulated(0.3, 0.1, 64, 100_000, Disturbances(jitter=2.0, mtbf=1e-6, save=1e-6))
+    assert job.steps == 0
+    job = simulated(1e-9, 1e-9, 1000, 10**6, Disturbances(jitter=2.0, mtbf=1e-3, save=1e9))
+    assert job.steps < 10**6
+
+
 @given(
     workers=st.sampled_from([1, 8, 1000, 10_000]),
     jitter=st.sampled_from([0.0, 0.1]),

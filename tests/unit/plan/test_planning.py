@@ -109,6 +109,30 @@ def test_a_folder_that_cannot_be_is_refused_in_its_own_name(tmp_path: Path) -> N
         require_folder(tmp_path / "file" / "plan")
 
 
+def test_files_that_are_no_plans_are_not_replaced(tmp_path: Path) -> None:
+    for name, content in (("plan.yaml", "# my settings\nlr: 0.01\n"), ("plan.json", '{"notes": 1}')):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text(content)
+        with pytest.raises(UsageError, match=f"{name} is no earlier plan"):
+            require_folder(folder)
+        assert (folder / name).read_text() == content
+
+
+def test_an_earlier_plan_is_replaced_but_not_the_config_of_this_one(tmp_path: Path) -> None:
+    write_plan(plan_of(Cluster(SLOW, SLOW, memory=64e9)), TrainConfig(), TorchDigits, 16, tmp_path)
+    require_folder(tmp_path, "another.yaml")
+    with pytest.raises(UsageError, match="The recommended config would replace it"):
+        require_folder(tmp_path, str(tmp_path / "plan.yaml"))
+
+
+def test_a_plan_of_one_worker_is_drawn_without_a_legend(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    plan = plan_of(Cluster(SLOW, SLOW, memory=64e9))
+    alone = replace(plan, ways={1: plan.ways[min(plan.ways)][:1]}, recommended={})
+    write_plan(alone, TrainConfig(), TorchDigits, 1, tmp_path)
+    assert not recwarn.list
+
+
 def test_it_is_told_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = plan_of(Cluster(SLOW, SLOW, memory=64e9))
     print_plan(replace(plan, verified=[Verified("ring", 1.0, [1.1, 1.2, 1.3])]), 16)
@@ -201,6 +225,8 @@ def test_options() -> None:
         ["--memory", "much"],
         ["--memory", "0"],
         ["--jitter", "-1"],
+        ["--jitter", "30"],
+        ["--out", ""],
         ["--mtbf", "0"],
     ],
 )
