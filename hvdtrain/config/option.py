@@ -45,7 +45,7 @@ class Range(NamedTuple):
 
 AT_LEAST_ONE: Final = Range("1 or more", lambda value: 1 <= value < float("inf"))
 NOT_NEGATIVE: Final = Range("0 or a positive number", lambda value: 0 <= value < float("inf"))
-FLOAT32: Final = Range("a positive number that float32 holds", lambda value: 0 < value < 3.4e38)
+FLOAT32: Final = Range("a positive number that float32 holds", lambda value: 1.2e-38 < value < 3.4e38)
 SECONDS: Final = Range("from 1 to 1e9 seconds", lambda value: 1 <= value <= 1e9)
 THREADS: Final = Range("from 1 to 4096", lambda value: 1 <= value <= 4096)
 POSITIVE: Final = Range("a positive number", lambda value: 0 < value < float("inf"))

@@ -10,6 +10,7 @@ from hvdtrain.algorithms.update_rules import OPTIMIZERS, Settings, optimizer_nam
 from hvdtrain.config.conflicts import SETTINGS_OF_OPTIMIZERS, flag_of
 from hvdtrain.config.option import (
     AT_LEAST_ONE,
+    FLOAT32,
     NOT_NEGATIVE,
     POSITIVE,
     SHARE,
@@ -56,7 +57,7 @@ class TrainingOptions(Options):
     trust_coefficient: float | None = option(None, Group.OPTIMIZER, must=POSITIVE, example="0.001").help(
         "trust coefficient of lars (default: 0.001)."
     )
-    max_grad_norm: float | None = option(None, Group.GRADIENTS, must=POSITIVE, example="1.0").help(
+    max_grad_norm: float | None = option(None, Group.GRADIENTS, must=FLOAT32, example="1.0").help(
         "clip gradients to this norm over all weights, e.g. 1.0 (default: no clipping)."
     )
     log_grad_norm: bool = option(False, Group.METRICS).help("""compute the norm of the gradients at each update, for
