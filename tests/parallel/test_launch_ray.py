@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.placed_jobs import DEADLINE_S, ENDLESS, GONE_S, ROOT, PlacedJob
+from support.jobs import ENDLESS
+from support.placed_jobs import DEADLINE_S, GONE_S, ROOT, PlacedJob
 from support.processes import Spawned, environment, python_path, run_command, wait_until
 from support.runs import result_of, topology_of_run
+from support.warm.interpreters import warm
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is an extra")
 
@@ -115,6 +117,11 @@ class Job(PlacedJob):
 Start = Callable[..., Job]
 
 
+def warm_workers() -> tuple[str, str]:
+    """A flag by which workers are forks of an interpreter that has imported torch. Without it they are new ones."""
+    return ("--python", warm("torch").python)
+
+
 @pytest.fixture
 def start(cluster: RayCluster, tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as jobs:
@@ -141,7 +148,7 @@ def test_training_on_two_nodes_survives_a_killed_worker(start: Start) -> None:
 
 @pytest.mark.timeout(2 * DEADLINE_S + START_S)
 def test_fewer_workers_go_on_without_a_killed_node_and_more_when_one_comes(start: Start, cluster: RayCluster) -> None:
-    flags = ("-np", "2", "--placement", "SPREAD", "--cpus-per-worker", str(CPUS))
+    flags = ("-np", "2", "--placement", "SPREAD", "--cpus-per-worker", str(CPUS), *warm_workers())
     job = start(*ENDLESS, "--global-batch-size", "48", flags=(*flags, "--max-restarts", "3", "--min-workers", "1"))
     job.await_lines()
     cluster.do("remove", "second")
@@ -155,7 +162,7 @@ def test_fewer_workers_go_on_without_a_killed_node_and_more_when_one_comes(start
 
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_a_request_to_stop_reaches_the_workers_and_they_save(start: Start) -> None:
-    job = start(*ENDLESS, flags=("-np", "2", "--max-restarts", "3"))
+    job = start(*ENDLESS, flags=("-np", "2", "--max-restarts", "3", *warm_workers()))
     job.await_lines()
     job.process.send_signal(signal.SIGTERM)
     done = job.ended(75)
@@ -165,7 +172,7 @@ def test_a_request_to_stop_reaches_the_workers_and_they_save(start: Start) -> No
 
 @pytest.mark.timeout(2 * DEADLINE_S)
 def test_a_killed_launcher_leaves_nothing_in_the_cluster(start: Start, cluster: RayCluster) -> None:
-    job = start(*ENDLESS, flags=("-np", "2"))
+    job = start(*ENDLESS, flags=("-np", "2", *warm_workers()))
     job.await_lines()
     job.process.kill()
     job.require_gone(GONE_S)

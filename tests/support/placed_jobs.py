@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from support.jobs import WORKERS
 from support.process_table import command_of, environ_of
 from support.processes import Finished, Spawned, environment, python_path
 from support.runs import trained_lines
@@ -13,8 +14,6 @@ from support.runs import trained_lines
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
 GONE_S = 20.0
-
-ENDLESS = ("--epochs", "5000", "--checkpoint-interval", "10")
 
 
 class PlacedJob(Spawned):
@@ -36,7 +35,7 @@ class PlacedJob(Spawned):
         self._await_empty, self.out = await_empty, folder / "out"
         train = ["train", "--output-dir", "out", "--progress", "none", *options]
         argv = [sys.executable, "-m", "hvdtrain", "launch", *launcher, *flags, "--", *train]
-        super().__init__(argv, environment(python_path(ROOT)), folder)
+        super().__init__(argv, environment(python_path(ROOT, WORKERS)), folder)
 
     def workers(self) -> list[int]:
         """Processes of the ranks, in the order of their ranks."""
