@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.process_table import command_of, variables_of
+from support.process_table import variables_of
 from support.processes import Spawned, environment, python_path, run_command
 from support.ranks import launcher_argv, run_ranks
 from support.runs import lines_of, result_of
@@ -108,17 +108,17 @@ def test_a_request_may_come_at_any_time(
 
 
 def start(argv: list[str], folder: Path, added: Mapping[str, str] | None = None) -> Spawned:
-    """A launcher, or hvdtrain itself, in new processes."""
-    return Spawned(with_interpreter(argv, "fresh"), environment({**variables(), **(added or {})}), folder)
+    """A launcher, or hvdtrain itself."""
+    return Spawned(with_interpreter(argv), environment({**variables(), **(added or {})}), folder)
 
 
 def worker(job: Spawned, rank: int) -> int:
-    """The process of a rank, which runs hvdtrain itself."""
+    """The process of a rank, which runs hvdtrain itself: its launcher has started what stands for it."""
     from hvdtrain.topology import detect_topology
 
-    running = [process for process in job.processes() if command_of(process).split(b"\0")[1:3] == [b"-m", b"hvdtrain"]]
-    (found,) = (process for process in running if detect_topology(variables_of(process)).rank == rank)
-    return found
+    started = [process for process in job.processes() if job.forked(process) != process]
+    (found,) = (process for process in started if detect_topology(variables_of(process)).rank == rank)
+    return job.forked(found)
 
 
 def await_steps(out: Path, job: Spawned) -> None:
