@@ -66,7 +66,7 @@ def cluster(tmp_path: Path) -> Path:
 def launch(cluster: Path, argv: list[str], code: int = 0, ask: str = "") -> int:
     """Submit a job, and wait until it and all that follow it have ended; signal `ask` asks the first one to save."""
     variables = {"PATH": f"{cluster / 'bin'}{os.pathsep}{os.environ['PATH']}", "ASK": ask}
-    done = run_command(["python", "-m", "hvdtrain", "launch", *argv], DEADLINE_S, variables, cluster, "fresh")
+    done = run_command(["python", "-m", "hvdtrain", "launch", *argv], DEADLINE_S, variables, cluster, "warm workers")
     assert done.returncode == code, done.tail()
     return len((cluster / "jobs").read_text().splitlines())
 
