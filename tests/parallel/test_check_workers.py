@@ -21,7 +21,7 @@ def train(cwd: Path, task: str, size: int, wrong: str, *options: str, launch: tu
     command = ["python", "-m", "hvdtrain", "launch", *launch, "-np", str(size), "--", "train", "--task", task]
     command += ["--virtual-workers", "6", "--epochs", "1", "--output-dir", "out", *QUIET, *options]
     variables = {"WRONG": wrong, **python_path(WORKERS)}
-    return run_command(command, DEADLINE_S, variables, cwd, "warm workers" if launch[0] == "local" else "fresh")
+    return run_command(command, DEADLINE_S, variables, cwd, "warm workers")
 
 
 ONE_HOST = ("ssh", "-H", "localhost:3", "--max-restarts", "2", "--pass-env", "WRONG", "--pass-env", "PYTHONPATH")
