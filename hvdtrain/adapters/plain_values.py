@@ -6,7 +6,7 @@ with one key, which says what it is. No pickle: reading a checkpoint must not ru
 
 import base64
 import json
-from collections import Counter, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +33,8 @@ class NotPlainError(Exception):
 def to_text(value: Any, to_array: ToArray) -> NDArray[Any]:
     """The value as an array of bytes, of shape [].
 
-    Args: `value`: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such.
+    Args: `value`: None, a bool, number, str, bytes or array, or a list, tuple, set, deque or dict of such; dicts of
+        Python's own kinds stay what they are.
 
     Raises `NotPlainError`: it is none of these.
     """
@@ -66,14 +67,21 @@ def _encoded(value: Any, to_array: ToArray) -> Any:
     if kind is deque:
         return {"deque": [value.maxlen, [_encoded(part, to_array) for part in value]]}
     if isinstance(value, dict):
-        pairs = [[_encoded(key, to_array), _encoded(part, to_array)] for key, part in value.items()]
-        return {"Counter" if kind is Counter else "dict": pairs}
+        return _encoded_dict(value, to_array)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
-        return {"array": _encoded_array(np.asarray(value))}
+        return {"scalar" if isinstance(value, np.generic) else "array": _encoded_array(np.asarray(value))}
     array = to_array(value)
     if array is None:
         raise NotPlainError(value)
     return {"tensor": _encoded_array(array)}
+
+
+def _encoded_dict(value: dict[Any, Any], to_array: ToArray) -> dict[str, Any]:
+    pairs = [[_encoded(key, to_array), _encoded(part, to_array)] for key, part in value.items()]
+    factory = value.default_factory if isinstance(value, defaultdict) else None
+    if isinstance(factory, type) and factory in _FACTORIES.values():
+        return {"defaultdict": [factory.__name__, pairs]}
+    return {type(value).__name__ if type(value) in (Counter, OrderedDict) else "dict": pairs}
 
 
 def _encoded_array(array: NDArray[Any]) -> list[Any]:
@@ -86,10 +94,12 @@ def _decoded(encoded: Any, to_tensor: FromArray) -> Any:
     if not isinstance(encoded, dict):
         return encoded
     ((kind, content),) = encoded.items()
-    if kind in ("array", "tensor"):
+    if kind in ("array", "scalar", "tensor"):
         dtype, shape, text = content
         array = np.frombuffer(base64.b64decode(text), dtype_of(dtype)).reshape(shape).copy()
-        return to_tensor(array) if kind == "tensor" else array
+        return to_tensor(array) if kind == "tensor" else array[()] if kind == "scalar" else array
+    if kind == "defaultdict":
+        return defaultdict(_FACTORIES[content[0]], _decoded(content[1], to_tensor))
     if kind == "dict":
         return {_decoded(key, to_tensor): _decoded(part, to_tensor) for key, part in content}
     if kind == "deque":
@@ -105,4 +115,15 @@ _COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {
     "set": set,
     "frozenset": frozenset,
     "Counter": lambda pairs: Counter(dict(pairs)),
+    "OrderedDict": OrderedDict,
 }
+
+_FACTORIES: dict[str, type] = {kind.__name__: kind for kind in (int, float, str, list, dict, set)}
+"""Of a defaultdict. One with another factory comes back as a dict."""
+
+
+def mapping_like(value: dict[Any, Any], parts: dict[Any, Any]) -> dict[Any, Any]:
+    """`parts` in a mapping of the kind of `value`, where it is one of those that come back as they were."""
+    if type(value) in (Counter, OrderedDict):
+        return type(value)(parts)
+    return defaultdict(value.default_factory, parts) if isinstance(value, defaultdict) else parts

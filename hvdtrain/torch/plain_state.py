@@ -4,14 +4,14 @@ Tensors become arrays named by their place, as "model/layer1.weight" and "optimi
 them is one array of text, "NAME/#rest".
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
 
-from hvdtrain.adapters.plain_values import NotPlainError, from_text, to_text
+from hvdtrain.adapters.plain_values import NotPlainError, from_text, mapping_like, to_text
 from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor, view_of
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
@@ -96,7 +96,7 @@ def _without_tensors(value: Any, path: str, to_host: ToHost, state: State) -> An
         return {_TENSOR: key}
     if isinstance(value, dict):
         parts = {key: _without_tensors(part, f"{path}/{key}", to_host, state) for key, part in value.items()}
-        return Counter(parts) if type(value) is Counter else parts
+        return mapping_like(value, parts)
     if type(value) in (list, tuple):
         return type(value)(_without_tensors(part, f"{path}/{n}", to_host, state) for n, part in enumerate(value))
     return value
@@ -106,8 +106,7 @@ def _with_tensors(value: Any, state: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_TENSOR}:
             return to_tensor(state[value[_TENSOR]])
-        parts = {key: _with_tensors(part, state) for key, part in value.items()}
-        return Counter(parts) if type(value) is Counter else parts
+        return mapping_like(value, {key: _with_tensors(part, state) for key, part in value.items()})
     if type(value) in (list, tuple):
         return type(value)(_with_tensors(part, state) for part in value)
     return value
