@@ -22,6 +22,14 @@ _OF_A_RUN: Final = (
 """One of these is in every folder that a run has begun to fill, and in few others. Without a shared file system, the
 folders of other hosts have only what their ranks write."""
 
+_NEEDED: Final = frozenset(
+    (
+        *("config.yaml", "env.json", "metrics.jsonl", "metrics.csv", "hashes.jsonl", "result.json"),
+        *("checkpoints", "audit", "logs", "heartbeats"),
+    )
+)
+"""What no other file of a run folder holds."""
+
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -59,6 +67,16 @@ def is_run(folder: Path) -> bool:
     return any(
         (folder / name).exists() or ("N" in name and any(folder.glob(name.replace("N", "*")))) for name in _OF_A_RUN
     )
+
+
+def run_of(path: Path) -> Path | None:
+    """The folder of the run that needs the file `path`, to go on or as its account; None for any other file."""
+    path = path.absolute()
+    for folder in path.parents:
+        first = path.relative_to(folder).parts[0]
+        if first in _NEEDED and is_run(folder):
+            return folder
+    return None
 
 
 def require_run(folder: Path) -> None:

@@ -14,6 +14,7 @@ from safetensors.numpy import save
 from data_sharding.atomic import final_path, sync_folder
 from hvdtrain.checkpoints.format import Checkpoint
 from hvdtrain.errors import UsageError
+from hvdtrain.history.run_facts import run_of
 from hvdtrain.models.exchange import to_torch
 from hvdtrain.tasks.task_registry import require_installed
 from hvdtrain.weights.named_weights import Arrays, Framework, NamedWeights, without_wrappers
@@ -162,6 +163,10 @@ def require_free(path: Path, overwrite: bool) -> None:
     if not overwrite:
         raise UsageError(
             f"{path} is there already.", "It would be lost.", "choose another --output, or add --overwrite."
+        )
+    if (run := run_of(path)) is not None:
+        raise UsageError(
+            f"{path} belongs to the run in {run}.", "The run would be damaged.", "choose another --output."
         )
     if path.is_dir() and not (path / "saved_model.pb").is_file():
         raise UsageError(

@@ -194,6 +194,16 @@ def test_folders_are_replaced_only_by_their_like(tmp_path: Path) -> None:
         require_free(path, overwrite=True)
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoints/step_00000001/model.safetensors"])
+def test_files_of_a_run_are_never_replaced(name: str, tmp_path: Path) -> None:
+    for path in (tmp_path / "metrics.jsonl", tmp_path / name, tmp_path / "exports" / "model.onnx"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    with pytest.raises(UsageError, match="belongs to the run in"):
+        require_free(tmp_path / name, overwrite=True)
+    require_free(tmp_path / "exports" / "model.onnx", overwrite=True)
+
+
 def test_only_files_are_overwritten_and_links_are_followed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(UsageError, match="FIFO"):
