@@ -15,6 +15,7 @@ from hvdtrain.launch.job_spec import JobSpec, require_choice
 from hvdtrain.launch.placed.cluster import System
 from hvdtrain.launch.placed.launcher import Placement, require_wait, run, threads_for, why_silent
 from hvdtrain.launch.placed.seat_agent import PYTHON
+from hvdtrain.launch.ray.grpc_answer import why_not_grpc
 from hvdtrain.launch.ray.request import Request
 from hvdtrain.launch.rendering import comment
 from hvdtrain.launch.ssh.launcher import UNSUPPORTED, require_runnable
@@ -131,10 +132,11 @@ def _require_address(address: str | None) -> None:
 
 
 def _require_cluster(address: str | None) -> None:
-    """Raise UsageError where nothing listens: Ray itself would try for minutes."""
+    """Raise UsageError where nothing of Ray listens: Ray itself would try for minutes."""
     address = address or os.environ.get("RAY_ADDRESS") or "auto"
     match = _ADDRESS.fullmatch(address)
-    why = why_silent(match[1], int(match[2])) if match is not None else ""
+    where = (match[1], int(match[2])) if match is not None else None
+    why = (why_silent(*where) or why_not_grpc(*where)) if where is not None else ""
     if why:
         raise UsageError(
             f"There is no Ray cluster at {address}: {why}.",
