@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -189,10 +190,13 @@ def _require_space(folder: Path, needed: int) -> None:
 
 def _write_arrays(path: Path, arrays: State) -> str:
     """Write a safetensors file, and return its SHA-256. Neither copies the arrays, nor holds Python's lock for long."""
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)  # what the umask leaves; safetensors lets nobody else read
     try:
         save_file(stored(arrays), path)
     except SafetensorError as error:  # which is also how it tells of a full disk
         raise OSError(errno.EIO, str(error), str(path)) from error
+    path.chmod(mode)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())

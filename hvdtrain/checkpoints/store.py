@@ -160,12 +160,18 @@ class CheckpointStore:
 
     def newest(self) -> Checkpoint | None:
         """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last. Raises
-        UsageError: there are checkpoints, but all of them are damaged: starting again must be the user's choice."""
+        UsageError: one may not be read; or all are damaged: starting again must be the user's choice."""
         problems = []
         for name in newest_first([path.name for path in self.paths()], self.named("latest").name):
             try:
                 return read_checkpoint(self.folder / name)
             except DamagedCheckpointError as error:
+                if isinstance(error.__cause__, PermissionError):  # it may be sound, and would be replaced
+                    raise UsageError(
+                        f"{error}.",
+                        "Whether the checkpoint is sound cannot be known, and it would be skipped.",
+                        f"let this user read all files in {self.folder / name}.",
+                    ) from error
                 _log.warning("skipping a damaged checkpoint: %s", error)
                 problems.append(str(error))
         if problems:

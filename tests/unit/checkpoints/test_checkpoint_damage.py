@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import shutil
+import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,12 @@ from hypothesis import strategies as st
 
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, Position, read_checkpoint, write_checkpoint
 from hvdtrain.checkpoints.inspection import entries, problems
+from hvdtrain.checkpoints.store import CheckpointStore
+from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import State
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors")
+NOBODY = 65534
 ABOUT = {"task": "digits", "seed": 42, "config": {"lr": 0.001, "data": {"dir": None}, "task_args": {"1": [True, "ä"]}}}
 
 
@@ -186,3 +191,29 @@ def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(folder: Path, name: str
         read_checkpoint(folder)
     (entry,) = entries(folder)
     assert any(name in problem for problem in problems(entry))
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+def test_the_umask_says_who_may_read_a_checkpoint(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write_checkpoint(tmp_path / "step_00000120", example())
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE((tmp_path / "step_00000120" / name).stat().st_mode) for name in FILES} == {mode}
+
+
+def test_a_checkpoint_that_may_not_be_read_is_not_skipped() -> None:
+    """Training would go back, and replace it in time."""
+    user = os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:  # which is reached by everybody
+        Path(folder).chmod(0o755)
+        for step in (120, 130):
+            write_checkpoint(Path(folder, f"step_{step:08d}"), example(step))
+        Path(folder, "step_00000130", "model.safetensors").chmod(0)
+        os.seteuid(user or NOBODY)  # root may read everything
+        try:
+            with pytest.raises(UsageError, match="let this user read all files in"):
+                CheckpointStore(Path(folder), 3).newest()
+        finally:
+            os.seteuid(user)
