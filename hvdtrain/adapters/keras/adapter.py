@@ -34,6 +34,7 @@ from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
 from hvdtrain.adapters.keras.measure_sums import MeasureSums
 from hvdtrain.adapters.keras.micro_batch import MicroBatch, in_micro_batches, of_workers
+from hvdtrain.adapters.keras.own_state import seed_stateful_draws, tell_what_is_not_kept, unchanged
 from hvdtrain.adapters.keras.pass_checks import KerasPassChecks
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
@@ -114,7 +115,7 @@ class KerasAdapter(AdapterState):
         self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums = MeasureSums(1 if workers is None else len(workers.own))
         self._measured_layouts: set[object] = set()
-        self._skipped = 0
+        self._skipped, self._has_graphs = 0, False
         self._open_graphs()
 
     def _open_graphs(self) -> None:
@@ -138,6 +139,7 @@ class KerasAdapter(AdapterState):
 
     def train_step(self, batch: LoadedBatch, step: int, lr: float) -> None:
         self._lr = lr
+        self._before_graphs(step)
         *parts, last = self._micro_batches(batch)
         layout = _layout(last.batch)
         self._create_sums(layout, last.batch)
@@ -158,6 +160,7 @@ class KerasAdapter(AdapterState):
             super().train_steps(batches, step, lrs)
             return
         self._lr = lrs[-1]
+        self._before_graphs(step)
         numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
         for layout, group in groupby(numbered, lambda update: _layout(update[0])):
             updates = list(group)
@@ -167,6 +170,12 @@ class KerasAdapter(AdapterState):
                 norms = self._train_several(layout, [batch for batch, _, _ in updates], numbers)
             self._timer.end_steps(len(updates))
             self._update.after_steps(norms)
+
+    def _before_graphs(self, step: int) -> None:
+        if not self._has_graphs:
+            self._has_graphs = True
+            tell_what_is_not_kept(self.model, self._options.precision)
+            seed_stateful_draws(self._seed, self._rank, step)
 
     def set_bucket_cap(self, cap: int) -> None:
         super().set_bucket_cap(cap)
@@ -260,7 +269,8 @@ class KerasAdapter(AdapterState):
             # Penalties on weights count once, not once a rank: each rank adds its share of the batch's samples.
             loss = tf.reduce_sum(tf.cast(measures["loss"], tf.float32) * shares)
             if self.model.losses:
-                loss += tf.cast(tf.add_n(self.model.losses), tf.float32) * tf.reduce_sum(shares)
+                losses = [tf.cast(added, tf.float32) for added in self.model.losses]
+                loss += tf.add_n(losses) * tf.reduce_sum(shares)
             loss *= scale
             if not self._options.compile:  # XLA has no clock
                 self._timer.mark("forward", [loss])
@@ -341,7 +351,8 @@ class KerasAdapter(AdapterState):
             return
         self._measured_layouts.add(layout)
         features, _ = self._tensors(batch)
-        self._sums.create(self._measure(features, len(batch.ids), training=False))
+        with unchanged(self.model):
+            self._sums.create(self._measure(features, len(batch.ids), training=False))
 
     def _tensors(self, batch: LoadedBatch) -> tuple[dict[str, Any], Any]:
         return {name: tf.constant(array) for name, array in batch.features.items()}, tf.constant(batch.weights)

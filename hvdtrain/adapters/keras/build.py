@@ -101,6 +101,18 @@ def require_usable(model: Any, optimizer: Any) -> None:
             "Each worker would decide by itself whether a step is skipped, and they would drift apart.",
             "return the inner optimizer; --precision fp16 scales the loss.",
         )
+    if optimizer.loss_scale_factor is not None:
+        raise UsageError(
+            f"The optimizer has the loss_scale_factor {optimizer.loss_scale_factor:g}.",
+            "It divides gradients by that, and nothing multiplies the loss.",
+            "leave it out; --precision fp16 scales the loss.",
+        )
+    if optimizer.use_ema and not optimizer.ema_overwrite_frequency:
+        raise UsageError(
+            "The optimizer has use_ema and no ema_overwrite_frequency.",
+            "Keras' fit() would put the averages into the model at its end, and here nothing does.",
+            "leave it out, and train with --ema-decay.",
+        )
     if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
         raise UsageError(
             "The optimizer has a learning-rate schedule of its own.",

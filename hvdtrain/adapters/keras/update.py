@@ -14,7 +14,16 @@ from hvdtrain.algorithms.loss_scale import LossScale, ScaledUpdate
 
 def global_norm(gradients: Sequence[Any]) -> Any:
     """Return the norm of all gradients together; None counts as nothing."""
-    return tf.linalg.global_norm([g for g in gradients if g is not None])
+    by_dtype: dict[Any, list[Any]] = {}
+    for gradient in gradients:
+        if gradient is not None:
+            by_dtype.setdefault(gradient.dtype, []).append(gradient)
+    if len(by_dtype) <= 1 and tf.float16 not in by_dtype:
+        return tf.linalg.global_norm([g for of_dtype in by_dtype.values() for g in of_dtype])
+    # Squares of float16 would be infinite.
+    wide = [(tf.float64 if dtype == tf.float64 else tf.float32, given) for dtype, given in by_dtype.items()]
+    norms = [tf.linalg.global_norm([tf.cast(g, dtype) for g in given]) for dtype, given in wide]
+    return tf.linalg.global_norm([tf.cast(norm, tf.float32) for norm in norms])
 
 
 class Update(ScaledUpdate):

@@ -1,0 +1,49 @@
+"""State of a Keras model that no step of training sets: what a look at its measures must leave as it was, numbers that
+TensorFlow draws by counters of its own, and what no checkpoint has."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import keras
+import tensorflow as tf
+
+from hvdtrain.algorithms.micro_batches import mix
+from hvdtrain.config.training_options import Precision
+
+_log = logging.getLogger("hvdtrain.run")
+
+
+@contextmanager
+def unchanged(model: keras.Model) -> Iterator[None]:
+    """What the model's layers count or average in each call is afterwards as it was."""
+    kept = [(v, v.numpy()) for v in (*model.non_trainable_variables, *model.metrics_variables)]
+    yield
+    for variable, value in kept:
+        variable.assign(value)
+
+
+def seed_stateful_draws(seed: int, rank: int, step: int) -> None:
+    """Let `tf.random.*` draw other numbers on each worker, and after each start, which begins at update `step`.
+
+    Such operations count their draws themselves, and no checkpoint holds the counters. Called before the graph of a
+    step is made: it keeps the seeds.
+    """
+    tf.random.set_seed(mix(seed, rank, step) & 0x7FFFFFFF)
+
+
+def tell_what_is_not_kept(model: keras.Model, precision: Precision) -> None:
+    """Warn of metrics inside the model, and of float16 without a loss scale."""
+    if names := [variable.path for variable in model.metrics_variables]:
+        _log.warning(
+            "metrics inside the model are neither saved nor added up over workers: %s; return their values from "
+            "measure()",
+            ", ".join(names[:4]) + (", …" if len(names) > 4 else ""),
+        )
+    half = [layer.name for layer in model._flatten_layers() if layer.compute_dtype == "float16"]
+    if half and precision != "fp16":
+        _log.warning(
+            "%s computes in float16 without a loss scale, so that small gradients become 0: add --precision fp16, or "
+            "build the layer with another policy",
+            half[0],
+        )
