@@ -70,13 +70,28 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[
     elif glob.has_magic(path):
         files, nothing = sorted(file for file in matching(path) if not os.path.isdir(file)), no_match(path)
     else:
-        raise MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
+        missing = MissingDataError(f"{path} does not exist.", "Its records cannot be read.", "check the path.")
+        raise _no_rights(path) or missing
     if not files:
-        raise nothing
+        raise _no_rights(path) or nothing
     if odd := next((file for file in files if not os.path.isfile(file) and os.path.exists(file)), None):
         fact = f"{odd} is not a regular file."
         raise MissingDataError(fact, "Its name says that it holds records.", "remove it, or name the others.")
     return files
+
+
+def _no_rights(path: str) -> MissingDataError | None:
+    """The error of a path whose folder this user may not look into, so that nothing is known of its files."""
+    folder = path
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    if os.access(folder, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        return None
+    return MissingDataError(
+        f"{folder} cannot be read: Permission denied.",
+        "Whether it holds records cannot be known.",
+        "let this user read it.",
+    )
 
 
 def _check_distinct(files: list[str], patterns: tuple[str, ...]) -> None:

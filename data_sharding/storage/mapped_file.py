@@ -79,6 +79,9 @@ def open_local(entry: FileEntry) -> LocalSource:
     except OSError as error:
         if error.errno in OUT_OF_DESCRIPTORS:
             raise out_of_descriptors(f"{entry.path} cannot be opened: {error.strerror}") from error
+        if isinstance(error, PermissionError):
+            fact = f"{entry.path} cannot be opened: {error.strerror}."
+            raise MissingDataError(fact, "Its records cannot be read.", "let this user read it.") from error
         raise entry.changed(f"cannot be reached: {error.strerror}") from error
 
 

@@ -109,7 +109,18 @@ class CoverageReport:
 
 def read_coverage(run: Path) -> CoverageReport:
     """Replay a run folder's audit. Raises UsageError: there is no audit, or a file of it is missing, damaged or
-    contradicts the others."""
+    contradicts the others, or may not be read."""
+    try:
+        return _read_coverage(run)
+    except PermissionError as error:
+        raise UsageError(
+            f"{error.filename} cannot be read: {error.strerror}.",
+            "No audit can be read there.",
+            f"let this user read {run} and all that is in it.",
+        ) from error
+
+
+def _read_coverage(run: Path) -> CoverageReport:
     if not run.is_dir():
         raise UsageError(
             f"There is no folder {run}.", "No audit can be read there.", "name the folder that was --output-dir."

@@ -1,6 +1,7 @@
 """`hvdtrain ls [FOLDER…]`: a table of runs with their state and result."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, with all that is known")
     options = parser.parse(argv)
     folders = options.folders or [_DEFAULT]
-    there = [folder for folder in folders if folder.is_dir()]
+    there = [folder for folder in folders if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)]
     runs = overviews(there)
     if options.json:
         said = [{**asdict(run), "path": str(run.path), "state": run.state.word, "note": run.state.note} for run in runs]

@@ -131,7 +131,7 @@ def _compare(request: DoctorRequest, result: DoctorResult) -> None:
         *on_each_host(hosts, partial(machine_on_host, workers=sum(slots.values())), slots=slots),
         *on_each_host(hosts, variables_on_host, slots=slots),
         *on_each_host(hosts, processes_on_host),
-        *data_findings(hosts),
+        *data_findings(hosts, [path for path in request.data if "://" in path]),
     ]
     if len(hosts) > 1:
         result.findings += [*twin_findings(hosts), *name_findings(hosts), *working_dir_findings(hosts, os.getcwd())]
@@ -216,7 +216,7 @@ def _try_allreduce(
         result.findings.append(Finding("allreduce", "fail", str(error), hint))
         return
     slowest = min(result.links.rates.values()) if result.links else None
-    result.findings += allreduce_findings(result.allreduce, slowest)
+    result.findings += allreduce_findings(result.allreduce, slowest, request.sizes)
 
 
 def _not_measured(hosts: HostFacts, request: DoctorRequest) -> Finding:

@@ -121,12 +121,20 @@ def _require_success(failed: Sequence[WorkerState]) -> None:
     raise AgentError(f"rank {root.rank} on {root.host} did not end well{late} ({how}): {words}")
 
 
-def allreduce_findings(report: Any, slowest_link: float | None) -> list[Finding]:
-    """What the measured allreduce says. `slowest_link`: bytes/s between hosts, by streams; None for one host."""
+def allreduce_findings(report: Any, slowest_link: float | None, sizes: str | None = None) -> list[Finding]:
+    """What the measured allreduce says.
+
+    Args:
+        slowest_link: bytes/s between hosts, by streams; None for one host.
+        sizes: those that were asked for; None: the usual ones.
+    """
     model, largest = report["model"], max(report["sizes"], key=lambda point: point["bytes"])
     taken = f"{in_bytes(largest['bytes'])} take {in_seconds(largest['seconds'])}"
     if model is None or model["bandwidth"] is None or largest["bytes"] < _TELLING_BYTES:
-        hint = "measure again with more --seconds, when these hosts do nothing else."
+        if sizes:
+            hint = "leave out --sizes: those that were given say too little about larger ones."
+        else:
+            hint = "measure again with more --seconds, when these hosts do nothing else."
         return [Finding("allreduce", "warn", f"too few sizes could be measured in time; {taken}", hint)]
     bandwidth, good = model["bandwidth"], model["deviation"] <= _BAD_FIT
     ring = RingModel(report["workers"], model["latency"], bandwidth)

@@ -77,13 +77,16 @@ def _below(path: str, shown: str) -> Iterator[tuple[str, int, str]]:
         yield from _below(entry.path, f"{shown}/{entry.name}")
 
 
-def data_findings(hosts: HostFacts) -> list[Finding]:
-    """For each path: what there is, where it cannot be read, and whether hosts see the same files."""
+def data_findings(hosts: HostFacts, urls: Sequence[str] = ()) -> list[Finding]:
+    """For each path: what there is, where it cannot be read, and whether hosts see the same files. For each URL, that
+    nobody has looked."""
     listings: dict[str, dict[str, Any]] = {}
     for host, facts in hosts.items():
         for listing in facts["data"]:
             listings.setdefault(listing["path"], {})[host] = listing
-    return [finding for path, by_host in listings.items() for finding in _data(path, by_host)]
+    hint = "hvdtrain shard index URL reads it."
+    remote = [Finding("data", "warn", f"{url} was not examined: it is a URL", hint) for url in urls]
+    return remote + [finding for path, by_host in listings.items() for finding in _data(path, by_host)]
 
 
 def _data(path: str, listings: Mapping[str, Any]) -> list[Finding]:

@@ -170,6 +170,11 @@ def _named(metrics: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {f"{kind} {name}": value for name, value in metrics.items()}
 
 
+def _seconds(goodput: Mapping[str, Any], of_start: Mapping[str, Any]) -> float | None:
+    """Through all restarts; of the last start where a result of an older version knows no more."""
+    return number(mapping(goodput, "seconds"), "total") or number(of_start, "total")
+
+
 def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     """Numbers that at least one run tells."""
     metrics = [mapping(result, "metrics") for result in results]
@@ -190,9 +195,10 @@ def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
             for name in sorted(named)
         ),
         Outcome("samples/s", tuple(number(result, "samples_per_second") for result in results), is_speed=True),
-        Outcome("seconds", tuple(number(values, "total") for values in seconds), is_speed=True),
+        Outcome("seconds", tuple(map(_seconds, goodput, seconds)), is_speed=True),
         Outcome("restarts", tuple(_restarts(values) for values in goodput)),
         Outcome("share of time that counts", tuple(number(values, "share") for values in goodput)),
+        Outcome("skipped updates", tuple(number(values, "skipped_updates") or None for values in goodput)),
         Outcome("parameters", tuple(number(result, "parameters") for result in results)),
     ]
     return [outcome for outcome in outcomes if any(value is not None for value in outcome.values)]

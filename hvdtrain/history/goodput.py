@@ -73,7 +73,7 @@ class Goodput:
     def __init__(self) -> None:
         self._start: _Start | None = None
         self._restarts: list[dict[str, Any]] = []
-        self._lost_steps = 0
+        self._lost_steps = self._skipped = 0
         names = ("total", "start", "useful", "lost", "checkpoint", "validation", "recovery")
         self._seconds = dict.fromkeys(names, 0.0)
 
@@ -101,6 +101,7 @@ class Goodput:
             "share": round(share, 4),
             "restarts": list(self._restarts),
             "lost_steps": self._lost_steps,
+            "skipped_updates": self._skipped,
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
         }
 
@@ -144,6 +145,7 @@ class Goodput:
         if split == "train" and (step := step_of(line)) is not None:
             start.reached = max(start.reached, step)
             self._seconds["useful" if counts else "lost"] += _longest(line.get("seconds"))
+            self._skipped += int(max(0.0, number(line, "skipped") or 0.0)) if counts else 0
         elif split == "validation":
             self._seconds["validation"] += seconds_in(line)
         elif event == "checkpoint":

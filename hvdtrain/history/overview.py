@@ -55,6 +55,10 @@ def require_folders(folders: Sequence[Path]) -> None:
                 "No runs can be listed there.",
                 "name run folders, or folders that contain some: hvdtrain ls DIR.",
             )
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise UsageError(
+                f"{folder} cannot be read: Permission denied.", "No runs can be listed there.", "let this user read it."
+            )
 
 
 def overviews(folders: Sequence[Path]) -> list[Overview]:

@@ -135,6 +135,8 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None, 
         table.add_row("slow", _slow(straggler))
     if result.get("goodput", {}).get("restarts"):
         table.add_row("restarts", _restarts(result["goodput"]))
+    if skipped := result.get("goodput", {}).get("skipped_updates"):
+        table.add_row("skipped", f"{skipped:,} of {result['steps']:,} updates, as gradients overflowed")
     table.add_row("parameters", f"{result['parameters']:,}")
     table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
     paths = {"run folder": folder} | ({} if report is None else {"report": report})

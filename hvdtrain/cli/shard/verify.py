@@ -7,6 +7,8 @@ from hvdtrain.audit.audit_summary import CoverageReport, EpochCoverage, read_cov
 from hvdtrain.cli.command_parser import number
 from hvdtrain.cli.shard.data_arguments import Parser
 from hvdtrain.cli.tables import print_table
+from hvdtrain.history.reading import mapping, whole
+from hvdtrain.history.run_facts import read_result
 
 _DESCRIPTION = """\
 Prove from a run's audit that each epoch used every record once, through crashes, resumes and changes of world size.
@@ -36,6 +38,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"the ledger begins at step {report.first_step}: this run resumed another one, whose audit is not here")
     if report.unaccounted:
         print(f"the newest checkpoint has {report.unaccounted} updates that no line of the audit accounts for")
+    if skipped := whole(mapping(read_result(options.run), "goodput"), "skipped_updates"):
+        print(f"{skipped:,} updates did not change the weights, as gradients overflowed: their records count as used")
     print(_verdict(report))
     return 0 if report.exact else 1
 

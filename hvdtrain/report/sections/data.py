@@ -25,6 +25,9 @@ def sentences(run: RunRecord) -> Iterator[str]:
         yield f"There is no proof of which records were used. {summary}"
         return
     yield verdict(summary)
+    if run.metrics.skipped:
+        skipped = wording.plural(run.metrics.skipped, "update")
+        yield f"{skipped} did not change the weights, as gradients overflowed: their records count as used."
     if summary.first_step:
         yield (
             f"The account begins at update {wording.count(summary.first_step)}: this run resumed another one, "

@@ -60,6 +60,8 @@ def costs(run: RunRecord) -> Iterator[Fact]:
     if goodput["restarts"]:
         yield "Restarts", wording.count(len(goodput["restarts"]))
         yield "Updates trained again", wording.count(goodput["lost_steps"])
+    if goodput["skipped_updates"]:
+        yield "Updates skipped", wording.count(goodput["skipped_updates"])
 
 
 def sizes(run: RunRecord) -> Iterator[Fact]:

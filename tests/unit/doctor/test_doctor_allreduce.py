@@ -85,6 +85,9 @@ def test_what_the_doctor_says_of_it() -> None:
     (unsure,) = allreduce_findings(report_of(100e6, 4, 1024), 110e6)
     assert unsure.status == "warn"
     assert "too few sizes" in unsure.fact
+    assert "more --seconds" in unsure.hint
+    (asked,) = allreduce_findings(report_of(100e6, 4, 1024), 110e6, "4B,1KiB")
+    assert asked.hint.startswith("leave out --sizes")
 
 
 def judged(times: dict[int, float]) -> tuple[str, str]:

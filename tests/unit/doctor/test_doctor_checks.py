@@ -276,3 +276,8 @@ def test_merging_hosts_loses_nothing(findings: list[Finding], count: int) -> Non
     for finding in spread:
         (found,) = [f for f in merged if (f.name, f.status, f.fact) == (finding.name, finding.status, finding.fact)]
         assert found.host == "" or finding.host in found.host.split(", ")
+
+
+def test_a_url_is_said_to_be_unexamined(healthy: Healthy) -> None:
+    (finding,) = [each for each in data_findings(healthy(2), ["s3://bucket/x"]) if each.status != "ok"]
+    assert (finding.status, finding.fact) == ("warn", "s3://bucket/x was not examined: it is a URL")

@@ -34,6 +34,7 @@ def test_a_run_without_interruption() -> None:
         "share": pytest.approx(2 / 6, abs=1e-4),
         "restarts": [],
         "lost_steps": 0,
+        "skipped_updates": 0,
         "seconds": {
             "total": 6.0,
             "start": 2.0,
@@ -44,6 +45,12 @@ def test_a_run_without_interruption() -> None:
             "recovery": 0.0,
         },
     }
+
+
+def test_skipped_updates_of_the_weights_that_are_there_are_counted() -> None:
+    lines = [started(0, 0.0, 1.0), trained(1, 2.0) | {"skipped": 1}, saved(1, 2.0), trained(2, 3.0) | {"skipped": 1}]
+    lines += [started(1, 9.0, 10.0), trained(2, 11.0), trained(3, 12.0) | {"skipped": 2}]
+    assert goodput(lines, 13.0)["skipped_updates"] == 3
 
 
 def test_what_was_trained_after_the_checkpoint_is_lost() -> None:

@@ -300,3 +300,14 @@ def test_the_style_of_others_is_neither_used_nor_changed(tmp_path: Path) -> None
         before = dict(mpl.rcParams)
         assert re.findall(r"<svg.*?</svg>", page(read_runs([folder])), re.DOTALL) == plain
         assert dict(mpl.rcParams) == before
+
+
+def test_skipped_updates_are_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [line for line in lines if line.get("split") == "train"][-1]
+    last["skipped"] = 3
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    shown = page_of(run)
+    facts = dict(zip((e.text for e in shown.all("dt")), (e.text for e in shown.all("dd")), strict=True))
+    assert facts["Updates skipped"] == "3"

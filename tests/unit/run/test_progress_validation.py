@@ -80,6 +80,9 @@ def test_the_closing_table_says_both(capsys: pytest.CaptureFixture[str]) -> None
     assert "step 4, of epoch 1: accuracy 0.8000" in text
     assert "after epoch 5: no better accuracy in 3 validations (by more than 0.25)" in text
     assert "validation top5" in text
+    assert "skipped" not in text
+    print_table({**RESULT, "steps": 10, "goodput": {"skipped_updates": 4}}, "out")
+    assert "4 of 10 updates, as gradients overflowed" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", [40, 65, 100])
