@@ -81,11 +81,12 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[
 
 
 def _no_rights(path: str) -> MissingDataError | None:
-    """The error of a path whose folder this user may not look into, so that nothing is known of its files."""
-    folder = path
+    """The error of a path or glob where this user may not look, so that nothing is known of its files."""
+    folder, name = path, ""
     while not os.path.isdir(folder):
-        folder = os.path.dirname(folder)
-    if os.access(folder, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+        folder, name = os.path.split(folder)
+    looks = os.X_OK if name and not glob.has_magic(name) else os.R_OK | os.X_OK  # at one name, or at all
+    if os.access(folder, looks, effective_ids=os.access in os.supports_effective_ids):
         return None
     return MissingDataError(
         f"{folder} cannot be read: Permission denied.",

@@ -15,6 +15,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,8 @@ def _write_arrays(path: Path, arrays: State) -> str:
         save_file(stored(arrays), path)
     except SafetensorError as error:  # which is also how it tells of a full disk
         raise OSError(errno.EIO, str(error), str(path)) from error
-    path.chmod(mode)
+    with suppress(OSError):  # some file systems have no rights
+        path.chmod(mode)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         os.fsync(file.fileno())

@@ -16,8 +16,11 @@ _log = logging.getLogger("hvdtrain.run")
 
 @contextmanager
 def unchanged(model: keras.Model) -> Iterator[None]:
-    """What the model's layers count or average in each call is afterwards as it was."""
-    kept = [(v, v.numpy()) for v in (*model.non_trainable_variables, *model.metrics_variables)]
+    """What the model's layers count or average in each call is afterwards as it was.
+
+    Nothing is copied but what changes: TensorFlow gives a variable that is read here new memory when it is written.
+    """
+    kept = [(v, tf.convert_to_tensor(v)) for v in (*model.non_trainable_variables, *model.metrics_variables)]
     yield
     for variable, value in kept:
         variable.assign(value)

@@ -44,6 +44,15 @@ def test_a_folder_without_rights_is_named(name: str, folder: Path) -> None:
         ds.Catalog.index(str(folder / name))
 
 
+def test_a_name_that_is_not_there_needs_no_list_of_its_folder(folder: Path) -> None:
+    folder.chmod(0o711)
+    with not_as_root():
+        with pytest.raises(ds.MissingDataError, match="none/train.tfrecord does not exist"):
+            ds.Catalog.index(str(folder / "none" / "train.tfrecord"))
+        with pytest.raises(ds.MissingDataError, match="cannot be read: Permission denied"):
+            ds.Catalog.index(str(folder / "train-*"))
+
+
 def test_a_file_without_rights_has_not_changed(folder: Path) -> None:
     catalog = ds.Catalog.index(folder)
     Path(catalog.files[0].path).chmod(0)
