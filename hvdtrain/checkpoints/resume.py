@@ -25,10 +25,11 @@ def checkpoint_at(path: Path, given_as: str = "--resume") -> Checkpoint:
         try:
             return read_checkpoint(path)
         except DamagedCheckpointError as error:
+            has_no_rights = isinstance(error.__cause__, PermissionError)
             raise UsageError(
                 f"The checkpoint cannot be used: {error}.",
                 f"It was named by {given_as}.",
-                "name an older one beside it.",
+                f"let this user read all files in {path}." if has_no_rights else "name an older one beside it.",
             ) from error
     store = path if path.name == "checkpoints" else path / "checkpoints"
     checkpoint = CheckpointStore(store, keep=1).newest()

@@ -5,6 +5,7 @@ import difflib
 import importlib
 import math
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from types import MappingProxyType
@@ -157,6 +158,10 @@ class CommandParser(argparse.ArgumentParser):
     def _show_if_asked(self) -> None:
         if _asks_for_parser.get():
             raise _ParserAsked(self)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, which says nothing where it cannot be printed."""
+        print(message, end="", file=file or sys.stderr, flush=True)
 
     def error(self, message: str) -> NoReturn:
         options = [option for action in self._actions for option in action.option_strings]

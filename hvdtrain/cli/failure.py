@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import socket
+import stat
 import sys
 import sysconfig
 import time
@@ -54,7 +55,7 @@ def leave_after(error: BaseException, in_full: bool) -> int:
         return _leave(130, "interrupted")
     if isinstance(error, BrokenPipeError) and _is_output_closed():  # as in `hvdtrain env | head -3`
         return 128 + signal.SIGPIPE
-    error = _about_output(error) or error
+    error = _about_output(error) or _about_rights(error) or error
     if isinstance(error, PeerError):
         return _end("lost_rank", error, error.exit_code, f"{who()} stopped: {error.fact} {error.conflict}")
     if not isinstance(error, HvdtrainError) and not _is_about_data(error):
@@ -68,13 +69,32 @@ def leave_after(error: BaseException, in_full: bool) -> int:
 def _about_output(error: BaseException) -> HvdtrainError | None:
     """What is wrong with standard output, where that is what `error` is about."""
     full = isinstance(error, OSError) and error.errno in _FULL and error.filename is None
-    if not full or not (reason := _flush_output("\n")):
+    if not full or not (reason := _flush_output() or _why_full()):
         return None
     return _UnwritableOutputError(
         f"Standard output cannot be written: {reason}.",
         "What this command prints is lost from there on.",
         "let it print to a file or a program that takes it.",
     )
+
+
+def _about_rights(error: BaseException) -> HvdtrainError | None:
+    """What this user may not read or write, where no code of the user's was about to."""
+    if not isinstance(error, PermissionError) or error.filename is None or Failure(error).is_users:
+        return None
+    return UsageError(
+        f"{error.filename} cannot be read or written: {error.strerror}.",
+        "This user has no right to do so.",
+        "change who may, or run this as somebody who may.",
+    )
+
+
+def _why_full() -> str:
+    """Why standard output takes nothing more, or "". What it has taken stays as it is."""
+    status = os.fstat(sys.stdout.fileno())
+    if stat.S_ISREG(status.st_mode):
+        return "" if os.fstatvfs(sys.stdout.fileno()).f_bavail else os.strerror(errno.ENOSPC)
+    return _flush_output("\n") if stat.S_ISCHR(status.st_mode) and not sys.stdout.isatty() else ""
 
 
 def _flush_output(more: str = "") -> str:
@@ -228,6 +248,11 @@ class Failure:
         where = f"all are in {log}" if log else "--debug shows them"
         note = f" ({hidden} frames of libraries are not shown; {where})" if hidden else ""
         return f"{note}:\n{_plain(''.join(self._traceback.format()))}"
+
+    @property
+    def is_users(self) -> bool:
+        """Whether code of the user's has a part in it."""
+        return bool(self._user_frames) or self._in_text
 
     def line(self) -> str:
         """The exception and the user's last frame."""

@@ -12,7 +12,7 @@ from typing import Final
 from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import STATE_STYLES, Column, print_fitting
-from hvdtrain.history.overview import Overview, overviews, require_folders
+from hvdtrain.history.overview import Overview, may_look_into, overviews, require_folders
 from hvdtrain.units import in_time
 
 _DESCRIPTION = """\
@@ -35,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, with all that is known")
     options = parser.parse(argv)
     folders = options.folders or [_DEFAULT]
-    there = [folder for folder in folders if folder.is_dir() and os.access(folder, os.R_OK | os.X_OK)]
+    there = [folder for folder in folders if os.path.isdir(folder) and may_look_into(folder)]
     runs = overviews(there)
     if options.json:
         said = [{**asdict(run), "path": str(run.path), "state": run.state.word, "note": run.state.note} for run in runs]

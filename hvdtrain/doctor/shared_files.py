@@ -84,8 +84,10 @@ def data_findings(hosts: HostFacts, urls: Sequence[str] = ()) -> list[Finding]:
     for host, facts in hosts.items():
         for listing in facts["data"]:
             listings.setdefault(listing["path"], {})[host] = listing
-    hint = "hvdtrain shard index URL reads it."
-    remote = [Finding("data", "warn", f"{url} was not examined: it is a URL", hint) for url in urls]
+    remote = [
+        Finding("data", "warn", f"{url} was not examined: it is a URL", f"`hvdtrain shard index {url}` reads it.")
+        for url in urls
+    ]
     return remote + [finding for path, by_host in listings.items() for finding in _data(path, by_host)]
 
 

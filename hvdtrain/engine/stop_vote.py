@@ -24,6 +24,7 @@ LONGEST_INTERVAL: Final = 32
 """Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
 
 _NAMED_RANKS: Final = 4
+_NAMED_REASONS: Final = 8
 
 
 SaveReport = Callable[[], tuple[bool, int]]
@@ -86,11 +87,13 @@ class StopVote:
         untold = self.asked()
         if not self.comm.topology.is_distributed:
             return untold or ""
-        parts = []
+        parts: list[str] = []
         while ranks := ranks_where(self.comm, untold is not None, "hvdtrain.stop.asked"):
             reason = broadcast_json(self.comm, untold, "hvdtrain.stop.reason", ranks[0])
             same = ranks_where(self.comm, untold == reason, "hvdtrain.stop.same")
             parts.append(f"{reason} ({_named(same, self.comm.topology.size)})")
+            if len(parts) == _NAMED_REASONS:
+                break
             untold = None if untold == reason else untold
         return ", ".join(parts)
 

@@ -181,6 +181,7 @@ def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
     best = [mapping(result, "best") for result in results]
     seconds = [mapping(result, "seconds") for result in results]
     goodput = [mapping(result, "goodput") for result in results]
+    skipped = tuple(number(values, "skipped_updates") for values in goodput)
     names = dict.fromkeys(name for values in metrics for name in values)
     named = {text(values, "metric") for values in best} - {""}
     outcomes = [
@@ -198,7 +199,7 @@ def _outcomes(results: Sequence[Mapping[str, Any]]) -> list[Outcome]:
         Outcome("seconds", tuple(map(_seconds, goodput, seconds)), is_speed=True),
         Outcome("restarts", tuple(_restarts(values) for values in goodput)),
         Outcome("share of time that counts", tuple(number(values, "share") for values in goodput)),
-        Outcome("skipped updates", tuple(number(values, "skipped_updates") or None for values in goodput)),
+        *([Outcome("skipped updates", skipped)] if any(skipped) else []),
         Outcome("parameters", tuple(number(result, "parameters") for result in results)),
     ]
     return [outcome for outcome in outcomes if any(value is not None for value in outcome.values)]

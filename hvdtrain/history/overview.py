@@ -46,16 +46,21 @@ class Overview:
     problems: tuple[str, ...]  # as in `RunFacts`
 
 
+def may_look_into(folder: Path) -> bool:
+    """Whether this user has the rights to list it."""
+    return os.access(folder, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
 def require_folders(folders: Sequence[Path]) -> None:
     """Raise `UsageError` where one of them is not a folder."""
     for folder in folders:
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise UsageError(
-                f"{folder} is a file." if folder.exists() else f"There is no folder {folder}.",
+                f"{folder} is a file." if os.path.exists(folder) else f"There is no folder {folder}.",
                 "No runs can be listed there.",
                 "name run folders, or folders that contain some: hvdtrain ls DIR.",
             )
-        if not os.access(folder, os.R_OK | os.X_OK):
+        if not may_look_into(folder):
             raise UsageError(
                 f"{folder} cannot be read: Permission denied.", "No runs can be listed there.", "let this user read it."
             )

@@ -184,7 +184,7 @@ def _slots_here(discovery: HostDiscovery, is_here: Callable[[str], bool]) -> int
 def _require_room(job: JobSpec, slots: int) -> None:
     if slots < job.np:
         raise UsageError(
-            f"-np is {job.np}, and the script of --host-discovery-script names {slots} slots of this machine.",
+            f"-np is {job.np}, and --host-discovery-script names {slots} slot{'s' * (slots != 1)} of this machine.",
             "All workers start on this machine.",
             f"let {job.host_discovery_script} print localhost:{job.np}, or start the job on all hosts that it names by "
             "`hvdtrain launch ssh`.",

@@ -35,8 +35,9 @@ ended=0
 trap ended=1 TERM
 """
 
-_REQUEUE = Path(__file__).with_name("requeue.sh")
 _LONGEST_NOTICE = 65_535  # of --signal (slurm.schedmd.com, sbatch)
+
+_REQUEUE = Path(__file__).with_name("requeue.sh")
 """The end of a script that counts failures; {command} and {max_restarts} are put in."""
 
 

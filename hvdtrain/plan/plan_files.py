@@ -32,8 +32,8 @@ _STYLES: Final = ("o-", "s-", "^-", "D-", "v--", "x--", "+:")
 def require_folder(folder: Path, config: str | None = None) -> None:
     """Make the folder for a plan. `config`: the file that was given as --config. Raises `UsageError` where that cannot
     be, where it cannot be written, or where a file there, which a plan would replace, is no earlier plan's."""
-    _require_replaceable(folder, config)
     try:
+        _require_replaceable(folder, config)
         folder.mkdir(parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=folder):
             pass
@@ -42,17 +42,23 @@ def require_folder(folder: Path, config: str | None = None) -> None:
 
 
 def _require_replaceable(folder: Path, config: str | None) -> None:
-    wanted, numbers = folder / "plan.yaml", folder / "plan.json"
+    wanted, numbers, picture = (folder / f"plan.{suffix}" for suffix in ("yaml", "json", "svg"))
     if config is not None and wanted.exists() and Path(config).exists() and wanted.samefile(config):
         raise UsageError(
             f"--config is {config}, and the plan would be written into {folder}.",
             "The recommended config would replace it.",
             "choose another folder with --out, or copy the config to another name.",
         )
-    for path, is_earlier in ((wanted, _is_plan_config), (numbers, _is_plan)):
-        if path.exists() and not is_earlier(path):
+    for path, is_ours in (
+        (wanted, _is_plan_config),
+        (numbers, _is_plan),
+        (picture, lambda _: numbers.exists()),  # they are written together
+    ):
+        if path.exists() and not is_ours(path):
             raise UsageError(
-                f"{path} is no earlier plan.", "This plan would replace it.", "choose another folder with --out."
+                f"{path} was not written by `hvdtrain plan`.",
+                "This plan would replace it.",
+                "choose another folder with --out.",
             )
 
 

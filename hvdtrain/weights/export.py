@@ -164,7 +164,7 @@ def require_free(path: Path, overwrite: bool) -> None:
         raise UsageError(
             f"{path} is there already.", "It would be lost.", "choose another --output, or add --overwrite."
         )
-    if (run := run_of(path)) is not None:
+    if (run := run_of(path) or run_of(Path(os.path.realpath(path)))) is not None:  # a link's file is replaced
         raise UsageError(
             f"{path} belongs to the run in {run}.", "The run would be damaged.", "choose another --output."
         )

@@ -37,7 +37,8 @@ def seed_stateful_draws(seed: int, rank: int, step: int) -> None:
 
 def tell_what_is_not_kept(model: keras.Model, precision: Precision) -> None:
     """Warn of metrics inside the model, and of float16 without a loss scale."""
-    if names := [variable.path for variable in model.metrics_variables]:
+    metrics = [metric for layer in model._flatten_layers() for metric in layer._metrics]  # none of compile()'s
+    if names := [variable.path for metric in metrics for variable in metric.variables]:
         _log.warning(
             "metrics inside the model are neither saved nor added up over workers: %s; return their values from "
             "measure()",

@@ -186,7 +186,9 @@ def _require_spot_times(spec: Any) -> None:
         raise UsageError(f"max_wait_s is {wait}.", conflict, "add use_spot (--use-spot), or leave max_wait_s out.")
     if spec.use_spot and (wait is None or wait < spec.max_run_s):
         raise UsageError(
-            f"use_spot is given, and max_wait_s is {wait}." if wait is not None else "use_spot is given alone.",
+            f"use_spot is given, and max_wait_s is {wait}."
+            if wait is not None
+            else "use_spot is given without max_wait_s.",
             f"It is the time of waiting and training together, so it is at least max_run_s, {spec.max_run_s}.",
             f"give max_wait_s (--max-wait-s), e.g. {2 * spec.max_run_s}.",
         )

@@ -76,7 +76,9 @@ class Given(Task):
 
     def build_model(self) -> keras.Model:
         inputs = keras.Input((6,))
-        return keras.Model(inputs, keras.layers.Dense(3)(self._layer()(inputs)))
+        model = keras.Model(inputs, keras.layers.Dense(3)(self._layer()(inputs)))
+        model.compile("sgd", "mse")  # as a loaded model is, which has metrics of its own then
+        return model
 
     def build_optimizer(self, model: keras.Model, lr: float) -> keras.optimizers.Optimizer:  # noqa: ARG002
         return keras.optimizers.SGD(lr, **self._optimizer)
@@ -159,6 +161,7 @@ def main() -> None:
         "metrics": told(Averages),
         "half": told(dense(dtype="mixed_float16")),
         "half_scaled": told(dense(), precision="fp16"),
+        "compiled": told(dense()),
         "penalties": [moved(Given(penalties), precision=precision) for precision in ("bf16", "fp16")],
         "two_dtypes": [moved(Given(dense(dtype=dtype)), max_grad_norm=1.0) for dtype in ("float64", "float16")],
         "scaled_dtypes": moved(Given(dense(dtype="float64")), precision="fp16"),

@@ -45,7 +45,7 @@ def test_what_is_not_kept_is_told(facts: dict[str, Any]) -> None:
     assert "metrics inside the model are neither saved nor added up" in line
     (line,) = facts["half"]
     assert "computes in float16 without a loss scale" in line
-    assert facts["half_scaled"] == []
+    assert facts["half_scaled"] == facts["compiled"] == []
 
 
 def test_penalties_of_several_dtypes_are_added(facts: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.commands import REPOSITORY, printed_json
-from benchmarks.scale.engine_costs import engine_costs
+from benchmarks.scale.engine_costs import engine_costs, failure_costs
 from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.report import COSTS, exponent, markdown
 from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
@@ -57,7 +57,7 @@ def test_the_worker_leaves_a_run_folder_and_its_figures(tmp_path: Path) -> None:
 
 
 def test_what_ranks_agree_on_hardly_grows_with_their_number(tmp_path: Path) -> None:
-    """Between 64 and 10,000 ranks, all but texts of an error that each of them has."""
+    """Between 64 and 10,000 ranks."""
     few, many = (
         engine_costs(StandIn(topology_of(size), spread), [f"node-{rank // 8}" for rank in range(size)], tmp_path, True)
         for size in (64, 10_000)
@@ -66,6 +66,8 @@ def test_what_ranks_agree_on_hardly_grows_with_their_number(tmp_path: Path) -> N
     assert many["step"]["received"] == pytest.approx(64, abs=1)
     assert many["checkpoint"]["received"] < 2 * few["checkpoint"]["received"] < 20_000
     assert many["stop"]["received"] < 10_000
+    failure = failure_costs(StandIn(topology_of(10_000), spread), ["node"] * 10_000)["failure"]
+    assert failure["received"] < 10_000
 
 
 @pytest.mark.parametrize(("size", "name"), [(8, "hvdtrain.audit.counts.data"), (512, "hvdtrain.audit.words")])

@@ -8,7 +8,6 @@ import os
 import pickle
 import shutil
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rights import no_root, public_folder
 
 from hvdtrain.checkpoints.format import Checkpoint, DamagedCheckpointError, Position, read_checkpoint, write_checkpoint
 from hvdtrain.checkpoints.inspection import entries, problems
+from hvdtrain.checkpoints.resume import checkpoint_at
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import State
 
 FILES = ("manifest.json", "model.safetensors", "optimizer.safetensors")
-NOBODY = 65534
 ABOUT = {"task": "digits", "seed": 42, "config": {"lr": 0.001, "data": {"dir": None}, "task_args": {"1": [True, "ä"]}}}
 
 
@@ -205,15 +205,12 @@ def test_the_umask_says_who_may_read_a_checkpoint(umask: int, mode: int, tmp_pat
 
 def test_a_checkpoint_that_may_not_be_read_is_not_skipped() -> None:
     """Training would go back, and replace it in time."""
-    user = os.geteuid()
-    with tempfile.TemporaryDirectory() as folder:  # which is reached by everybody
-        Path(folder).chmod(0o755)
+    with public_folder() as folder:
         for step in (120, 130):
-            write_checkpoint(Path(folder, f"step_{step:08d}"), example(step))
-        Path(folder, "step_00000130", "model.safetensors").chmod(0)
-        os.seteuid(user or NOBODY)  # root may read everything
-        try:
+            write_checkpoint(folder / f"step_{step:08d}", example(step))
+        (folder / "step_00000130" / "model.safetensors").chmod(0)
+        with no_root():
             with pytest.raises(UsageError, match="let this user read all files in"):
-                CheckpointStore(Path(folder), 3).newest()
-        finally:
-            os.seteuid(user)
+                CheckpointStore(folder, 3).newest()
+            with pytest.raises(UsageError, match="let this user read all files in"):
+                checkpoint_at(folder / "step_00000130")

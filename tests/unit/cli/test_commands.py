@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -104,12 +105,22 @@ def test_an_output_that_nobody_reads_to_its_end_is_no_failure() -> None:
         assert (process.stderr.read(), process.wait(60)) == ("", 141)
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["shard", "--help"], ["env"]], ids=" ".join)
-def test_an_output_that_takes_nothing_is_a_failure_in_a_sentence(arguments: list[str]) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--version"], ["shard", "--help"], ["ls", "--help"], ["env"]], ids=" ".join)
+def test_an_output_that_takes_nothing_is_a_failure_in_a_sentence(arguments: list[str], unbuffered: str) -> None:
+    command = [sys.executable, "-m", "hvdtrain", *arguments]
+    variables = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "hvdtrain", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
-        )
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=variables)
     assert done.returncode == 1
     assert done.stderr.startswith("hvdtrain: Standard output cannot be written: No space left on device.")
     assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_elsewhere_leaves_the_output_as_it_is(tmp_path: Path) -> None:
+    code = "import errno; from hvdtrain.cli.failure import leave_after; print('{}'); "
+    code += "raise SystemExit(leave_after(OSError(errno.ENOSPC, 'full'), False))"
+    with open(tmp_path / "out", "w") as out:
+        done = subprocess.run([sys.executable, "-c", code], stdout=out, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, (tmp_path / "out").read_text()) == (1, "{}\n")
+    assert "Standard output" not in done.stderr

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.rights import no_root, public_folder
 from support.run_folders import FakeRun, logged
 
 from hvdtrain.cli import tables
@@ -269,3 +270,20 @@ def test_the_last_collective_is_shown_where_a_rank_waits_in_none() -> None:
     }
     states = [row.state for row in rows(heard, 2, 2)[0]]
     assert states == ["step, last collective gradients.3", "waiting in gradients.4"]
+
+
+@pytest.mark.parametrize("command", [["ls"], ["shard", "verify"], ["checkpoint", "ls"], ["logs"]])
+def test_a_run_without_rights_is_told_in_a_sentence(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """In its own folder, and in the one above."""
+    with public_folder() as folder:
+        run = FakeRun.begun(folder / "above" / "run").audit("f").ended().folder
+        main([*command, str(run)])  # which imports what the command needs
+        for closed in (run, run.parent):
+            closed.chmod(0)
+            capsys.readouterr()
+            with no_root():
+                assert main([*command, str(run)]) == 2
+            closed.chmod(0o755)
+            error = capsys.readouterr().err
+            assert "Permission denied" in error or "There is no folder" in error
+            assert "Traceback" not in error

@@ -105,16 +105,20 @@ def test_a_plan_into_which_nothing_fits_leaves_no_earlier_config(tmp_path: Path)
 
 def test_a_folder_that_cannot_be_is_refused_in_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="--out"):
-        require_folder(tmp_path / "file" / "plan")
+    for folder in (tmp_path / "file" / "plan", tmp_path / ("a" * 300)):
+        with pytest.raises(UsageError, match="--out"):
+            require_folder(folder)
+
+
+FOREIGN = (("plan.yaml", "# my settings\nlr: 0.01\n"), ("plan.json", '{"notes": 1}'), ("plan.svg", "<svg/>"))
 
 
 def test_files_that_are_no_plans_are_not_replaced(tmp_path: Path) -> None:
-    for name, content in (("plan.yaml", "# my settings\nlr: 0.01\n"), ("plan.json", '{"notes": 1}')):
+    for name, content in FOREIGN:
         folder = tmp_path / name
         folder.mkdir()
         (folder / name).write_text(content)
-        with pytest.raises(UsageError, match=f"{name} is no earlier plan"):
+        with pytest.raises(UsageError, match=f"{name} was not written by"):
             require_folder(folder)
         assert (folder / name).read_text() == content
 

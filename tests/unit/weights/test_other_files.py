@@ -201,6 +201,9 @@ def test_files_of_a_run_are_never_replaced(name: str, tmp_path: Path) -> None:
         path.touch()
     with pytest.raises(UsageError, match="belongs to the run in"):
         require_free(tmp_path / name, overwrite=True)
+    (tmp_path / "link").symlink_to(tmp_path / name)
+    with pytest.raises(UsageError, match="belongs to the run in"):
+        require_free(tmp_path / "link", overwrite=True)
     require_free(tmp_path / "exports" / "model.onnx", overwrite=True)
 
 

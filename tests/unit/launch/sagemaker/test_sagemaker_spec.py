@@ -82,7 +82,7 @@ def spec(**changes: Any) -> TrainingSpec:
         ({"image": "foo bar"}, "image is 'foo bar'"),
         ({"output_path": "s3://My_bucket/a"}, "It has 'M' '_'"),
         ({"metric_definitions": {"a": "("}}, "metric a has the regular expression '('"),
-        ({"use_spot": True}, "use_spot is given alone"),
+        ({"use_spot": True}, "use_spot is given without max_wait_s"),
         ({"use_spot": True, "max_wait_s": 60}, "use_spot is given, and max_wait_s is 60"),
         ({"max_wait_s": 10**6}, "max_wait_s is 1000000. It is the time that is waited for spot instances"),
         ({"source_dir": ""}, "The source_dir is empty"),
