@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from support.processes import Spawned, python_path
 from support.warm.interpreters import warm
@@ -19,6 +20,9 @@ _VARIABLES = {
     **dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"], "1"),  # with one thread, no library starts others
     **{"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
 }
+
+
+SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,13 @@ class Forker:
     def run_python(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
         """As the function `run_python`."""
         return Ended(*warm(self._kind).run(argv, cwd, _environment(env or {}), _DEADLINE_SECONDS))
+
+    def facts_of(self, script: str, cwd: Path) -> dict[str, Any]:
+        """What a script of tests/support/scripts has found, by name: its last line, as JSON."""
+        done = self.run_python([str(SCRIPTS / script)], cwd)
+        assert done.code == 0, done
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
 
     def run_tests(self, path: Path, cwd: Path, options: Sequence[str] = ()) -> None:
         """The tests in a file, none of which may fail or be skipped."""

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import Forker
 
-SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "keras_own_state.py"
-
 
 @pytest.fixture(scope="module")
 def facts(keras_forker: Forker, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the script found, by name."""
-    done = keras_forker.run_python([str(SCRIPT)], tmp_path_factory.mktemp("own_state"))
-    assert done.code == 0, done
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return keras_forker.facts_of("keras_own_state.py", tmp_path_factory.mktemp("own_state"))
 
 
 def test_to_learn_the_measures_changes_no_state(facts: dict[str, Any]) -> None:
