@@ -6,12 +6,16 @@ the rank is lost ends the connections, and the wait fails at once.
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+_AGAIN_SECONDS: Final = 0.05
+
 _remembered: Final[set[str]] = set()  # of this process, which has one Horovod
+_older: Final[list[set[str]]] = []  # while it starts: the sockets of before
 
 
 @contextmanager
@@ -19,16 +23,29 @@ def remembering_connections() -> Iterator[None]:
     """Run the block that opens connections; those before it are not Horovod's, or of a world that has ended."""
     _remembered.clear()
     before = set(_sockets().values())
-    yield
-    _remembered.update(set(_sockets().values()) - before)
+    _older.append(before)
+    try:
+        yield
+    finally:
+        _remembered.update(set(_sockets().values()) - before)
+        _older.clear()
 
 
 def end_connections() -> None:
-    """End those that were opened in the last block of `remembering_connections`. For any thread."""
-    for file, name in _sockets().items():
-        if name in _remembered:
-            with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
-                connection.shutdown(socket.SHUT_RDWR)
+    """End those that were opened in the last block of `remembering_connections`. For any thread but that of the block:
+    while it runs, this ends all that it opens. Else Gloo waits 150 s for a rank that never connects. The next block
+    may begin when this has returned."""
+    while True:
+        older = next(iter(_older), None)
+        sockets = _sockets()
+        ended = _remembered if older is None else set(sockets.values()) - older
+        for file, name in sockets.items():
+            if name in ended:
+                with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+        if older is None:
+            return
+        time.sleep(_AGAIN_SECONDS)
 
 
 def open_connections() -> list[int]:

@@ -11,7 +11,7 @@ from data_sharding.freed_memory import keep_freed_memory
 from hvdtrain.comm import horovod_world
 from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.comm.horovod_connections import remembering_connections
-from hvdtrain.comm.peer_failure import bounded_start, limit_waits
+from hvdtrain.comm.peer_failure import bounded_start, failed_starts, limit_waits
 from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, form_stage_sets
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import resolve
@@ -48,6 +48,7 @@ def open_communicator(
     Raises:
         UsageError: Horovod is missing, was not built for `framework`, or sees another world than the launcher; or
             `process_sets` are not of this world.
+        PeerError: this rank could not connect to another one over Gloo.
         HvdtrainError: the ranks of a launcher that does not connect them did not find each other in time.
     """
     keep_freed_memory()
@@ -86,6 +87,7 @@ def join_world(
 
     Raises:
         UsageError: Horovod sees another world than the launcher.
+        PeerError: this rank could not connect to another one over Gloo.
         HvdtrainError: the ranks did not find each other in time.
     """
     with ExitStack() as rendezvous:
@@ -95,7 +97,7 @@ def join_world(
             before = set(os.environ)
             rendezvous.enter_context(connected_ranks(topology, os.environ))
             _met.update(set(os.environ) - before)
-        with bounded_start(topology, os.environ), remembering_connections():
+        with bounded_start(topology, os.environ), remembering_connections(), failed_starts():
             start()
         comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
         limit_waits(topology.rank, stall_timeout)
@@ -151,7 +153,8 @@ def require_joined(hvd: Any, wanted: str) -> None:
 def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
     """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
     limit, hvd = _stall_limit(), binding.hvd
-    start()
+    with failed_starts():
+        start()
     limit_waits(hvd.rank(), limit)
     return Topology(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
 

@@ -39,6 +39,8 @@ _SIGNS = (
 _NOT_FOR_PEOPLE = re.compile(r"\{\{.*?\}\}|\[[^]\s]*\.(?:cc|h):\d+\] ")
 """TensorFlow's names of graph nodes, and lines of Gloo's source."""
 
+_FAILED_START = "Horovod initialization failed"  # horovod/common/basics.py
+
 TIMEOUT_VARIABLE = "HVDTRAIN_START_TIMEOUT"
 
 _START_SECONDS = 120.0
@@ -100,6 +102,21 @@ class waits_for_peers(peer_failures):  # noqa: N801  read as a function
         super().__exit__(kind, error, traceback)
 
 
+@contextmanager
+def failed_starts() -> Iterator[None]:
+    """Run `hvd.init`; raise `PeerError` if Gloo could not connect this rank to the others."""
+    try:
+        yield
+    except ValueError as error:
+        if _FAILED_START not in str(error):
+            raise
+        raise PeerError(
+            "This rank could not connect to the others.",
+            "Another one has ended meanwhile, or did not answer in time; Horovod's own line above says more.",
+            "read the messages of the other ranks; `hvdtrain doctor` tries the connections between hosts.",
+        ) from error
+
+
 def is_peer_failure(error: BaseException) -> bool:
     """Whether an exception of torch, TensorFlow or Horovod says that the ring is broken."""
     return type(error).__name__ == "HorovodInternalError" or any(sign in str(error) for sign in _SIGNS)
@@ -142,7 +159,7 @@ def start_timeout(environ: Mapping[str, str]) -> float:
 def bounded_start(topology: Topology, environ: MutableMapping[str, str]) -> Iterator[None]:
     """End this process, with a message, if the block takes longer than `start_timeout`; its launcher ends the others.
 
-    MPI has no such limit: MPI_Init never returns in a rank whose peer does not start. Gloo aborts the process at its
+    MPI has no such limit: MPI_Init never returns in a rank whose peer does not start. Gloo gives up at its
     own limit; under horovodrun it gets this one, if HVDTRAIN_START_TIMEOUT is set and Gloo's variable is not.
     """
     if LAUNCHER_VARIABLE in environ:  # our supervisor watches the start, and names the missing rank

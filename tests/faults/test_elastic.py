@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.jobs import ENDLESS, Job
+from support.jobs import ENDLESS, WORKERS, Job
 from support.processes import DEADLINE_S
 from support.runs import latest_checkpoint, result_of
 
@@ -183,6 +183,54 @@ def test_a_new_worker_that_hangs_while_it_imports_is_ended_and_another_one_joins
     job.stop()
 
 
+@pytest.mark.parametrize(
+    ("fault", "said", "left"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "rank 1 of 3 was killed by SIGKILL", 2),
+        ("break_connections()", "The workers lost each other, and none of them had ended. Restart 2 of 2", 3),
+    ],
+)
+def test_what_fails_while_a_world_is_formed_is_mended_by_the_next_one(
+    start: Callable[..., Job], tmp_path: Path, fault: str, said: str, left: int
+) -> None:
+    """Those that wait for the lost worker come back at once, and all that are left keep their processes."""
+    (tmp_path / "fails_once.py").write_text(FAILS_ONCE.format(fault=fault))
+    options = (*ENDLESS, "--task", "fails_once:Digits")
+    flags = ("-np", "4", "--min-workers", "2", "--max-restarts", "2", "--grace", "100")
+    job = start(*flags, options=options, PYTHONPATH=f"{tmp_path}:{WORKERS}:{os.environ.get('PYTHONPATH', '')}")
+    job.await_lines(2)
+    first = job.workers()
+    os.kill(first[0], signal.SIGKILL)
+    job.await_that(lambda: len(job.events("resumed")) > 0, "next world")
+    assert said in job.output, job.output
+    assert f"hvdtrain launch: {left} workers train on." in job.output, job.output
+    assert len(set(first[1:]) & set(job.workers())) == left
+    job.await_lines()
+    job.stop()
+    assert len(result_of(job.out)["goodput"]["restarts"]) == 2
+
+
+FAILS_ONCE = """
+import os, signal, socket, stat, threading, time
+from contextlib import suppress
+from paced import Digits
+
+def fail():
+    while os.environ.get("HVDTRAIN_WORLD") != "2" or os.environ["HOROVOD_RANK"] != "1":
+        time.sleep(0.0005)
+    {fault}
+
+def break_connections():
+    while os.environ["HVDTRAIN_WORLD"] == "2":
+        for file in range(3, 100):
+            with suppress(OSError):
+                if stat.S_ISSOCK(os.fstat(file).st_mode):
+                    with socket.socket(fileno=os.dup(file)) as connection:
+                        if connection.family == socket.AF_INET:
+                            connection.shutdown(socket.SHUT_RDWR)
+
+threading.Thread(target=fail, daemon=True).start()
+"""
 HANGS_ONCE = """
 import os, time
 from pathlib import Path

@@ -11,8 +11,10 @@ from typing import Literal
 
 import pytest
 from support.elastic import run_elastic
-from support.processes import run_command
+from support.processes import free_port, run_command
 from support.ranks import run_ranks
+
+from hvdtrain.topology.topology import assign_places
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -81,6 +83,32 @@ def test_ranks_meet_again_or_are_told_why_not(
     finished = run_ranks(["python", "-c", imports + AGAIN], 2, launcher, 120, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert finished.stdout.count(said) == 2, finished.tail()
+
+
+UNREACHABLE = """
+import os, hvdtrain.torch as hvd
+from hvdtrain.errors import PeerError
+try:
+    hvd.init()
+except PeerError as error:
+    print(error, flush=True)
+hvd.shutdown()
+os.environ.update(HOROVOD_SIZE="1", HOROVOD_LOCAL_SIZE="1")
+del os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"]
+hvd.init()
+print("SIZE", hvd.size())
+"""
+
+
+def test_a_rank_that_cannot_reach_the_others_is_told_so_and_may_try_again() -> None:
+    place = assign_places(["localhost"] * 2)[0].variables
+    gloo = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_GLOO_IFACE": "lo"}
+    there = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": str(free_port())}
+    finished = run_command([sys.executable, "-c", UNREACHABLE], 240, {**ENVIRONMENT, **place, **gloo, **there})
+    assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.startswith("This rank could not connect to the others. "), finished.tail()
+    assert finished.stdout.endswith("SIZE 1\n"), finished.tail()
+    assert "Horovod could not be initialized: HTTP request failed." in finished.stderr, finished.tail()
 
 
 GROUPS = """

@@ -47,6 +47,7 @@ class RendezvousServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="rendezvous", daemon=True)
         self._server: asyncio.Server | None = None
+        self._is_abandoned = False
 
     @property
     def arrived(self) -> frozenset[int]:
@@ -70,6 +71,12 @@ class RendezvousServer:
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": f"{self.host}:{self.port}/{self._token}",
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.port),
         }
+
+    def abandon(self) -> None:
+        """From now on refuse everybody, those that wait too: a rank is lost, and the others would wait for it in vain.
+        For any thread."""
+        self._is_abandoned = True
+        self._loop.call_soon_threadsafe(self._abort_connections)
 
     def __enter__(self) -> Self:
         allow_open_files(self.size)
@@ -99,17 +106,20 @@ class RendezvousServer:
             await asyncio.wait(others, timeout=left)
         if self._server is not None:
             self._server.close()
-        for transport in self._transports:
-            transport.abort()
+        self._abort_connections()
         while others := _other_tasks():
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
         await asyncio.sleep(0)  # one round of the loop, in which the aborted sockets are closed
 
+    def _abort_connections(self) -> None:
+        for transport in self._transports:
+            transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._transports.add(writer.transport)
-        if self._free_connections == 0:
+        if self._is_abandoned or self._free_connections == 0:
             writer.close()
             return
         self._free_connections -= 1

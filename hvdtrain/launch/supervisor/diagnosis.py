@@ -17,9 +17,12 @@ SHOWN_LINES = 20
 GIST_LINES = 3  # of a rank whose lines were printed before
 SHOWN_CHARACTERS = 300
 _CRASHED_THREAD = "Current thread 0x"
+_EXCEPTION = "terminate called"  # the C++ library's words about an exception that nobody catches; "what():" follows
+_EXCEPTION_LINES = 6
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSE_CHARACTERS = 300
 _QUOTED_RANKS = 4  # of those that never came
+_ITS_WORDS = re.compile(r" (?:It wrote nothing\.|Its last lines:|The last lines of rank \d+:|Rank \d+ wrote nothing\.)")
 _MISSING = "Missing ranks:"
 _MISSING_RANK = re.compile(r"(\d{1,6}): \[")
 
@@ -44,7 +47,7 @@ class JobOutcome:
 def cause_in(message: str) -> str:
     """The first sentence or two of a report, without what workers wrote."""
     line = message.partition("\n")[0].removeprefix("hvdtrain launch: ")
-    return line.partition(" Its last lines:")[0].partition(" It wrote nothing.")[0][:_CAUSE_CHARACTERS]
+    return _ITS_WORDS.split(line)[0][:_CAUSE_CHARACTERS]
 
 
 def diagnose(
@@ -100,7 +103,7 @@ def start_timed_out(
     for ranks in there:
         missing = [worker for worker in missing if worker.rank not in ranks] or missing
     named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in missing)
-    words = [f"Rank {worker.rank}: {quoted(worker, worker.rank in held)}" for worker in missing[:_QUOTED_RANKS]]
+    words = [quoted(worker, worker.rank in held, by_name=True) for worker in missing[:_QUOTED_RANKS]]
     fact = f"hvdtrain launch: {named} did not join the other ranks within {seconds:g} seconds."
     hint = "HINT: if it only needs longer to begin, give --start-timeout more seconds."
     return JobOutcome(1, missing[0].rank, "\n".join([fact, *words, hint]), may_restart=True)
@@ -134,8 +137,9 @@ def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState]
             blamed = silent[0].rank
         why = why or _silent(silent, size) or "the ranks lost each other, and none of them says more"
     others = _ranks([worker.rank for worker in failed])
-    text = f"hvdtrain launch: {why}; {others} stopped only because of that. Of rank {first.rank}: "
-    return JobOutcome(max(first.code, 1), blamed, text + quoted(first, first.rank in held), may_restart=True)
+    text = f"hvdtrain launch: {why}; {others} stopped only because of that. "
+    said = quoted(first, first.rank in held, by_name=True)
+    return JobOutcome(max(first.code, 1), blamed, text + said, may_restart=True)
 
 
 def _silent(workers: Sequence[WorkerState], size: int) -> str:
@@ -206,8 +210,9 @@ def report(worker: WorkerState, size: int, in_full: bool) -> str:
     return f"hvdtrain launch: {who}{worker.on_host} {how}. {quoted(worker, in_full)}"
 
 
-def quoted(worker: WorkerState, in_full: bool) -> str:
-    """The worker's last lines, as they end a message; of what was shown before, only the end."""
+def quoted(worker: WorkerState, in_full: bool, by_name: bool = False) -> str:
+    """The worker's last lines, as they end a message; of what was shown before, only the end. `by_name`: the message
+    does not speak of this worker."""
     if worker.failure and worker.failure.detail:
         lines = worker.failure.detail.splitlines()
     else:
@@ -215,8 +220,9 @@ def quoted(worker: WorkerState, in_full: bool) -> str:
         lines = crash_report(text) or last_words(text)
         lines = lines if in_full else _gist(lines)
     if not lines:
-        return "It wrote nothing."
-    return "\n".join(["Its last lines:", *(f"  [{worker.rank}] {line[:SHOWN_CHARACTERS]}" for line in lines)])
+        return f"Rank {worker.rank} wrote nothing." if by_name else "It wrote nothing."
+    begin = f"The last lines of rank {worker.rank}:" if by_name else "Its last lines:"
+    return "\n".join([begin, *(f"  [{worker.rank}] {line[:SHOWN_CHARACTERS]}" for line in lines)])
 
 
 def _how(worker: WorkerState) -> str:
@@ -226,18 +232,28 @@ def _how(worker: WorkerState) -> str:
 def _gist(lines: list[str]) -> list[str]:
     """A traceback says what it was at its end, the interpreter's own report of a crash at its beginning."""
     crash = next((i for i, line in enumerate(lines) if CRASH in line), None)
-    return lines[-GIST_LINES:] if crash is None else lines[crash : crash + GIST_LINES]
+    if crash is None:
+        return lines[-GIST_LINES:]
+    begin = _words_of_cpp(lines, crash, default=crash)
+    return lines[begin : max(begin + GIST_LINES, crash + 1)]
 
 
 def crash_report(lines: Sequence[str]) -> list[str]:
-    """Of what faulthandler writes about all threads: what happened, with the line before it, and the stack of the
-    thread that crashed, if that runs Python code. Empty where `lines` do not end with such a report."""
+    """Of what faulthandler writes about all threads: what happened, with C++'s words or the line before it, and the
+    stack of the thread that crashed, if that runs Python code. Empty where `lines` do not end with such a report."""
     fatal = max((i for i, line in enumerate(lines) if CRASH in line), default=None)
     if fatal is None or any(_TRACEBACK in line for line in lines[fatal:]):
         return []
-    what = [line for line in lines[max(0, fatal - 1) : fatal + 1] if line.strip()]
+    begin = _words_of_cpp(lines, fatal, default=max(0, fatal - 1))
+    what = [line for line in lines[begin : fatal + 1] if line.strip()]
     stack = list(dropwhile(lambda line: not line.startswith(_CRASHED_THREAD), lines[fatal:]))
     return [*what, *stack[:1], *takewhile(lambda line: line.startswith("  "), stack[1:SHOWN_LINES])]
+
+
+def _words_of_cpp(lines: Sequence[str], crash: int, default: int) -> int:
+    """Where they begin, which come before the line `crash` if that is the end of an exception that nobody catches."""
+    near = range(max(0, crash - _EXCEPTION_LINES), crash)
+    return min((i for i in near if lines[i].startswith(_EXCEPTION)), default=default)
 
 
 def how_it_ended(code: int) -> str:

@@ -2,7 +2,8 @@
 
 All workers of a world that has ended come back and wait (`hvdtrain.world_channel`). When the last of them is there,
 they form the next one, with those that were started meanwhile. A worker that does not come back in time is killed.
-What this cannot mend, a worker that is lost while a world is being formed for one, ends the start as in any other job.
+So they do when one is lost while a world is being formed: nobody waits for it there. What this cannot mend, a worker
+that is lost before the first world was complete, ends the start as in any other job.
 After a request to stop, those that are left after a loss form one more world, which saves a checkpoint and ends.
 """
 
@@ -55,7 +56,7 @@ class Elastic:
         self._wanted = self._room = len(self.workers)
 
     def goes_on_without(self, number: int, mendable: bool) -> bool:
-        """Whether the others go on after its end. `mendable`: the world was complete, and nothing ends the job."""
+        """Whether the others go on after its end. `mendable`: a world was complete once, and nothing ends the job."""
         end, was_killed = self.workers[number].end, self.departures.was_killed(number)
         self._waiting.discard(number)
         self.departures.ended(number)
@@ -94,12 +95,19 @@ class Elastic:
             self._newcomers.is_ready(number)
         elif number in self._members and world == self._world:
             self._waiting.add(number)
+            if self._gather_until is None and not self._changes:  # it could not reach another one
+                self._end_world()
             self._gather()
 
     def stop(self) -> None:
         """The job was asked to stop: nobody joins any more. The members know it, and end when they have saved."""
         self.losses.is_stopping, self._least = True, 1
         self._newcomers.dismiss(list(self._newcomers))
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a world has ended, and its members are waited for."""
+        return self._gather_until is not None
 
     @property
     def server(self) -> RendezvousServer:
@@ -146,12 +154,17 @@ class Elastic:
             message += f"\nhvdtrain launch: {left_out if worker.host else 'no further worker is started in its place'}."
             self._newcomers.dismiss([n for n in self._newcomers if self.workers[n].host == worker.host])
         self.say(message)
-        for member in self._members:
-            self.launcher.tell(member, {"over": self._world})
+        self._end_world()
         self._gather()
 
+    def _end_world(self) -> None:
+        """Let nobody wait for a worker that is lost or has gone, be it to train or to form the world."""
+        self.server.abandon()
+        for member in self._members:
+            self.launcher.tell(member, {"over": self._world})
+
     def _gather(self) -> None:
-        """The world has ended: wait for all of its members."""
+        """The world has ended, perhaps before it was complete: wait for all of its members."""
         if self._gather_until is None:
             self._gather_until = time.monotonic() + self.job.grace
 
@@ -257,7 +270,7 @@ class FixedWorkers:
     """The `Elastic` of a job whose workers stay the same: a loss ends all of them."""
 
     gave_up = ""
-    may_be_alone = False
+    may_be_alone = gathers = False
     deadline: float | None = None
     server: RendezvousServer | None = None
     losses = Losses(most=0, restarts=0)

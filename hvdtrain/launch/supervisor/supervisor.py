@@ -125,7 +125,7 @@ class Supervisor:
         worker.end, worker.order = end, self._ended
         self._ended += 1
         self._notice_connections()  # its notice may be on the way
-        if self.elastic.goes_on_without(rank, self._connected and self._may_go_on):
+        if self.elastic.goes_on_without(rank, self._ever_connected and self._may_go_on):
             return
         if end.failed and self._give_up_at is None:
             self._await_others(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
@@ -189,6 +189,8 @@ class Supervisor:
         return self._give_up_at is None and (self._kill_at is None or self._signals.stopped_by is not None)
 
     def _act_on_deadlines(self) -> None:
+        if self.elastic.gathers:
+            self._start_by = None  # the next world has its own
         if _is_due(self._hold_until):
             self._hold_until = None
             if self._kill_at is None:

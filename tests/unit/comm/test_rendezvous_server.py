@@ -121,6 +121,27 @@ def test_a_reader_is_not_kept_longer_than_said() -> None:
         assert time.monotonic() - begin > 0.25
 
 
+def test_who_waits_is_refused_once_a_rank_is_lost(server: RendezvousServer) -> None:
+    ask(server, "PUT", "global/rank_0", b"a")
+    ended: list[bytes] = []
+
+    def wait() -> None:
+        try:
+            ended.append(ask(server, "GET", "global/rank_0"))
+        except ConnectionResetError:
+            ended.append(b"")
+
+    reader = threading.Thread(target=wait)
+    reader.start()
+    reader.join(0.3)
+    assert reader.is_alive()
+    server.abandon()
+    reader.join(60)
+    assert ended == [b""]
+    wait()
+    assert ended == [b"", b""], "so is who comes later"
+
+
 @pytest.mark.parametrize(
     ("method", "key", "token", "status"),
     [

@@ -34,7 +34,6 @@ def _at_once() -> Iterator[None]:
 class Noted:
     """Notes what it is told; there is room for `room` workers."""
 
-    server: Any = None
     safe_at = 0.0
     look_at = None
 
@@ -46,6 +45,11 @@ class Noted:
         self.told: dict[int, Mapping[str, Any]] = {}
         self.killed: list[int] = []
         self.said: list[str] = []
+        self.server: Any = self
+        self.abandoned: list[int] = []  # numbers of worlds
+
+    def abandon(self) -> None:
+        self.abandoned.append(len(self.worlds) + 1)
 
     def start(self, number: int) -> str:
         self.started.append(number)
@@ -171,6 +175,35 @@ def test_all_workers_of_a_host_are_one_loss() -> None:
     assert not end(elastic, 1), "the next loss is another one"
 
 
+def test_a_loss_while_a_world_is_formed_is_mended_by_the_next_one() -> None:
+    elastic, launcher = job(4)
+    assert end(elastic, 0)
+    for number in (1, 2, 3):
+        elastic.ready(number, 1)
+    assert elastic.act(connected=False)
+    assert end(elastic, 2)
+    assert launcher.abandoned == [1, 2], "nobody waits at the rendezvous of a world that will never be complete"
+    assert launcher.told[1] == launcher.told[3] == {"over": 2}
+    assert elastic.gathers
+    for number in (3, 1):
+        elastic.ready(number, 2)
+    assert elastic.act(connected=False)
+    assert launcher.worlds == [[1, 2, 3], [1, 3]]
+    assert not elastic.gathers
+
+
+def test_who_cannot_reach_the_others_ends_their_world() -> None:
+    elastic, launcher = job(3)
+    elastic.ready(1, 1)
+    assert launcher.abandoned == [1]
+    assert launcher.told[0] == launcher.told[2] == {"over": 1}
+    for number in (2, 0):
+        elastic.ready(number, 1)
+    assert launcher.abandoned == [1]
+    assert elastic.act(connected=False)
+    assert launcher.worlds == [[0, 1, 2]]
+
+
 def test_without_room_nobody_is_started() -> None:
     elastic, launcher = job(4, least=3)
     launcher.room = 2
@@ -196,7 +229,7 @@ def test_who_has_not_joined_when_training_ends_is_killed() -> None:
 def test_what_cannot_be_mended_ends_the_job() -> None:
     assert not end(job(1)[0], 0), "nobody is left"
     assert not end(job(2, restarts=0)[0], 0)
-    assert not end(job(2)[0], 0, mendable=False), "lost while the world was being formed"
+    assert not end(job(2)[0], 0, mendable=False), "lost while the first world was being formed"
     assert not end(job(2)[0], 0, WorkerExit(2)), "wrong usage"
     assert not end(job(2)[0], 0, WorkerExit(RESUMABLE))
     assert not end(job(2)[0], 0, WorkerExit(0))

@@ -366,6 +366,15 @@ def test_a_traceback_after_the_crash_of_a_child_is_what_counts() -> None:
     assert diagnose(workers(0, (1, text)), None, held={1}).message.endswith("  File z\n  [1] BrokenProcessPool: why")
 
 
+def test_of_an_exception_of_cpp_its_words_are_quoted() -> None:
+    words = ["terminate called after throwing an instance of 'gloo::IoException'", "  what():  [pair.cc:4] Timed out", ""]
+    crash = "\n".join(["earlier", *words, "Fatal Python error: Aborted", "", "Thread 0x1 (most recent call first):", "x"])
+    for held in ((), (1,)):
+        message = diagnose(workers(0, (-6, crash.encode())), None, held=held).message
+        said = [line.removeprefix("  [1] ") for line in message.splitlines()[1:]]
+        assert said == [*words[:2], "Fatal Python error: Aborted"]
+
+
 def test_of_a_crash_outside_of_python_no_thread_is_quoted() -> None:
     crash = b"a\nFatal Python error: Aborted\n\nThread 0x1 (most recent call first):\n  File x in watch\n"
     assert diagnose(workers(0, (-6, crash)), None).message.endswith("lines:\n  [1] Fatal Python error: Aborted")
