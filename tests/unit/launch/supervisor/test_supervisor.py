@@ -367,8 +367,14 @@ def test_a_traceback_after_the_crash_of_a_child_is_what_counts() -> None:
 
 
 def test_of_an_exception_of_cpp_its_words_are_quoted() -> None:
-    words = ["terminate called after throwing an instance of 'gloo::IoException'", "  what():  [pair.cc:4] Timed out", ""]
-    crash = "\n".join(["earlier", *words, "Fatal Python error: Aborted", "", "Thread 0x1 (most recent call first):", "x"])
+    words = [
+        "terminate called after throwing an instance of 'gloo::IoException'",
+        "  what():  [pair.cc:4] Timed out",
+        "",
+    ]
+    crash = "\n".join(
+        ["earlier", *words, "Fatal Python error: Aborted", "", "Thread 0x1 (most recent call first):", "x"]
+    )
     for held in ((), (1,)):
         message = diagnose(workers(0, (-6, crash.encode())), None, held=held).message
         said = [line.removeprefix("  [1] ") for line in message.splitlines()[1:]]
