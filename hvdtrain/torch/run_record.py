@@ -11,7 +11,7 @@ import yaml
 
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import RESUMABLE, UsageError
 from hvdtrain.files import open_lines, unwritable, write_atomically, write_json
 from hvdtrain.run.ending import write_report
 from hvdtrain.run.result import environment
@@ -76,14 +76,27 @@ def run(
         file = agree(comm, lambda: _opened(place, comm, config or {}, stack), "hvdtrain.run.folder")
         record = Run(place.path, file, step)
         record.write({"event": "resumed" if step else "started", "step": step, "begun": round(begun, 3)})
+        leaving: BaseException | None = None
         try:
             yield record
         except BaseException as error:
-            record.write({"event": "failed", "step": record.step, "error": f"{type(error).__name__}: {error}"})
-            raise
-        record.write({"event": "ended", "step": record.step, "finished": True})
-        if file is not None and report:
+            leaving = error
+        end = _end(leaving)
+        record.write({**end, "step": record.step})
+        if file is not None and report and end["event"] == "ended":
             write_report(place.path, "always", time.time() - begun)
+        if leaving is not None:
+            raise leaving
+
+
+def _end(leaving: BaseException | None) -> Mapping[str, Any]:
+    """The line of metrics about the end of the block, which `leaving` has ended."""
+    code = leaving.code or 0 if isinstance(leaving, SystemExit) else None
+    if leaving is None or code == 0:
+        return {"event": "ended", "finished": True}
+    if code == RESUMABLE:
+        return {"event": "ended", "finished": False, "stopped_by": "a request to stop"}
+    return {"event": "failed", "error": f"{type(leaving).__name__}: {leaving}"}
 
 
 def _opened(place: RunFolder, comm: Communicator, config: Mapping[str, Any], stack: ExitStack) -> TextIO | None:
