@@ -63,7 +63,9 @@ def as_tf_dataset(
         kinds = {name: tf.string if a.dtype.kind in "OSU" else tf.as_dtype(a.dtype) for name, a in features.items()}
         feature_signature = {name: tf.TensorSpec(np.shape(array), kinds[name]) for name, array in features.items()}
     number, weight = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.float32)
-    rows = [len(plan.shard(options["rank"], options["size"], 0).ids)]
+    rank, size = options["rank"], options["size"]
+    end = (rank + options.get("slices", 1)) * plan.global_batch // size
+    rows = [end - rank * plan.global_batch // size]
     ids, weights = tf.TensorSpec(rows, tf.int64), tf.TensorSpec(rows, tf.float32)
     signature = TensorFlowBatch(number, ids, weights, feature_signature, global_weight=weight)
     dataset = tf.data.Dataset.from_generator(_Passes(plan, start_step, loader), output_signature=signature)

@@ -165,7 +165,7 @@ class Catalog(Drawn):
         for column in columns.values():
             if column is not None:
                 column.setflags(write=False)
-        fingerprint = _fingerprint(files, columns)
+        fingerprint = _fingerprint(kind, files, columns)
         if draws is not None:
             fingerprint = _fingerprint_of_draws(fingerprint, draws)
         return cls(kind, files, **columns, fingerprint=fingerprint, damage=damage, draws=draws)
@@ -173,7 +173,8 @@ class Catalog(Drawn):
     def save(self, path: str | Path) -> None:
         """Write the catalog to an .npz file, whole or not at all. Nothing in it is pickled."""
         columns = {name: getattr(self, name) for name in COLUMNS}
-        write(path, StoredCatalog(self.format, self.files, columns, self.damage, self.fingerprint, self.draws))
+        more = (self.damage, self.fingerprint, self.draws, self.source_files, self.lost_bytes)
+        write(path, StoredCatalog(self.format, self.files, columns, *more))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -187,6 +188,9 @@ class Catalog(Drawn):
         catalog = cls._checked(stored.format, stored.files, stored.columns, stored.damage, stored.draws)
         if catalog.fingerprint != stored.fingerprint:
             raise unusable(path, "its content does not match its fingerprint")
+        vars(catalog).update(source_files=stored.source_files)
+        if stored.lost_bytes is not None:  # which some of the records don't tell
+            vars(catalog).update(lost_bytes=stored.lost_bytes)
         return catalog
 
 
@@ -227,10 +231,11 @@ def _scan_all(
     return for_files(scan, names, _SCAN_THREADS if any(map(is_remote, names)) else 1)
 
 
-def _fingerprint(files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:
+def _fingerprint(kind: RecordFormat, files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(b"data_sharding.catalog/1")
-    for file in files:
-        name = os.fsencode(os.path.basename(file.path))
+    for number, file in enumerate(files):
+        # An object is in no folder: a slash belongs to its version.
+        name = os.fsencode(os.path.basename(file.path) if kind.of_file(number).is_stored else file.path)
         digest.update(b"%d %d " % (len(name), file.size) + name)
     # How a file divides its rows into groups is not what the data is.
     for column in (columns.get(name) for name in COLUMNS if name != "row_groups"):

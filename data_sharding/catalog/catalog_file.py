@@ -42,6 +42,8 @@ class StoredCatalog(NamedTuple):
     damage: tuple[Damage, ...]
     fingerprint: str
     draws: DrawRule | None = None
+    source_files: tuple[int, ...] = ()
+    lost_bytes: int | None = None  # None: as the records tell it
 
 
 def write(path: str | Path, catalog: StoredCatalog) -> None:
@@ -53,6 +55,8 @@ def write(path: str | Path, catalog: StoredCatalog) -> None:
         "fingerprint": catalog.fingerprint,
         "files": [dataclasses.astuple(file) for file in catalog.files],
         "damage": catalog.damage,
+        "source_files": catalog.source_files,
+        "lost_bytes": catalog.lost_bytes,
     }
     members: dict[str, Any] = {name: column for name, column in catalog.columns.items() if column is not None}
     if catalog.draws is not None:
@@ -75,6 +79,8 @@ def read(path: str | Path) -> StoredCatalog:
             tuple(Damage(str(name), int(offset), str(reason)) for name, offset, reason in manifest["damage"]),
             str(manifest["fingerprint"]),
             rule_from(manifest["draws"], weights) if "draws" in manifest else None,
+            tuple(map(int, manifest.get("source_files", ()))),
+            None if manifest.get("lost_bytes") is None else int(manifest["lost_bytes"]),
         )
     except OSError as error:
         fact = f"The catalog {path} cannot be opened: {error.strerror}."

@@ -1,5 +1,6 @@
 """Catalogs of which an epoch draws some records more often than others."""
 
+import numbers
 from collections.abc import Mapping
 from typing import Final, Self
 
@@ -42,7 +43,7 @@ class Drawn(Joining):
         Raises:
             PlanError: shares are negative or all 0, the epoch would be empty, or the catalogs cannot be joined.
         """
-        if not isinstance(shares, Mapping) or not all(isinstance(share, int | float) for share in shares.values()):
+        if not isinstance(shares, Mapping) or not all(isinstance(share, numbers.Real) for share in shares.values()):
             raise PlanError(
                 f"mix() was given {type(shares).__name__}.",
                 "It takes the share of each catalog.",

@@ -13,6 +13,7 @@ from data_sharding.catalog.catalog_file import COLUMNS
 from data_sharding.catalog.group_parts import folds_of_groups, split_groups
 from data_sharding.checks import whole
 from data_sharding.errors import PlanError
+from data_sharding.objects.object_columns import as_int64
 from data_sharding.permutation import Permutation
 from data_sharding.reading.record_reader import RecordReader
 from data_sharding.reading.record_table import Damage, RecordTable
@@ -79,7 +80,7 @@ class Parts(RecordTable):
                 "give an array of int64, or None for no labels.",
             )
         columns = {name: getattr(self, name) for name in COLUMNS}
-        columns["labels"] = None if given is None else given.astype(np.int64)
+        columns["labels"] = None if given is None else as_int64("labels", given)
         made = self._checked(self.format, self.files, columns, self.damage)
         vars(made).update(lost_bytes=self.lost_bytes, source_files=self.source_files)
         return made
@@ -91,7 +92,9 @@ class Parts(RecordTable):
     ) -> Self:
         """The records with one of these labels, and of which `fn` says True: bool[k] for a batch of k records.
 
-        `fn` reads every record once. Raises PlanError: there are no labels, or no record is left.
+        `fn` reads every record once, but damaged ones, which are kept: they are found again where they are read.
+
+        Raises PlanError: there are no labels, or no record is left.
         """
         keep = np.ones(len(self), np.bool_)
         if labels is not None:
@@ -202,16 +205,18 @@ def _order(catalog: RecordTable, seed: int, stratify: bool, groups: ArrayLike | 
 
 def _asked(catalog: RecordTable, fn: Callable[[RecordBatch], ArrayLike]) -> NDArray[np.bool_]:
     said: list[NDArray[Any]] = []
-    with RecordReader(catalog) as reader:
+    with RecordReader(catalog, on_corrupt="mask") as reader:
         for start in range(0, len(catalog), _READ_AT_ONCE):
             ids = np.arange(start, min(start + _READ_AT_ONCE, len(catalog)))
-            said.append(np.asarray(fn(reader.load(ids))))
+            records = reader.load(ids)
+            said.append(np.asarray(fn(records)))
             if said[-1].shape != ids.shape or said[-1].dtype != np.bool_:
                 raise PlanError(
                     f"The function of where() returned {said[-1].dtype}{list(said[-1].shape)} for {len(ids)} records.",
                     "It says of each record whether it is kept.",
                     "return an array of bool with one value a record.",
                 )
+            said[-1] = said[-1] | ~records.intact
     return np.concatenate(said)
 
 

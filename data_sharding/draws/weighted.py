@@ -13,10 +13,13 @@ from data_sharding.errors import PlanError
 from data_sharding.permutation import keys_from
 from data_sharding.sample_random import SampleRandom
 
-_UNIT: Final = 1 << 20
-"""A draw, in the integers that weights are kept as: sums of those are exact."""
+_UNIT_BITS: Final = 20
+"""A draw is at least 2**20 of the integers that weights are kept as: sums of those are exact."""
+_SHARE_BITS: Final = 10
+"""Where there are more than 2**10 records for a draw, it is more: a record of mean weight has that many at least."""
 _MOST_DRAWS: Final = 1 << 33  # what fits into the 53 bits that a random number has
-_GOLDEN_STEP: Final = 648_055  # nearest odd number to _UNIT / golden ratio: an epoch's shift from the one before
+_TINY: Final = 1e-250
+_GOLDEN_RATIO: Final = 0.6180339887498949  # of a draw: an epoch's shift from the one before, as an odd number
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +30,8 @@ class Weighted:
     record at the place k + u, where u changes from epoch to epoch.
 
     Attributes:
-        weights: int64[N], records' shares of the epoch in units of 2**-20 draws; they add up to `length`.
+        weights: int64[N], records' shares of the epoch in units of 2**-20 draws, or less where there are many records
+            for a draw; they add up to `length` draws.
         replacement: draw k is the record at a place of its own at random instead: a record may come more often, or not
             at all.
     """
@@ -74,14 +78,15 @@ class Weighted:
         return cls(_in_units(exact, draws), draws, seed, replacement)
 
     def records(self, numbers: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        total = self.length * _UNIT
+        total = int(self._ends[-1])
+        unit = total // self.length
         if self.replacement:
             flat = numbers.reshape(-1)
             places = SampleRandom(self.seed, epoch, flat).integers("data_sharding.weighted", 0, total)
             places = places.reshape(numbers.shape)
         else:
-            begin = int(keys_from(f"data_sharding.weighted/1 {self.seed}", 1)[0] % _UNIT)
-            places = numbers * _UNIT + (begin + epoch * _GOLDEN_STEP) % _UNIT
+            begin = int(keys_from(f"data_sharding.weighted/1 {self.seed}", 1)[0] % unit)
+            places = numbers * unit + (begin + epoch * (int(unit * _GOLDEN_RATIO) | 1)) % unit
         ids: NDArray[np.int64] = np.searchsorted(self._ends, places, side="right")
         return ids
 
@@ -90,8 +95,11 @@ class Weighted:
 
 
 def _in_units(weights: NDArray[np.float64], draws: int) -> NDArray[np.int64]:
-    """Shares int64[N] that add up to draws × 2**20; one of 0 stays 0."""
-    total = draws * _UNIT
+    """Shares int64[N] that add up to a multiple of draws × 2**20; one of 0 stays 0."""
+    records_per_draw = -(-len(weights) // draws)
+    total = draws << max(_UNIT_BITS, (records_per_draw - 1).bit_length() + _SHARE_BITS)
+    if weights.max() < _TINY:  # its reciprocal would be infinite
+        weights = weights / weights.max()
     units = np.rint(weights * (total / weights.sum())).astype(np.int64)
     positive = np.flatnonzero(weights > 0)
     while left := total - int(units.sum()):  # what rounding has left over, a unit a record

@@ -4,6 +4,7 @@ To decode a group of Parquet takes longer than to read its columns from the page
 each group in every step, groups that do not fit into the memory for them would be decoded in each step.
 """
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,5 +55,5 @@ class GroupsOnDisk:
         self._cache.open().remove(self._place(group, names))
 
     def _place(self, group: int, names: Sequence[str]) -> FileEntry:
-        name = f"{self._entry.path}#decoded/{group}/{'/'.join(names)}"
+        name = f"{self._entry.path}#decoded/{group}/{json.dumps(list(names))}"
         return FileEntry(name, self._entry.size, self._entry.version)

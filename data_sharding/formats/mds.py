@@ -129,11 +129,12 @@ def _columns(path: str, source: ByteSource, places: NDArray[np.int64]) -> list[C
         header = json.loads(source[4 * (len(places) + 1) : int(places[0])])
         rows = zip(header["column_names"], header["column_encodings"], header["column_sizes"], strict=True)
         found = [(str(name), str(encoding), None if size is None else int(size)) for name, encoding, size in rows]
-    except (ValueError, KeyError, TypeError) as error:
+        decoders = [decoder_of(encoding) for _, encoding, _ in found]
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _refusal(path, f"its columns are not named ({type(error).__name__})", 4 * (len(places) + 1)) from error
-    columns = [Column(name, encoding, size, kind) for name, encoding, size in found if (kind := decoder_of(encoding))]
-    if len(columns) < len(found):
-        name, encoding = next((name, kind) for name, kind, _ in found if decoder_of(kind) is None)
+    columns = [Column(*column, kind) for column, kind in zip(found, decoders, strict=True) if kind is not None]
+    if None in decoders:
+        name, encoding, _ = found[decoders.index(None)]
         raise CorruptRecordError(
             f"The column {name!r} of {path} is written as {encoding}.",
             "Pickles are not read, since they run code, and other objects of Python have no arrays.",

@@ -1,5 +1,6 @@
 """From items to arrays: what a `decode` function would do, for items that are numbers, arrays, tensors and pictures."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -67,7 +68,7 @@ def parts_of(items: Sequence[Any], names: Names, what: str = "An item") -> list[
 
 
 def of_types(arrays: dict[str, NDArray[Any]], types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays of numbers with the dtypes `types`. Raises UnlikeItemsError: that would lose what is behind the point."""
+    """Arrays of numbers with the dtypes `types`. Raises UnlikeItemsError: these do not hold all values."""
     return {name: _of_type(name, array, types.get(name, array.dtype)) for name, array in arrays.items()}
 
 
@@ -78,9 +79,18 @@ def _of_type(name: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[A
         raise UnlikeItemsError(
             f"{name!r} is {array.dtype} in some items, and {wanted} in the first one.",
             "All batches have the dtypes of the first item.",
-            f"make the first item's {name!r} a float, or round the others.",
+            f"give all items one dtype for {name!r}, for example float32 or int64.",
         )
-    return array.astype(wanted)
+    with np.errstate(over="ignore"):
+        made = array.astype(wanted)
+    is_changed = ~np.isfinite(made) & np.isfinite(array) if wanted.kind == "f" else made != array
+    if is_changed.any():
+        raise UnlikeItemsError(
+            f"{name!r} is {array.dtype} in some items (one is {array[is_changed].flat[0]}), and {wanted} in the first.",
+            f"All batches have the dtypes of the first item, and {wanted} has no such number.",
+            f"give all items one dtype for {name!r}, for example float32 or int64.",
+        )
+    return made
 
 
 def _one(name: str, values: Any, stack: Stack | None) -> NDArray[Any]:
@@ -96,7 +106,8 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     if isinstance(values[0], bytes):
         return array_of_objects(values)  # numpy's own kind of bytes leaves out zeros at their end
     if isinstance(values[0], int | float | str) and not isinstance(values[0], np.generic):
-        return as_array(values)
+        with contextlib.suppress(ValueError):  # numpy's, where others are lists
+            return as_array(values)
     arrays = [_whole(name, value) for value in values]
     first = arrays[0].shape
     other = next((array.shape for array in arrays if array.shape != first), None)

@@ -1,8 +1,13 @@
 """What tells one object's data from another's: its own fingerprint, or its class, its length and some of its items."""
 
 import dataclasses
+import datetime
 import hashlib
+import uuid
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +17,11 @@ from data_sharding.objects.item_draws import generators_restored, seed
 from data_sharding.objects.items import ItemSource
 
 _SAMPLES: Final = 3
+_PLAIN: Final = (
+    *(str, int, float, bool, complex, Decimal, Fraction),
+    *(datetime.date, datetime.time, datetime.timedelta, uuid.UUID, PurePath),
+)
+"""Values whose `repr` is the value."""
 
 
 def identity_of(source: ItemSource) -> str:
@@ -32,7 +42,7 @@ def identity_of(source: ItemSource) -> str:
 def _add(digest: Any, value: Any) -> None:
     """The bytes of a value, with what tells a text from a number; of what is none of these, the class."""
     digest.update(f" {type(value).__qualname__} ".encode())
-    if isinstance(value, str | int | float | bool | None):
+    if value is None or isinstance(value, _PLAIN):
         digest.update(repr(value).encode())
     elif isinstance(value, bytes):
         digest.update(value)
@@ -45,7 +55,9 @@ def _add(digest: Any, value: Any) -> None:
             _add(digest, item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _add(digest, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-    elif hasattr(value, "__array__"):
+    elif isinstance(value, set | frozenset):
+        digest.update(repr(sorted(map(repr, value))).encode())
+    elif hasattr(value, "__array__") or hasattr(value, "__array_interface__"):  # PIL's pictures have the second one
         array = as_array(value)
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes() if array.dtype != object else repr(array.tolist()).encode())

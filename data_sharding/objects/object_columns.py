@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.objects.tables import is_table
+from data_sharding.objects.tables import is_a, is_table
 
 
 def numbers_of(dataset: Any, argument: str, given: Any, count: int) -> NDArray[np.int64] | None:
@@ -23,7 +23,18 @@ def numbers_of(dataset: Any, argument: str, given: Any, count: int) -> NDArray[n
             f"Each of the {count:,} items has one whole number there.",
             f"give {argument}=ARRAY of int64, or the name of the attribute or column that has them.",
         )
-    return array.astype(np.int64)
+    return as_int64(argument, array)
+
+
+def as_int64(argument: str, whole: NDArray[Any]) -> NDArray[np.int64]:
+    """Whole numbers as int64. Raises PlanError: one is above what that holds."""
+    if whole.dtype.kind == "u" and len(whole) and int(whole.max()) > np.iinfo(np.int64).max:
+        raise PlanError(
+            f"The {argument} reach {int(whole.max())}.",
+            "They are kept as int64, whose numbers end at 9223372036854775807.",
+            "number them from 0, and keep what they stand for in a table.",
+        )
+    return whole.astype(np.int64)
 
 
 def require_lengths(lengths: NDArray[np.int64]) -> None:
@@ -37,6 +48,8 @@ def require_lengths(lengths: NDArray[np.int64]) -> None:
 
 
 def _named(dataset: Any, name: str) -> Any:
+    if is_a(dataset, "datasets", "Dataset") and name in dataset.column_names:
+        return dataset.with_format(None)[name][:]  # its format may hide the column
     if hasattr(dataset, name) and not is_table(dataset):
         return getattr(dataset, name)
     try:

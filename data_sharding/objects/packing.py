@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from data_sharding.checks import at_least
-from data_sharding.errors import PlanError
+from data_sharding.errors import BadRecord, PlanError
+from data_sharding.formats.record_format import Damaged
 from data_sharding.objects.arrays import as_array
 from data_sharding.objects.collate import Names, parts_of
 from data_sharding.objects.items import source_of
@@ -61,7 +62,7 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         count = len(self._source)
         known = numbers_of(sequences, "lengths", lengths, count)
         if known is None:
-            known = np.array([len(self._sequence(number)) for number in range(count)], np.int64)
+            known = np.array([self._length(number) for number in range(count)], np.int64)
         _require_that_they_fit(known, size)
         self.members = packed(known, size)
 
@@ -87,8 +88,17 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         positions[:end] = np.concatenate([np.arange(length) for length in lengths])
         return {self._part: row, "segments": segments, "positions": positions}
 
+    def _length(self, number: int) -> int:
+        """One that cannot be made gets a row of its own: no other one is lost with it."""
+        try:
+            return len(self._sequence(number))
+        except BadRecord:
+            return self._size
+
     def _sequence(self, number: int) -> NDArray[Any]:
         (item,) = self._source.items(np.array([number]))
+        if isinstance(item, Damaged):
+            raise BadRecord(item.reason)
         if isinstance(item, list) and all(isinstance(token, int | float) for token in item):
             return as_array(item)
         (parts,) = parts_of([item], self._names)

@@ -91,16 +91,29 @@ def _with_nulls(table: Any) -> list[str]:
     kind = type(table).__module__.partition(".")[0]
     if kind == "pandas":
         types = table.dtypes.items()
-        return [str(name) for name, dtype in types if not isinstance(dtype, np.dtype) and table[name].isna().any()]
+        return [
+            str(name) for name, kind in types if not isinstance(kind, np.dtype) and _has_null_of_pandas(table[name])
+        ]
     if kind == "polars":
         return [name for name in table.columns if _has_null_of_polars(table[name])]
     return [name for name in table.column_names if any(map(_has_null_of_arrow, table[name].chunks))]
+
+
+def _has_null_of_pandas(column: Any) -> bool:
+    if column.isna().any():
+        return True
+    if type(column.dtype).__name__ != "ArrowDtype":
+        return False
+    array = column.array.__arrow_array__()
+    return any(map(_has_null_of_arrow, array.chunks if hasattr(array, "chunks") else [array]))
 
 
 def _has_null_of_arrow(array: Any) -> bool:
     """Whether a value is null, or one within a list."""
     if array.null_count:
         return True
+    if hasattr(array, "dictionary_decode"):
+        return bool(array.dictionary.null_count) and _has_null_of_arrow(array.dictionary_decode())
     if str(array.type).startswith("map<"):
         begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()  # `items` has those of the whole table
         return _has_null_of_arrow(array.items.slice(begin, end - begin))
@@ -114,6 +127,8 @@ def _has_null_of_polars(column: Any) -> bool:
     polars = sys.modules["polars"]
     if isinstance(column.dtype, polars.Array):
         column = column.arr.to_list()
+    if isinstance(column.dtype, polars.Struct):
+        return any(_has_null_of_polars(column.struct.field(field.name)) for field in column.dtype.fields)
     if not isinstance(column.dtype, polars.List):
         return False
     return _has_null_of_polars(column.filter(column.list.len() > 0).explode())

@@ -236,7 +236,11 @@ class ShardPlan:
         """
         if not isinstance(self._order, BlockShuffle) or self.draws is not None:
             return None
-        return self._order.ranges(ids, rank * self.global_batch // size, (rank + slices) * self.global_batch // size)
+        first, end = rank * self.global_batch // size, (rank + slices) * self.global_batch // size
+        ranges = self._order.ranges(ids, first, end)
+        # With fewer records than a global batch, a masked slot repeats a record of another rank's slot.
+        is_own = (ranges[:, 0] <= ids) & (ids < ranges[:, 1])
+        return np.where(is_own[:, None], ranges, np.stack([ids, ids + 1], axis=1))
 
     def global_weight(self, step: int) -> float:
         """Real records of a step over all ranks, which a sum over the global batch is divided by. Errors as `shard`."""

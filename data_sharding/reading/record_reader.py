@@ -115,13 +115,16 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         if self.on_corrupt == "raise":
             self._require_intact(ids, payloads, intact)
         reasons: dict[int, str] = {}
+        fits = True
         for slot in [] if intact.all() else np.flatnonzero(~intact).tolist():
             verify_file_of(self.catalog, int(ids[slot]))
             reasons[int(ids[slot])] = what_is_wrong(self.catalog, payloads[slot])
             sound = int(np.argmax(intact))
-            payloads[slot] = payloads[sound] if intact[sound] else self._stand_in(int(ids[slot]), payloads[slot])
-        # Where none is intact, another record stands in, which may be longer than the step's.
-        batch = self._batch(payloads, ids, self._labels(ids), intact, random, longest if intact.any() else None)
+            if intact[sound]:
+                payloads[slot] = payloads[sound]
+            else:
+                payloads[slot], fits = self._stand_in(int(ids[slot]), payloads[slot], longest)
+        batch = self._batch(payloads, ids, self._labels(ids), intact, random, longest if fits else None)
         return dataclasses.replace(batch, reasons=reasons) if reasons else batch
 
     def load_several(self, batches: Sequence[Wanted]) -> list[RecordBatch]:
@@ -203,15 +206,24 @@ class RecordReader(AbstractContextManager["RecordReader"]):
     def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
         return None if self.catalog.labels is None else self.catalog.labels[ids]
 
-    def _stand_in(self, damaged: int, payload: bytes) -> Any:
-        """An intact payload from near a damaged record, for its masked slot: decode functions need a real one."""
-        distance = 1  # doubled each time: what is damaged may be a row group of a million rows
-        while distance < len(self.catalog):
-            near = damaged + np.arange(distance, distance + _STAND_IN_BATCH)
-            payloads, intact = self.unpacked(near % len(self.catalog))
-            if intact.any():
-                return payloads[int(np.argmax(intact))]
-            distance *= 2
+    def _stand_in(self, damaged: int, payload: bytes, longest: int | None) -> tuple[Any, bool]:
+        """An intact payload from near a damaged record, for its masked slot: decode functions need a real one.
+
+        Returns it, and whether it is at most as long as `longest`: another one is taken where no such one is found.
+        """
+        lengths = self.catalog.lengths
+        fitting = None if longest is None else np.flatnonzero(lengths <= longest)
+        for some in [fitting] if fitting is None or not len(fitting) else [fitting, None]:
+            count, first = (
+                (len(self.catalog), damaged) if some is None else (len(some), int(some.searchsorted(damaged)))
+            )
+            distance = 0 if some is not None else 1
+            while distance < count:
+                near = (first + np.arange(distance, distance + _STAND_IN_BATCH)) % count
+                payloads, intact = self.unpacked(near if some is None else some[near])
+                if intact.any():
+                    return payloads[int(np.argmax(intact))], longest is None or some is not None
+                distance = max(1, 2 * distance)  # what is damaged may be a row group of a million rows
         raise damaged_record(self.catalog, damaged, payload)
 
     def _of_part(self, part: RecordTable) -> "RecordReader":

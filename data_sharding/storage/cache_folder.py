@@ -107,7 +107,10 @@ class CacheFolder:
 
     def making(self, entry: FileEntry, wait: bool) -> filelock.BaseFileLock:
         """The lock, to be entered, of whoever makes the copy. Raises filelock.Timeout: another process has it."""
-        number = int(self.place(entry).name[:8], 16) % _LOCKS
+        return self._lock(self.place(entry), wait)
+
+    def _lock(self, place: Path, wait: bool) -> filelock.BaseFileLock:
+        number = int(place.name[:8], 16) % _LOCKS
         return filelock.FileLock(self.folder / "locks" / f"{number:02x}", timeout=_LOCK_SECONDS if wait else 0)
 
     def admit(self, size: int) -> bool:
@@ -121,6 +124,11 @@ class CacheFolder:
                     return False
             self._write_used(used + size)
         return True
+
+    def forget_part(self, entry: FileEntry) -> None:
+        """Remove what a killed process has left of a copy. For whoever holds its lock."""
+        if self._part(entry).exists():
+            self.give_up(entry)
 
     def give_up(self, entry: FileEntry) -> None:
         """Undo `admit` for a copy that was not made."""
@@ -199,13 +207,24 @@ class CacheFolder:
         return used
 
     def _evict(self, lacking: int) -> None:
-        """Remove copies that no living process has used, until `lacking` bytes are free; those used last go last."""
+        """Remove parts of killed processes, and copies that no living one has used, until `lacking` bytes are free;
+        those used last go last."""
         begin = oldest_begin(self._sessions)
-        for copy in sorted(self._copies(), key=lambda copy: copy.used):
-            if lacking <= 0 or copy.used >= begin:
+        for copy in sorted(self._copies(), key=lambda copy: (not self._is_left(copy.path), copy.used)):
+            if lacking <= 0 or (copy.used >= begin and not self._is_left(copy.path)):
                 return
             _unlink(copy.path)
             lacking -= copy.size
+
+    def _is_left(self, path: Path) -> bool:
+        """Whether it is a part that nobody writes: its lock is free, or that of a copy which this process makes."""
+        if path.suffix != ".part":
+            return False
+        try:
+            with self._lock(path, wait=False):
+                return True
+        except filelock.Timeout:
+            return False
 
     def _read_used(self) -> int:
         try:

@@ -145,6 +145,8 @@ class FileCache:
         folder = self.open()
         with folder.making(entry, wait):
             copy = folder.find(entry)
+            if copy is None:
+                folder.forget_part(entry)  # of a process that was killed: who holds this lock writes none yet
             if copy is None and folder.admit(size):
                 try:
                     folder.commit(entry, write(folder))

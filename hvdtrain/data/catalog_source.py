@@ -192,9 +192,10 @@ def require_little_lost(catalogs: Sequence[Catalog], share: float) -> None:
     for catalog in catalogs:
         total = sum(file.size for file in catalog.files)
         if catalog.lost_bytes > share * total:
+            first = f" {catalog.damage[0].reason}" if catalog.damage else ""
             raise UsageError(
-                f"{catalog.lost_bytes:,} of {total:,} bytes lie behind damage after which no record can be found. "
-                f"{catalog.damage[0].reason}",
+                f"{catalog.lost_bytes:,} of {total:,} bytes lie behind damage after which no record can be "
+                f"found.{first}",
                 f"That is more than the share of {share:g} that --data.max-corrupt allows.",
                 "restore the files (`hvdtrain shard index --on-corrupt mask` names all), or allow a larger share.",
             ).on_all_ranks()

@@ -53,6 +53,20 @@ def map_style(plan: ds.ShardPlan, catalog: ds.Catalog, workers: int = 0) -> list
     return list(DataLoader(data, batch_sampler=sampler, collate_fn=collate, num_workers=workers, timeout=timeout))
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_fewer_records_than_a_batch_has_slots_are_read_by_all_ranks(catalog: ds.Catalog, size: int) -> None:
+    few = catalog.take(np.arange(40, 43))
+    plan = ds.ShardPlan.for_catalog(few, global_batch=8, seed=0, epoch=0, shuffle="block")
+    used: list[int] = []
+    for rank in range(size):
+        with (
+            ds.RecordReader(few) as reader,
+            ds.ShardLoader(plan, reader, decoders.numbers, rank=rank, size=size) as loader,
+        ):
+            used += [number for batch in loader for number in batch.ids[batch.weights > 0].tolist()]
+    assert sorted(used) == [0, 1, 2]
+
+
 def iterable(plan: ds.ShardPlan, catalog: ds.Catalog) -> list[TorchBatch]:
     return list(DataLoader(ShardIterable(plan, catalog, decoders.numbers, 0, 1), batch_size=None))
 

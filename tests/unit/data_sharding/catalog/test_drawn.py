@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, PlanError, ShardPlan
 from data_sharding.draws.draw_rule import planned_counts
+from data_sharding.draws.weighted import Weighted
 from data_sharding.plan.step_slots import SlotPlanner
 
 SIZES = st.lists(st.integers(1, 700), min_size=1, max_size=4)
@@ -108,6 +109,18 @@ def test_a_sample_draws_with_replacement_in_proportion_to_weights() -> None:
     assert (first != second).any()
 
 
+@pytest.mark.parametrize(("records", "draws"), [(10_000_000, 6), (10_000_000, 20), (3_000_000, 1)])
+def test_few_draws_of_many_records_come_from_all_parts_of_them(records: int, draws: int) -> None:
+    rule = Weighted.by(np.ones(records), records, draws, 7, replacement=True)
+    drawn = np.concatenate([rule.records(np.arange(draws), epoch) for epoch in range(2000)])
+    tenths = np.bincount(drawn * 10 // records, minlength=10) / len(drawn)
+    assert np.abs(tenths - 0.1).max() < 5 * np.sqrt(0.09 / len(drawn))
+
+
+def test_weights_near_to_nothing_are_shares_all_the_same() -> None:
+    assert counts_of(numbers(10).repeat(weights=[1e-307] * 10, epoch=10), 0).tolist() == [1] * 10
+
+
 @given(
     st.sampled_from(["mix", "repeat", "weights", "sample", "together"]),
     st.integers(3, 60),
@@ -181,7 +194,7 @@ def test_each_rule_survives_saving(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda a, b: Catalog.mix({a: 0, b: 0}), "without a record"),
+        (lambda a, b: Catalog.mix({a: np.float32(0), b: 0}), "without a record"),
         (lambda a, b: Catalog.mix({a: -1, b: 2}), "share of 0 or more"),
         (lambda a, b: Catalog.mix({a: 1, b: 1}, epoch="forever"), "forever"),
         (lambda a, b: Catalog.mix({a: 1, b: 1}, epoch=0), "at least one record"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_sharding import Catalog, CoverageAudit, PlanError, RecordReader, ShardPlan, write_shards
+from data_sharding import BadRecord, Catalog, CoverageAudit, PlanError, RecordReader, ShardPlan, write_shards
 
 COUNTS = st.integers(2, 60)
 SEEDS = st.integers(0, 2**40)
@@ -137,6 +137,31 @@ def test_labels_choose_records() -> None:
     catalog = numbers(9, np.arange(9) % 3)
     assert ids_of(catalog.where(labels=[0, 2])) == [0, 2, 3, 5, 6, 8]
     assert ids_of(catalog.where(labels=1, fn=lambda records: np.array(list(records)) > 1)) == [4, 7]
+
+
+class _Refusing(list[int]):
+    def __getitem__(self, number: Any) -> Any:
+        if number == 2:
+            raise BadRecord("it is the third")
+        return super().__getitem__(number)
+
+
+def test_damaged_records_are_kept_by_a_function_that_cannot_see_them() -> None:
+    kept = Catalog.of(_Refusing([1, 2, 3, 4]), version="1").where(fn=lambda records: np.array(records.payloads) == 4)
+    assert kept.offsets.tolist() == [2, 3]
+
+
+def test_what_was_joined_or_lost_is_saved(tmp_path: Path) -> None:
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.arange(6).reshape(3, 2))
+    joined = Catalog.concat(*(Catalog.index(tmp_path / f"{name}.npy") for name in "ab"))
+    part = joined.take([0, 4])
+    for catalog in (joined, part):
+        catalog.save(tmp_path / "saved.npz")
+        loaded = Catalog.load(tmp_path / "saved.npz")
+        assert loaded.lost_bytes == catalog.lost_bytes == 0
+        ids = np.arange(len(catalog))
+        assert loaded.sources(ids).tolist() == catalog.sources(ids).tolist()  # type: ignore[union-attr]
 
 
 def test_catalogs_with_labels_and_without_are_joined() -> None:

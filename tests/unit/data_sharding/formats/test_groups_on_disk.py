@@ -111,6 +111,20 @@ def test_record_batches_and_rows_of_several_columns_too(tmp_path: Path, decoded:
     assert decoded == []
 
 
+def test_columns_whose_names_have_slashes_are_others(tmp_path: Path) -> None:
+    rows = 100
+    (tmp_path / "data").mkdir()
+    columns = {"a": range(rows), "b": [1] * rows, "a/b": [2] * rows, "blob": [bytes(EACH)] * rows}
+    pq.write_table(pa.table({name: list(column) for name, column in columns.items()}), tmp_path / "data" / "a.parquet")
+    ds.keep_at_most(0)
+    for chosen, expected in (("a,b", {"a", "b"}), ("a/b", {"a/b"}), ("a,b", {"a", "b"})):
+        catalog = ds.Catalog.index(tmp_path / "data", format=ds.format_named("parquet", {"columns": chosen}))
+        with ds.RecordReader(catalog, cache=cache_of(tmp_path)) as reader:
+            for _ in range(3):
+                (payload,) = reader.read(np.array([7]))
+                assert ds.example.decode(payload).keys() == expected
+
+
 def files_of(tmp_path: Path) -> list[Path]:
     return [path for path in tmp_path.glob("cache/files/*") if not path.suffix]
 

@@ -66,6 +66,7 @@ def shard(columns: list[tuple[str, str, int | None]], contents: list[bytes]) -> 
         (b"\x28\xb5\x2f\xfd" + bytes(30), "places of its samples"),
         (b"abc", "places of its samples"),
         (struct.pack("<III", 1, 14, 15) + b"{}x", "columns are not named"),
+        (shard([("a", "ndarray:float32:2,l", None)], [struct.pack("<I", 1) + b"x"]), "columns are not named"),
     ],
 )
 def test_what_is_no_shard_is_refused(content: bytes, words: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from data_sharding import Catalog, RecordBatch, RecordReader, ShardingError, ShardLoader, ShardPlan
+from data_sharding import BadRecord, Catalog, RecordBatch, RecordReader, ShardingError, ShardLoader, ShardPlan
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=4, max_size=40)
 
@@ -50,6 +50,30 @@ def test_all_ranks_have_the_shape_that_one_has(
         assert whole["tokens"].shape[1] == next((length for length in pad_to if length >= longest), longest)
         for row, number in zip(whole["tokens"], whole["number"], strict=True):
             assert row.tolist() == [number + 1] * lengths[number] + [0] * (len(row) - lengths[number])
+
+
+class Refusing(list[dict[str, Any]]):
+    """Item 1 is refused once it was measured."""
+
+    def __getitem__(self, number: Any) -> Any:
+        if number == 1:
+            raise BadRecord("it is the second")
+        return super().__getitem__(number)
+
+
+def test_a_masked_item_has_the_shape_of_the_others_on_all_ranks() -> None:
+    """Ranks that have nothing else: what stands in for it is no longer than the step's longest."""
+    lengths = [2, 3, 1, 2, 7, 7, 6, 7]
+    catalog = Catalog.of(Refusing(sequences(lengths)), pad={"tokens": 0}, lengths=np.array(lengths), version="1")
+    plan = ShardPlan.for_catalog(catalog, global_batch=4, seed=1, epoch=0, shuffle="none")
+    shapes = []
+    for rank in range(4):
+        with (
+            RecordReader(catalog, on_corrupt="mask") as reader,
+            ShardLoader(plan, reader, decode, rank=rank, size=4) as loader,
+        ):
+            shapes.append([batch.features["tokens"].shape for batch in loader])
+    assert shapes == [[(1, 3), (1, 7)]] * 4
 
 
 def test_processes_and_given_lengths_and_several_parts() -> None:

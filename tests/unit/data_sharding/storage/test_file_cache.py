@@ -118,6 +118,19 @@ def test_a_killed_process_leaves_nothing_in_the_way(store: RangeServer, urls: li
     assert not part.exists()
 
 
+def test_what_a_killed_process_has_left_takes_no_room_from_others(urls: list[str], tmp_path: Path) -> None:
+    entries = sorted(map(describe_file, urls), key=lambda entry: entry.size)
+    limit = entries[-1].size
+    FileCache(tmp_path / "cache", limit).open().close()
+    for name in (FileCache(tmp_path / "cache").open().place(entries[-1]).name, "0" * 32):
+        (tmp_path / "cache" / "files" / f"{name}.part").write_bytes(bytes(entries[0].size))
+    with FileCache(tmp_path / "cache", limit).open().making(entries[0], wait=True):  # this one is being written
+        (written,) = [FileCache(tmp_path / "cache").open().place(entries[0]).with_suffix(".part")]
+        written.write_bytes(b"half")
+        assert FileCache(tmp_path / "cache", limit + 4).fetch(entries[-1]) is not None
+        assert parts(tmp_path / "cache") == [written]
+
+
 def _hold_part(folder: str, entry: FileEntry, ready: Any) -> None:
     opened = FileCache(folder).open()
     with opened.making(entry, wait=True), opened.part(entry, entry.size) as file:

@@ -150,6 +150,13 @@ def test_shapes_and_types_are_static(reader: ds.RecordReader) -> None:
     assert data.options().experimental_distribute.auto_shard_policy == tf.data.experimental.AutoShardPolicy.OFF
 
 
+def test_slices_of_several_ranks_are_one_batch(reader: ds.RecordReader) -> None:
+    plan = plan_for(reader.catalog)
+    options = {"rank": 1, "size": 4, "augment": True, "slices": 2}
+    ours = list(as_tf_dataset(plan, reader, decoders.contents, **options))  # type: ignore[arg-type]
+    assert_same(ours, loaded(plan, reader, **options))
+
+
 def test_python_is_entered_once_a_batch(reader: ds.RecordReader) -> None:
     calls: list[int] = []
 

@@ -1,0 +1,129 @@
+"""Values of items that batches must not change, and what a fingerprint sees of them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_sharding import BadRecord, Catalog, PackedSequences, PlanError, RecordReader, UnlikeItemsError
+
+
+def batch(items: Any, of: list[int]) -> dict[str, Any]:
+    """The items with these numbers."""
+    with RecordReader(Catalog.of(items)) as reader:
+        records = reader.load(np.array(of))
+        assert records.collate is not None
+        return records.collate(records.payloads)
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (np.array([1], np.int16), np.array([70_000], np.int32)),
+        (np.array([1], np.int8), np.array([200], np.uint8)),
+        (np.array([1], np.uint8), np.array([300], np.uint16)),
+        (np.array([1], np.float16), np.array([1e6], np.float64)),
+    ],
+)
+def test_a_number_that_the_first_items_dtype_does_not_hold_is_refused(first: Any, other: Any) -> None:
+    with pytest.raises(UnlikeItemsError, match="All batches have the dtypes of the first item"):
+        batch([{"x": first}, {"x": other}], of=[1])
+    assert batch([{"x": first}, {"x": other.dtype.type(7).reshape(1)}], of=[1])["x"].dtype == first.dtype
+
+
+def test_a_number_beside_a_list_is_refused_with_a_sentence() -> None:
+    with pytest.raises(UnlikeItemsError, match=r"'x' has the shape \[\] in one item, and \[2\] in another"):
+        batch([{"x": 1}, {"x": [1, 2]}], of=[0, 1])
+
+
+@pytest.mark.parametrize("given", [{"labels": [1, 2**63 + 1]}, {"lengths": [1, 2**63 + 1]}])
+def test_numbers_above_int64_are_refused(given: dict[str, Any]) -> None:
+    numbers = {name: np.array(value, np.uint64) for name, value in given.items()}
+    with pytest.raises(PlanError, match=f"The {next(iter(given))} reach 9223372036854775809"):
+        Catalog.of([1, 2], **numbers)
+    with pytest.raises(PlanError, match="reach 9223372036854775809"):
+        Catalog.of([1, 2]).with_labels(np.array([1, 2**63 + 1], np.uint64))
+
+
+def _pandas() -> Any:
+    import pandas as pd
+    import pyarrow as pa
+
+    lists = pd.array([[1.0, 2.0], [3.0, None]], dtype=pd.ArrowDtype(pa.list_(pa.float64())))
+    return pd.DataFrame({"x": lists})
+
+
+def _polars() -> Any:
+    import polars as pl
+
+    return pl.DataFrame({"x": [[{"a": 1.0, "b": 3}], [{"a": None, "b": 4}]]})
+
+
+def _arrow() -> Any:
+    import pyarrow as pa
+
+    return pa.table({"x": pa.DictionaryArray.from_arrays([0, 1], [1, None])})
+
+
+@pytest.mark.parametrize("table", [_pandas, _polars, _arrow])
+def test_nulls_inside_of_values_are_found(table: Callable[[], Any]) -> None:
+    with pytest.raises(PlanError, match="'x' of the table has nulls"):
+        Catalog.of(table())
+
+
+def test_a_column_that_a_format_of_hugging_face_hides_gives_labels_all_the_same() -> None:
+    import datasets
+
+    data = datasets.Dataset.from_dict({"x": [1.0, 2.0], "label": [3, 4]})
+    for made in (data.with_format("numpy", columns=["x"]), data.with_transform(lambda rows: {"x": rows["x"]})):
+        assert Catalog.of(made, labels="label").labels.tolist() == [3, 4]  # type: ignore[union-attr]
+
+
+def test_versions_that_differ_before_a_slash_are_others() -> None:
+    old, new = (Catalog.of([1, 2], version=version) for version in ("s3://b/11/train", "s3://b/12/train"))
+    assert old.fingerprint != new.fingerprint
+    assert Catalog.concat(old, old).fingerprint != Catalog.concat(old, new).fingerprint
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda shade: [Image.new("L", (4, 4), shade)],
+        lambda shade: [datetime.datetime(2026, 1, shade)],
+        lambda shade: [Decimal(shade), 3j],
+        lambda shade: [frozenset({"a", "b", str(shade)})],
+        lambda shade: [Path(str(shade))],
+    ],
+)
+def test_a_fingerprint_sees_what_items_are(values: Callable[[int], list[Any]]) -> None:
+    first, same, other = (Catalog.of(values(shade), version=None).fingerprint for shade in (1, 1, 2))
+    assert first == same
+    assert first != other
+
+
+class Sequences:
+    """Five sequences, of which one cannot be made."""
+
+    def __len__(self) -> int:
+        return 5
+
+    def __getitem__(self, number: int) -> list[int]:
+        if number == 2:
+            raise BadRecord("there is nothing in it")
+        return [number] * 3
+
+
+def test_a_sequence_that_cannot_be_made_spoils_no_other_one() -> None:
+    rows = PackedSequences(Sequences(), 6)
+    catalog = Catalog.of(rows)
+    with RecordReader(catalog, on_corrupt="mask") as reader:
+        records = reader.load(np.arange(len(catalog)))
+    assert sorted(number for row in rows.members for number in row.tolist()) == [0, 1, 2, 3, 4]
+    assert [row.tolist() == [2] for row in rows.members] == (~records.intact).tolist()
