@@ -16,9 +16,10 @@ RAISED_VARIABLE = "HVDTRAIN_FAILURE_IS_RAISED"
 """A variable of the launcher and its workers, "1" where whoever has started the launcher raises the cause of its end.
 Then no process of the job prints that, too."""
 STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
-Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall"]
+Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall", "unfinished", "done"]
 """An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank
-before it had saved, another rank that has ended, one that has stalled."""
+before it had saved, another rank that has ended, one that has stalled. Training has begun, and is not done: a process
+that then ends with exit code 0 was ended by os._exit(0), or by exit() of a library. It is done, so nothing failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,26 @@ def claim_failure_file() -> None:
     place = os.environ.pop(FILE_VARIABLE, None)
     if place is not None:
         _claimed[os.getpid()] = place
+
+
+def training_begins(rank: int) -> None:
+    """Until `training_is_done`, an end of this process with exit code 0 is a failure."""
+    cause = (
+        f"Rank {rank} on {socket.gethostname()} ended with exit code 0 before training was done, as os._exit(0) does"
+    )
+    write_failure("unfinished", rank, cause, 1)
+
+
+def training_is_done(rank: int) -> None:
+    """What this rank has begun has ended well."""
+    write_failure("done", rank, "", 0)
+
+
+def end_of(code: int, record: FailureRecord | None) -> tuple[int, FailureRecord | None]:
+    """Exit code and record of a worker that has ended with `code`, and whose last record is `record`."""
+    if record is None or record.kind == "done" or (record.kind == "unfinished" and code != 0):
+        return code, None
+    return (record.exit_code if record.kind == "unfinished" else code), record
 
 
 def is_raised() -> bool:

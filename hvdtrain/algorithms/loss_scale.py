@@ -42,7 +42,7 @@ class LossScale:
         if self.scale < _SMALLEST:
             raise HvdtrainError(
                 f"The gradients are not finite at a loss scale of {2 * self.scale:g} either.",
-                "A smaller scale would only turn more of them into zeros; earlier checkpoints are still good.",
+                "A smaller scale would only turn more of them into zeros; checkpoints of before, if any, are good.",
                 "look for bad values in the data, lower --lr, or use --precision bf16.",
             ).on_all_ranks()
 

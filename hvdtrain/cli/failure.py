@@ -102,6 +102,8 @@ def _flush_output(more: str = "") -> str:
     report it at exit, with an exit code of its own."""
     try:
         print(more, end="", flush=True)
+    except ValueError:  # the program itself has closed it
+        return ""
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return error.strerror or str(error)

@@ -85,7 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors=PLAIN)  # a terminal that cannot show × must not end a training run
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()  # at exit Python would report its failure, with an exit code of its own
+        if not sys.stdout.closed:
+            sys.stdout.flush()  # at exit Python would report its failure, with an exit code of its own
         return code
     except (Exception, KeyboardInterrupt) as error:
         from hvdtrain.cli.failure import leave_after

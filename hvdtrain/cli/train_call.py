@@ -80,8 +80,15 @@ def _name_of(task: str | type[Task]) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Paths as text, at any depth."""
-    return {
-        key: _plain(value) if isinstance(value, Mapping) else str(value) if isinstance(value, Path) else value
-        for key, value in values.items()
-    }
+    """Paths as text, and numbers of numpy as Python's, at any depth."""
+    return {key: _plain_value(value) for key, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return _plain(value)
+    if isinstance(value, list | tuple):
+        return [_plain_value(each) for each in value]
+    if hasattr(value, "dtype") and hasattr(value, "item") and not getattr(value, "shape", ()):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value

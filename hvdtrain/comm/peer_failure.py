@@ -119,7 +119,11 @@ def failed_starts() -> Iterator[None]:
 
 def is_peer_failure(error: BaseException) -> bool:
     """Whether an exception of torch, TensorFlow or Horovod says that the ring is broken."""
-    return type(error).__name__ == "HorovodInternalError" or any(sign in str(error) for sign in _SIGNS)
+    try:
+        text = str(error)
+    except Exception:  # a user's class, whose own error is not what has happened
+        return False
+    return type(error).__name__ == "HorovodInternalError" or any(sign in text for sign in _SIGNS)
 
 
 def _telling_sentence(error: BaseException) -> str:

@@ -53,7 +53,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     parsed.pop("config")
     wants_print = parsed.pop("print_config")
     _type_option_values(parsed[_FREE_FORM], arguments)
-    config = TrainConfig(**vars(parser.instantiate(parsed)))
+    config = _config_of(parser, parsed)
     if wants_print:
         print(commented_config(config), end="")
         raise SystemExit(0)
@@ -71,6 +71,15 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
         raise _refusal(str(error)) from error
     for name in ("config", "print_config"):
         parsed.pop(name, None)
+    return _config_of(parser, parsed)
+
+
+def _config_of(parser: ArgumentParser, parsed: Any) -> TrainConfig:
+    for name, key in keys().items():
+        if key.hint is str and parsed.get(name) is None:  # which the parser takes for any text
+            raise UsageError(
+                f"--{name.replace('_', '-')} is null.", "It must be a text.", "leave it out, which means the default."
+            )
     return TrainConfig(**vars(parser.instantiate(parsed)))
 
 

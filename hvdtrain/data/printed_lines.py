@@ -8,7 +8,7 @@ are. Lines that differ are all shown.
 
 import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from data_sharding import RecordBatch, RecordReader
 _STREAMS: Final = ("stdout", "stderr")
 _MOST_REMEMBERED: Final = 10_000
 _MOST_COUNTED: Final = 5
+_KEPT_STREAMS: Final = 64
 _REPORT: Final = "hvdtrain: prints"
 """An array beside the features, by which a decode process hands over the lines that were printed in it."""
 
@@ -37,6 +38,7 @@ class PrintedLines:
         self._times: Counter[Line] = Counter()
         self._held: Counter[Line] | None = None  # of a decode process
         self._depth = 0
+        self._made: deque[_Sorting] = deque(maxlen=_KEPT_STREAMS)
         self._here = threading.local()  # text of this thread without an end of line yet, by stream
 
     @contextmanager
@@ -121,17 +123,26 @@ class PrintedLines:
                 if self._depth == 0 and isinstance(stream, _Sorting):
                     setattr(sys, name, stream.original)
                 elif self._depth and stream is not None and not isinstance(stream, _Sorting):
-                    setattr(sys, name, _Sorting(stream, name, self))
+                    setattr(sys, name, self._in_front_of(stream, name))
+
+    def _in_front_of(self, stream: Any, name: str) -> "_Sorting":
+        """Another thread may be in `print()`, which uses `sys.stdout` without holding a reference to it (CPython, issue
+        130163): what was in its place is not freed."""
+        for made in self._made:
+            if made.original is stream and made.name == name:
+                return made
+        self._made.append(_Sorting(stream, name, self))
+        return self._made[-1]
 
 
 class _Sorting:
     """A stream in front of another one; it may stay there if somebody else has put one in front of it meanwhile."""
 
     def __init__(self, original: Any, name: str, lines: PrintedLines) -> None:
-        self.original, self._name, self._lines = original, name, lines
+        self.original, self.name, self._lines = original, name, lines
 
     def write(self, text: str) -> int:
-        return len(text) if self._lines.write(self._name, text) else self.original.write(text)
+        return len(text) if self._lines.write(self.name, text) else self.original.write(text)
 
     def writelines(self, lines: Any) -> None:
         for line in lines:

@@ -102,12 +102,12 @@ def _refuse(fact: str, bad_records: list[list[str] | None]) -> Never:
             fact,
             f"Its data hold values that are not finite: {'; '.join(records[:_NAMED])}.",
             "repair these records or leave them out, or have the task's decode() replace such values; --resume auto "
-            "continues from the last checkpoint, which is still good.",
+            "continues from the last checkpoint, if there is one, which is still good.",
         ).on_all_ranks()
     cleared = "" if None in bad_records else "The data since the last reading are finite, so it is the training. "
     raise HvdtrainError(
         fact,
-        f"{cleared}Further steps would only spread it through the weights; earlier checkpoints are still good.",
+        f"{cleared}Further steps would only spread it through the weights; checkpoints of before, if any, are good.",
         "lower --lr, lengthen --warmup-epochs, set --max-grad-norm"
         + ("." if cleared else ", or look for bad values in the data."),
     ).on_all_ranks()

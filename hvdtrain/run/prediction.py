@@ -53,20 +53,22 @@ def predict_set(
     source = _only(trained.open_sets(sets))
     limits = RunLimits(epochs=1, max_masked=trained.config.data.max_corrupt)
     require_little_lost([source.catalog], limits.max_masked)
-    parts = PredictionParts(output)
-    begun = agree(comm, lambda: parts.begin(_plan(trained, source), force) if root else 0, "hvdtrain.predict.begin")
-    done = int(broadcast_json(comm, begun, "hvdtrain.predict.done"))
-    count = -(-source.plan(0).steps // steps_a_part(trained.training_batch, source.global_batch))
-    if done < count and (reason := _predict_from(trained, source, parts, done, asked)):
-        return reason
-    found = agree(comm, lambda: parts.records(count) if root else (0, 0), "hvdtrain.predict.count")
-    records, unknown = map(int, broadcast_json(comm, found, "hvdtrain.predict.records"))
-    if root and unknown:
-        _log.warning("%s of %s records have the label %d: the model returns NaN for them", unknown, records, NO_CLASS)
-    total = len(source.catalog)
-    limits.require_few_masked(total - records, total, "prediction")
-    agree(comm, lambda: parts.join(count, write) if root else None, "hvdtrain.predict.join")
-    return Predicted(records, total - records)
+    with PredictionParts(output) as parts:
+        begun = agree(comm, lambda: parts.begin(_plan(trained, source), force) if root else 0, "hvdtrain.predict.begin")
+        done = int(broadcast_json(comm, begun, "hvdtrain.predict.done"))
+        count = -(-source.plan(0).steps // steps_a_part(trained.training_batch, source.global_batch))
+        if done < count and (reason := _predict_from(trained, source, parts, done, asked)):
+            return reason
+        found = agree(comm, lambda: parts.records(count) if root else (0, 0), "hvdtrain.predict.count")
+        records, unknown = map(int, broadcast_json(comm, found, "hvdtrain.predict.records"))
+        if root and unknown:
+            _log.warning(
+                "%s of %s records have the label %d: the model returns NaN for them", unknown, records, NO_CLASS
+            )
+        total = len(source.catalog)
+        limits.require_few_masked(total - records, total, "prediction")
+        agree(comm, lambda: parts.join(count, write) if root else None, "hvdtrain.predict.join")
+        return Predicted(records, total - records)
 
 
 def _only(sources: Mapping[str, CatalogSource]) -> CatalogSource:

@@ -8,32 +8,35 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from data_sharding.atomic import atomic_file
 from hvdtrain.errors import UsageError
 from hvdtrain.files import write_atomically, write_json
 from hvdtrain.run.prediction_files import Columns, Write, require_same_columns, shapes_of, write_npz
 
-_PLAN = "predictions.json"
+_PLAN, _LOCK = "predictions.json", ".lock"
 _DAMAGED = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 _log = logging.getLogger("hvdtrain.run")
 
 
 class PredictionParts:
-    """The folder OUTPUT.parts: what is predicted, and part-NNNNNN.npz for each group of steps that is done."""
+    """The folder OUTPUT.parts: what is predicted, and part-NNNNNN.npz for each group of steps that is done. `begin`
+    holds it, until `release` or the end of the block."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
         self._shapes: dict[str, tuple[int, ...]] | None = None  # of the columns, once a part is known
+        self._lock = FileLock(self.folder / _LOCK, timeout=0)
 
     def begin(self, plan: Mapping[str, Any], force: bool) -> int:
         """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
         there already, up to one that is damaged. Raises UsageError: the output exists, or the parts are of something
-        else, and not `force`."""
+        else, and not `force`; or another command is writing them."""
         if self.output.is_dir():
             raise UsageError(f"{self.output} is a folder.", "Predictions are a file.", "choose another --output.")
         if self.output.exists() and not force:
@@ -41,13 +44,37 @@ class PredictionParts:
                 f"{self.output} is there already.", "It would be lost.", "choose another --output, or add --force."
             )
         try:
+            if (self.folder / _PLAN).is_file():
+                self._claim()
             if self.folder.exists() and (before := self._plan()) != plan:
                 self._remove_others(force, _difference(before, plan))
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._claim()
             write_json(self.folder / _PLAN, plan)
         except OSError as error:
             raise unwritable_output(self.output, error) from error
         return next(number for number in range(10**9) if not self._is_whole(number))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """End what `begin` began. May be called twice."""
+        self._lock.release(force=True)
+
+    def _claim(self) -> None:
+        self.release()  # of a folder that was removed
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise UsageError(
+                f"Another command is writing {self.output}.",
+                f"Both would write the same parts into {self.folder.name}.",
+                "wait until it has ended, or choose another --output.",
+            ) from error
 
     def write(self, number: int, columns: Columns) -> None:
         """Raises UsageError: the part cannot be written, or has other columns than the first one; it is then not

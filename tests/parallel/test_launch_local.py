@@ -105,6 +105,13 @@ def test_an_exception_on_all_ranks_is_told_once(start: Start) -> None:
     assert "hvdtrain launch: rank 0 of 2 failed with exit code 1. Its last lines:" in job.said.stderr, job.said.tail()
 
 
+def test_ranks_that_leave_with_exit_code_0_before_the_end_have_failed(start: Start) -> None:
+    job = start(place="measure", kind="leave", call=4, rank="all")
+    assert job.ended() == 1, job.said.tail()
+    said = r"hvdtrain launch: rank [01] of 2 ended with exit code 0 before training was done, as os\._exit\(0\) does\."
+    assert re.search(said, job.said.stderr), job.said.tail()
+
+
 def test_a_rank_that_hangs_is_blamed_and_not_those_that_waited(start: Start) -> None:
     job = start("--stall-timeout", "5", place="measure", kind="hang", call=4)
     assert job.ended() == 1, job.said.tail()

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from hvdtrain import failure_record
-from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, claim_failure_file, write_failure
+from hvdtrain.failure_record import (
+    FILE_VARIABLE,
+    FailureFile,
+    claim_failure_file,
+    end_of,
+    training_begins,
+    training_is_done,
+    write_failure,
+)
 
 WRITE = "from hvdtrain.failure_record import write_failure; print(write_failure('error', 3, 'a child', 1))"
 
@@ -39,6 +47,19 @@ def test_the_last_record_counts(file: FailureFile) -> None:
     assert record is not None
     assert (record.kind, record.rank, record.cause, record.detail) == ("exception", 3, "y é\n", "z")
     assert not record.is_consequence
+
+
+def test_a_training_that_was_not_done_has_failed_whatever_the_exit_code(file: FailureFile) -> None:
+    training_begins(3)
+    code, record = end_of(0, file.read())
+    assert code == 1
+    assert record is not None
+    assert record.cause.startswith("Rank 3 on ")
+    assert end_of(-9, file.read()) == (-9, None), "the signal says more"
+    training_is_done(3)
+    assert end_of(0, file.read()) == (0, None)
+    assert write_failure("error", 3, "x", 2)
+    assert end_of(2, file.read()) == (2, file.read())
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"kind": "stall"}', '{"kind": "st', "\n"])

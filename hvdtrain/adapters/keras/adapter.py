@@ -58,6 +58,11 @@ from hvdtrain.topology import Topology
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor that numpy has an array for."""
+    return tf.is_tensor(value) and not isinstance(value, tf.SparseTensor | tf.RaggedTensor | tf.IndexedSlices)
+
+
 class KerasAdapter(AdapterState):
     """Implements `Adapter`; arguments as those of `open_adapter`.
 
@@ -246,7 +251,7 @@ class KerasAdapter(AdapterState):
             return self._on_host(self._predict(features), batch)
 
     def _on_host(self, predictions: Any, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
-        check_predictions(predictions, len(batch.ids), type(self._task).__name__, tf.is_tensor)
+        check_predictions(predictions, len(batch.ids), type(self._task).__name__, _is_plain)
         return {name: widened(value).numpy() for name, value in predictions.items()}
 
     def _predict_graph(self, features: dict[str, Any]) -> Any:

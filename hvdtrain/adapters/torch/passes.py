@@ -189,7 +189,7 @@ class Measurement:
 
     def on_host(self, predictions: Any, samples: int) -> dict[str, NDArray[Any]]:
         """What the task predicts, checked; floats of half precision become float32."""
-        check_predictions(predictions, samples, type(self.task).__name__, torch.is_tensor)
+        check_predictions(predictions, samples, type(self.task).__name__, _is_plain)
         return {name: _on_host(value) for name, value in predictions.items()}
 
     def shares(self, rows: Rows, losses: torch.Tensor, share: float) -> torch.Tensor:
@@ -208,8 +208,13 @@ class Measurement:
         return tensor if self.device.type == "cpu" else tensor.to(self.device, non_blocking=True)
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether it is a tensor that numpy has an array for."""
+    return torch.is_tensor(value) and value.layout is torch.strided and not value.is_quantized
+
+
 def _on_host(tensor: torch.Tensor) -> NDArray[Any]:
-    low = tensor.dtype in (torch.bfloat16, torch.float16)
+    low = tensor.is_floating_point() and tensor.dtype.itemsize < 4
     array: NDArray[Any] = (tensor.float() if low else tensor).cpu().numpy()
     return array
 

@@ -6,6 +6,7 @@ notebook has other children. If this process dies, launcher and workers are kill
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -54,7 +55,10 @@ def run_job(arguments: Sequence[str], variables: Mapping[str, str], executable: 
         stack.callback(lambda: require_none_left(reaper.sweep()))
         with Relay(process, inbox) as relay:
             code = relay.run()
-        return JobEnd(code, record.read())
+        failure = record.read()
+        if relay.was_interrupted and failure is None and code == 1:  # before it could take an interrupt: Python's end
+            code = 128 + signal.SIGINT
+        return JobEnd(code, failure)
 
 
 def _started(command: Sequence[str], variables: Mapping[str, str], token: str) -> "subprocess.Popen[bytes]":

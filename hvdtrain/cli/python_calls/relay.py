@@ -29,6 +29,8 @@ class Relay:
         self._process, self._inbox = process, inbox
         self._requests = StopRequests()
         self._kill_at: float | None = None
+        self.was_interrupted = False
+        """Whether SIGINT was passed on."""
         self._pidfd = os.pidfd_open(process.pid)
         self._copies = [
             (pipe, stream, codecs.getincrementaldecoder("utf-8")(errors="replace"))
@@ -81,6 +83,7 @@ class Relay:
         for number in self._inbox.take() if self._inbox is not None else ():
             if self._process.poll() is None:
                 self._process.send_signal(number)
+                self.was_interrupted = self.was_interrupted or number == signal.SIGINT
             if self._requests.add(signal.Signals(number), time.monotonic()) is Repeat.SECOND and self._kill_at is None:
                 self._kill_at = time.monotonic() + SECONDS_TO_KILL
 

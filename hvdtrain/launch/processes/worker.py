@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import IO, Any, cast
 
 from hvdtrain.errors import HvdtrainError, UsageError
-from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord
+from hvdtrain.failure_record import FILE_VARIABLE, FailureFile, FailureRecord, end_of
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, Seen, kill_job, with_job_token
 from hvdtrain.world_channel import CHANNEL_VARIABLE, LineReader, line_of
 
@@ -136,7 +136,8 @@ class Worker:
         self._ended = True
         os.close(self.pidfd)
         by_us = self._killed and code == -signal.SIGKILL
-        return WorkerExit(code, by_us, out_of_memory, failure=self._failure.read())
+        code, failure = end_of(code, self._failure.read())
+        return WorkerExit(code, by_us, out_of_memory, failure=failure)
 
     def close(self) -> None:
         """Close the pipes and the record: a process that still holds the other end writes to nobody."""

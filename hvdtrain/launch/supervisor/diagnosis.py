@@ -226,6 +226,8 @@ def quoted(worker: WorkerState, in_full: bool, by_name: bool = False) -> str:
 
 
 def _how(worker: WorkerState) -> str:
+    if worker.failure and worker.failure.kind == "unfinished":
+        return "ended with exit code 0 before training was done, as os._exit(0) does"
     return f"was lost: {worker.end.lost}" if worker.end and worker.end.lost else how_it_ended(worker.code)
 
 

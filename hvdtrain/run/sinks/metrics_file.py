@@ -1,9 +1,11 @@
 """metrics.jsonl: what was measured, one JSON object per line, while the run goes on."""
 
 import json
+import logging
 import math
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Any, TextIO
@@ -18,19 +20,26 @@ from hvdtrain.rank_summary import RankSummary
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE, RESTART_VARIABLE
 
+_log = logging.getLogger("hvdtrain.run")
+
 
 def open_sink(context: SinkContext, stack: ExitStack) -> "MetricsFile | None":
     if not context.topology.is_root:
         return None
-    return MetricsFile(stack.enter_context(open_lines(context.folder.metrics)), context.begun)
+
+    def opened() -> TextIO:
+        return stack.enter_context(open_lines(context.folder.metrics))
+
+    return MetricsFile(opened(), context.begun, opened)
 
 
 class MetricsFile:
     """Appends one JSON object per line. Rank 0 only. A resumed run appends; the last line of a step counts. Raises
-    HvdtrainError: the disk is full. The other ranks learn it when this one leaves."""
+    HvdtrainError: the disk is full. The other ranks learn it when this one leaves. `reopen`: makes the file again
+    where somebody has removed it."""
 
-    def __init__(self, file: TextIO, begun: float) -> None:
-        self._file, self._begun = file, begun
+    def __init__(self, file: TextIO, begun: float, reopen: Callable[[], TextIO] | None = None) -> None:
+        self._file, self._begun, self._reopen = file, begun, reopen
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -68,6 +77,9 @@ class MetricsFile:
 
     def _write(self, line: dict[str, Any]) -> None:
         try:
+            if self._reopen is not None and os.fstat(self._file.fileno()).st_nlink == 0:
+                _log.warning("metrics.jsonl was removed while the run wrote it; what follows is in a new one")
+                self._file = self._reopen()
             self._file.write(json.dumps(_without_nan({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:

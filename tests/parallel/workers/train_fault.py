@@ -98,6 +98,8 @@ def _act(kind: str, place: str) -> NoReturn:
         raise UsageError(f"There is a deliberate refusal in {place}.", "It is on one rank only.", "look at that rank.")
     if kind == "exit":
         sys.exit(0)
+    if kind == "leave":
+        os._exit(0)
     if kind == "hang":
         threading.Event().wait()
     os.kill(os.getpid(), {"kill": signal.SIGKILL, "segv": signal.SIGSEGV, "freeze": signal.SIGSTOP}[kind])

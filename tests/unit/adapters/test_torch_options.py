@@ -192,6 +192,24 @@ def test_the_state_of_a_parameter_that_is_no_longer_trained_is_refused() -> None
         TorchAdapter(Head(), Topology.single(), 3, 0.1, TrainingOptions()).load_state(trained())
 
 
+class Predicting(Images):
+    """Predicts what it holds, for each batch."""
+
+    value: torch.Tensor
+
+    def predict(self, model: Any, batch: Any) -> dict[str, Any]:  # noqa: ARG002
+        return {"x": self.value}
+
+
+def test_tensors_that_numpy_has_no_array_for_are_no_predictions() -> None:
+    adapter = TorchAdapter(task := Predicting(), Topology.single(), 3, 0.1, TrainingOptions())
+    task.value = torch.eye(12).to_sparse()
+    with pytest.raises(UsageError, match="What Predicting predicts is 'x', an object of type Tensor, for 12 samples"):
+        adapter.predict_step(batch())
+    task.value = torch.ones(12).to(torch.float8_e4m3fn)
+    assert adapter.predict_step(batch())["x"].tolist() == [1.0] * 12
+
+
 def test_one_forward_pass_measures_and_predicts() -> None:
     adapter = TorchAdapter(Images(), Topology.single(), 3, 0.1, TrainingOptions())
     calls: list[Any] = []

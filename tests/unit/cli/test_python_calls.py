@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pytest
 
 import hvdtrain
+from hvdtrain.cli.python_calls.private_folder import private_folder
+from hvdtrain.cli.train_call import _plain
+from hvdtrain.config.parser import train_config_of
 from hvdtrain.errors import UsageError
 from hvdtrain.run.evaluation_files import require_free
 
@@ -30,6 +35,44 @@ def test_a_function_that_calls_another_run_can_be_sent() -> None:
         assert cloudpickle.loads(cloudpickle.dumps(uses_others_run))() == "0 of hvdtrain"
     finally:
         cloudpickle.unregister_pickle_by_value(here)
+
+
+def test_numbers_of_numpy_are_taken_and_null_for_a_text_is_not() -> None:
+    taken = train_config_of(_plain({"lr": np.float32(0.5), "epochs": np.int64(3), "task_args": {"a": [np.int8(2)]}}))
+    assert (taken.lr, taken.epochs, taken.task_args) == (0.5, 3, {"a": [2]})
+    with pytest.raises(UsageError, match="--resume is null"):
+        train_config_of({"resume": None})
+
+
+def test_a_call_removes_what_killed_calls_of_this_host_have_left(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    here = socket.gethostname()
+    names = [f".hvdtrain-call-{here}-{gone.pid}-a", f".hvdtrain-call-{here}-1-a", f".hvdtrain-call-x-{gone.pid}-a"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    with private_folder(tmp_path) as folder:
+        assert folder.parent == tmp_path
+        assert {path.name for path in tmp_path.iterdir()} == {*names[1:], folder.name}
+    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
+
+
+INTERRUPTED = """
+import os, sys, threading, time, hvdtrain
+hvdtrain.run  # imports what it needs
+threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), 2)).start()
+try:
+    hvdtrain.run(time.sleep, (60,), np=2)
+except KeyboardInterrupt:
+    sys.exit(77)
+"""
+
+
+def test_an_interrupt_of_the_first_moment_is_one(tmp_path: Path) -> None:
+    """The launcher does not take it yet: Python ends it, by the signal or with exit code 1."""
+    argv = [sys.executable, "-c", INTERRUPTED]
+    calls = [subprocess.Popen([*argv, pause], cwd=tmp_path) for pause in ("0.03", "0.1", "0.2")]
+    assert [call.wait(120) for call in calls] == [77] * 3
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,33 @@ def test_threads_show_a_line_once_and_say_how_often_it_came(capsys: pytest.Captu
     ]
 
 
+RACE = """
+import sys, threading
+from hvdtrain.data.printed_lines import PRINTED
+sys.setswitchinterval(1e-6)
+ended = []
+
+def decode():
+    while not ended:
+        with PRINTED.sorted_out():
+            pass
+
+threading.Thread(target=decode).start()
+try:
+    for number in range(100_000):
+        print("step", number, "of", "many", "loss", 0.5)
+finally:
+    ended.append(True)
+"""
+
+
+def test_another_thread_may_print_at_any_moment() -> None:
+    """`print()` uses `sys.stdout` without holding a reference to it, so that the process crashed in most such runs."""
+    done = subprocess.run([sys.executable, "-c", RACE], stdout=subprocess.PIPE, timeout=WAIT_S, check=True)
+    assert done.stdout.count(b"\n") == 100_000
+    assert done.stdout.endswith(b"step 99999 of many loss 0.5\n")
+
+
 def test_what_is_not_printed_by_that_code_passes(capsys: pytest.CaptureFixture[str]) -> None:
     lines, begun, ends = PrintedLines(), threading.Event(), threading.Event()
 

@@ -76,6 +76,7 @@ def test_batches_with_other_columns_are_refused(tmp_path: Path) -> None:
     parts = PredictionParts(output)
     assert parts.begin({"task": "a"}, False) == 0
     parts.write(0, first)
+    parts.release()
     resumed = PredictionParts(output)
     assert resumed.begin({"task": "a"}, False) == 1
     for each in (parts, resumed):
@@ -103,6 +104,7 @@ def test_damaged_parts_are_predicted_again_or_named(
     part.write_bytes(damage(part.read_bytes()))
     with pytest.raises(UsageError, match="part-000001.npz is damaged"):
         parts.records(3)
+    parts.release()
     again = PredictionParts(tmp_path / "out.npz")
     assert again.begin({}, False) == kept
 
@@ -195,6 +197,18 @@ def test_logits_that_are_nan_have_no_class() -> None:
     assert predicted["label"].tolist() == [-1, 1]
     with pytest.raises(UsageError, match=r"'x' has the shape \(3, 0\)"):
         described(Classes(), {"x": np.zeros((3, 0))})
+
+
+def test_parts_that_another_command_writes_are_left_alone(tmp_path: Path) -> None:
+    first, second = PredictionParts(tmp_path / "out.npz"), PredictionParts(tmp_path / "out.npz")
+    first.begin({"task": "a"}, False)
+    first.write(0, columns_of([0], "a"))
+    for plan in ({"task": "a"}, {"task": "b"}):
+        with pytest.raises(UsageError, match=r"Another command is writing .*out\.npz\. Both would write"):
+            second.begin(plan, True)
+    assert first.records(1) == (1, 0)
+    first.release()
+    assert second.begin({"task": "a"}, False) == 1
 
 
 def test_other_parts_say_what_is_other(tmp_path: Path) -> None:

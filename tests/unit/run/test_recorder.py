@@ -89,6 +89,19 @@ def test_only_the_first_step_of_all_gives_the_first_loss() -> None:
     assert totals.first_loss == 3.0
 
 
+def test_lines_after_the_removal_of_the_file_are_in_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with ExitStack() as stack:
+        metrics = MetricsFile(
+            stack.enter_context(open_lines(path)), 99.0, lambda: stack.enter_context(open_lines(path))
+        )
+        metrics(logged(1, 0.5))
+        path.unlink()
+        for step in (2, 3):
+            metrics(logged(step, 0.5))
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [2, 3]
+
+
 def test_every_line_of_metrics_is_json(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     with open_lines(path) as file:
