@@ -7,7 +7,8 @@ crashed below Python.
 import json
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
@@ -16,16 +17,18 @@ RAISED_VARIABLE = "HVDTRAIN_FAILURE_IS_RAISED"
 """A variable of the launcher and its workers, "1" where whoever has started the launcher raises the cause of its end.
 Then no process of the job prints that, too."""
 STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
+EARLY_END: Final = "ended with exit code 0 before it was done, as os._exit(0) does"
 Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall", "unfinished", "done"]
 """An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank
 before it had saved, another rank that has ended, one that has stalled. Training has begun, and is not done: a process
-that then ends with exit code 0 was ended by os._exit(0), or by exit() of a library. It is done, so nothing failed."""
+that then ends with exit code 0 was ended by os._exit(0), or by exit() of a library. It is done, so nothing failed:
+`end_of` leaves these two out."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRecord:
     """Why one rank failed; `detail` is what its launcher should print, where the rank has printed a single line, or
-    nothing because the cause is raised."""
+    nothing because the cause is raised; `process` is the number of the process that has left it."""
 
     kind: Kind
     rank: int
@@ -33,6 +36,7 @@ class FailureRecord:
     cause: str
     exit_code: int
     detail: str = ""
+    process: int = 0
 
     @property
     def is_consequence(self) -> bool:
@@ -75,24 +79,23 @@ def claim_failure_file() -> None:
         _claimed[os.getpid()] = place
 
 
-def training_begins(rank: int) -> None:
-    """Until `training_is_done`, an end of this process with exit code 0 is a failure."""
-    cause = (
-        f"Rank {rank} on {socket.gethostname()} ended with exit code 0 before training was done, as os._exit(0) does"
-    )
+@contextmanager
+def must_return(rank: int) -> Iterator[None]:
+    """The work of a rank. If its process ends in it with exit code 0, its launcher counts that as a failure."""
+    cause = f"Rank {rank} on {socket.gethostname()} {EARLY_END}"
     write_failure("unfinished", rank, cause, 1)
-
-
-def training_is_done(rank: int) -> None:
-    """What this rank has begun has ended well."""
+    yield
     write_failure("done", rank, "", 0)
 
 
-def end_of(code: int, record: FailureRecord | None) -> tuple[int, FailureRecord | None]:
-    """Exit code and record of a worker that has ended with `code`, and whose last record is `record`."""
-    if record is None or record.kind == "done" or (record.kind == "unfinished" and code != 0):
-        return code, None
-    return (record.exit_code if record.kind == "unfinished" else code), record
+def end_of(code: int, record: FailureRecord | None, process: int) -> tuple[int, FailureRecord | None]:
+    """Exit code and record of the worker `process`, which has ended with `code`, and whose last record is `record`. It
+    may be a script that has started another program, which has left the record."""
+    if record is None or record.kind not in ("unfinished", "done"):
+        return code, record
+    if record.kind == "unfinished" and code == 0 and record.process == process:
+        return record.exit_code, record
+    return code, None
 
 
 def is_raised() -> bool:
@@ -102,7 +105,7 @@ def is_raised() -> bool:
 
 def write_failure(kind: Kind, rank: int, cause: str, exit_code: int, detail: str = "") -> bool:
     """Leave a record for the launcher; returns False if it asks for none. A later record replaces an earlier one."""
-    return pass_on_failure(FailureRecord(kind, rank, socket.gethostname(), cause, exit_code, detail))
+    return pass_on_failure(FailureRecord(kind, rank, socket.gethostname(), cause, exit_code, detail, os.getpid()))
 
 
 def left_to_raise(kind: Kind, rank: int, cause: str, exit_code: int, message: str) -> bool:

@@ -15,8 +15,8 @@ from data_sharding.sample_random import SampleRandom
 
 _UNIT_BITS: Final = 20
 """A draw is at least 2**20 of the integers that weights are kept as: sums of those are exact."""
-_SHARE_BITS: Final = 10
-"""Where there are more than 2**10 records for a draw, it is more: a record of mean weight has that many at least."""
+_COARSE_FROM_BITS, _SHARE_BITS = 14, 10
+"""Where there are more than 2**14 records for a draw, it is more: a record of mean weight has 2**10 at least."""
 _MOST_DRAWS: Final = 1 << 33  # what fits into the 53 bits that a random number has
 _TINY: Final = 1e-250
 _GOLDEN_RATIO: Final = 0.6180339887498949  # of a draw: an epoch's shift from the one before, as an odd number
@@ -96,8 +96,8 @@ class Weighted:
 
 def _in_units(weights: NDArray[np.float64], draws: int) -> NDArray[np.int64]:
     """Shares int64[N] that add up to a multiple of draws × 2**20; one of 0 stays 0."""
-    records_per_draw = -(-len(weights) // draws)
-    total = draws << max(_UNIT_BITS, (records_per_draw - 1).bit_length() + _SHARE_BITS)
+    bits = (-(-len(weights) // draws) - 1).bit_length()
+    total = draws << (_UNIT_BITS if bits <= _COARSE_FROM_BITS else bits + _SHARE_BITS)
     if weights.max() < _TINY:  # its reciprocal would be infinite
         weights = weights / weights.max()
     units = np.rint(weights * (total / weights.sum())).astype(np.int64)

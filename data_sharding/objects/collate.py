@@ -83,7 +83,7 @@ def _of_type(name: str, array: NDArray[Any], wanted: np.dtype[Any]) -> NDArray[A
         )
     with np.errstate(over="ignore"):
         made = array.astype(wanted)
-    is_changed = ~np.isfinite(made) & np.isfinite(array) if wanted.kind == "f" else made != array
+    is_changed = ~np.isfinite(made) & np.isfinite(array) if array.dtype.kind == "f" else made != array
     if is_changed.any():
         raise UnlikeItemsError(
             f"{name!r} is {array.dtype} in some items (one is {array[is_changed].flat[0]}), and {wanted} in the first.",

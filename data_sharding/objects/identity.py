@@ -1,5 +1,6 @@
 """What tells one object's data from another's: its own fingerprint, or its class, its length and some of its items."""
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -56,8 +57,19 @@ def _add(digest: Any, value: Any) -> None:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _add(digest, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
     elif isinstance(value, set | frozenset):
-        digest.update(repr(sorted(map(repr, value))).encode())
+        digest.update(b"".join(sorted(map(_digest_of, value))))  # in no order that differs between processes
     elif hasattr(value, "__array__") or hasattr(value, "__array_interface__"):  # PIL's pictures have the second one
+        _add_array(digest, value)
+
+
+def _digest_of(value: Any) -> bytes:
+    digest = hashlib.sha256()
+    _add(digest, value)
+    return digest.digest()
+
+
+def _add_array(digest: Any, value: Any) -> None:
+    with contextlib.suppress(OSError):  # a damaged picture, which is found again where it is read
         array = as_array(value)
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes() if array.dtype != object else repr(array.tolist()).encode())

@@ -113,7 +113,7 @@ def _has_null_of_arrow(array: Any) -> bool:
     if array.null_count:
         return True
     if hasattr(array, "dictionary_decode"):
-        return bool(array.dictionary.null_count) and _has_null_of_arrow(array.dictionary_decode())
+        return _has_null_of_arrow(array.dictionary) and _has_null_of_arrow(array.dictionary_decode())
     if str(array.type).startswith("map<"):
         begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()  # `items` has those of the whole table
         return _has_null_of_arrow(array.items.slice(begin, end - begin))

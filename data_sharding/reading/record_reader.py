@@ -123,7 +123,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             if intact[sound]:
                 payloads[slot] = payloads[sound]
             else:
-                payloads[slot], fits = self._stand_in(int(ids[slot]), payloads[slot], longest)
+                payloads[slot], is_short = self._stand_in(int(ids[slot]), payloads[slot], longest)
+                fits = fits and is_short
         batch = self._batch(payloads, ids, self._labels(ids), intact, random, longest if fits else None)
         return dataclasses.replace(batch, reasons=reasons) if reasons else batch
 
@@ -213,7 +214,7 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         """
         lengths = self.catalog.lengths
         fitting = None if longest is None else np.flatnonzero(lengths <= longest)
-        for some in [fitting] if fitting is None or not len(fitting) else [fitting, None]:
+        for some in [None] if fitting is None or not len(fitting) else [fitting, None]:
             count, first = (
                 (len(self.catalog), damaged) if some is None else (len(some), int(some.searchsorted(damaged)))
             )

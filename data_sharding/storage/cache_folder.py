@@ -210,14 +210,17 @@ class CacheFolder:
         """Remove parts of killed processes, and copies that no living one has used, until `lacking` bytes are free;
         those used last go last."""
         begin = oldest_begin(self._sessions)
-        for copy in sorted(self._copies(), key=lambda copy: (not self._is_left(copy.path), copy.used)):
-            if lacking <= 0 or (copy.used >= begin and not self._is_left(copy.path)):
+        copies = self._copies()
+        left = [copy for copy in copies if self._is_left(copy.path)]
+        unused = sorted((copy for copy in copies if copy.used < begin), key=lambda copy: copy.used)
+        for copy in [*left, *unused]:
+            if lacking <= 0:
                 return
             _unlink(copy.path)
             lacking -= copy.size
 
     def _is_left(self, path: Path) -> bool:
-        """Whether it is a part that nobody writes: its lock is free, or that of a copy which this process makes."""
+        """Whether it is a part that nobody writes, so that its lock is free."""
         if path.suffix != ".part":
             return False
         try:

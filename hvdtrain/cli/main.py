@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors=PLAIN)  # a terminal that cannot show × must not end a training run
     try:
         code = _dispatch(arguments)
-        if not sys.stdout.closed:
+        if not getattr(sys.stdout, "closed", False):
             sys.stdout.flush()  # at exit Python would report its failure, with an exit code of its own
         return code
     except (Exception, KeyboardInterrupt) as error:

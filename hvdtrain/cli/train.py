@@ -18,7 +18,7 @@ from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.errors import PeerError
-from hvdtrain.failure_record import training_begins, training_is_done, write_failure
+from hvdtrain.failure_record import must_return, write_failure
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_task_class, open_job
 from hvdtrain.run.run_folder import close_logs
@@ -39,11 +39,8 @@ def run(argv: Sequence[str]) -> int:
     """Train as `argv` says; returns the exit code."""
     begin = time.perf_counter()
     config = parse_train_config(argv)
-    training_begins(detect_topology(os.environ).rank)
-    code = _train(config, begin)
-    if code == 0:
-        training_is_done(detect_topology(os.environ).rank)
-    return code
+    with must_return(detect_topology(os.environ).rank):
+        return _train(config, begin)
 
 
 def _train(config: TrainConfig, begin: float) -> int:

@@ -1,6 +1,7 @@
 """The connections that Horovod opens over Gloo, looked at and ended from outside.
 
-Nothing in Horovod interrupts a wait for a rank whose host is silent: Gloo gives up after 30 s. Who knows earlier that
+Nothing in Horovod interrupts a wait for a rank whose host is silent: Gloo gives up after 30 s, and after five times as
+many while it connects. Who knows earlier that
 the rank is lost ends the connections, and the wait fails at once.
 """
 
@@ -33,19 +34,29 @@ def remembering_connections() -> Iterator[None]:
 
 def end_connections() -> None:
     """End those that were opened in the last block of `remembering_connections`. For any thread but that of the block:
-    while it runs, this ends all that it opens. Else Gloo waits 150 s for a rank that never connects. The next block
-    may begin when this has returned."""
+    while it runs, this ends all that it opens. The next block may begin when this has returned."""
     while True:
         older = next(iter(_older), None)
         sockets = _sockets()
         ended = _remembered if older is None else set(sockets.values()) - older
         for file, name in sockets.items():
             if name in ended:
-                with suppress(OSError), socket.socket(fileno=os.dup(file)) as connection:
-                    connection.shutdown(socket.SHUT_RDWR)
+                _end(file)
         if older is None:
             return
         time.sleep(_AGAIN_SECONDS)
+
+
+def _end(file: int) -> None:
+    with suppress(OSError):
+        copy = os.dup(file)  # so that its number is that of no other file meanwhile
+        try:
+            connection = socket.socket(fileno=copy)
+        except OSError:
+            os.close(copy)
+            raise
+        with connection:
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def open_connections() -> list[int]:

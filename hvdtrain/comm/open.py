@@ -77,6 +77,7 @@ def join_world(
     stall_timeout: float,
     start: Callable[[], object],
     form: Callable[[Communicator], object] = lambda _comm: None,
+    with_sets: bool = False,
 ) -> HorovodCommunicator:
     """Start Horovod, whose ranks meet through our rendezvous where the launcher does not connect them.
 
@@ -84,6 +85,7 @@ def join_world(
         topology: what the launcher's variables say.
         start: `hvd.init`, which may get arguments.
         form: makes what all ranks have to make together right after the start.
+        with_sets: whether `start` is given process sets.
 
     Raises:
         UsageError: Horovod sees another world than the launcher.
@@ -97,7 +99,7 @@ def join_world(
             before = set(os.environ)
             rendezvous.enter_context(connected_ranks(topology, os.environ))
             _met.update(set(os.environ) - before)
-        with bounded_start(topology, os.environ), remembering_connections(), failed_starts():
+        with bounded_start(topology, os.environ), remembering_connections(), failed_starts(with_sets):
             start()
         comm = HorovodCommunicator(binding, horovod_world.confirmed(topology, binding.hvd))
         limit_waits(topology.rank, stall_timeout)
@@ -107,7 +109,7 @@ def join_world(
     return comm
 
 
-def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
+def join_as_script(framework: str, start: Callable[[], object], with_sets: bool = False) -> Topology:
     """Start Horovod in a program with a training loop of its own: `hvd.init()` of our look-alikes of Horovod's modules.
 
     The environment may set the stall limit (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS); otherwise it is 300 seconds, where
@@ -116,6 +118,7 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     Args:
         framework: "torch" or "tensorflow".
         start: Horovod's `init`.
+        with_sets: whether it is given process sets.
 
     Returns: where this process is in the world.
 
@@ -125,14 +128,14 @@ def join_as_script(framework: str, start: Callable[[], object]) -> Topology:
     keep_freed_memory()
     binding = load_binding(framework)
     if horovod_world.is_elastic(os.environ):
-        return _join_elastic(binding, start)
+        return _join_elastic(binding, start, with_sets)
     if binding.hvd.is_initialized():
         return horovod_world.confirmed(detect_topology(os.environ), binding.hvd)
     horovod_world.require_mpi(binding.hvd)
     while _met:  # a second world: its ranks meet again, and may do so elsewhere
         os.environ.pop(_met.pop(), None)
     limit = _stall_limit()
-    return join_world(binding, detect_topology(os.environ), limit, start).topology
+    return join_world(binding, detect_topology(os.environ), limit, start, with_sets=with_sets).topology
 
 
 def require_joined(hvd: Any, wanted: str) -> None:
@@ -150,10 +153,10 @@ def require_joined(hvd: Any, wanted: str) -> None:
         )
 
 
-def _join_elastic(binding: Binding, start: Callable[[], object]) -> Topology:
+def _join_elastic(binding: Binding, start: Callable[[], object], with_sets: bool) -> Topology:
     """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
     limit, hvd = _stall_limit(), binding.hvd
-    with failed_starts():
+    with failed_starts(with_sets):
         start()
     limit_waits(hvd.rank(), limit)
     return Topology(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())

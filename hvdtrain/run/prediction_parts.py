@@ -19,6 +19,7 @@ from hvdtrain.files import write_atomically, write_json
 from hvdtrain.run.prediction_files import Columns, Write, require_same_columns, shapes_of, write_npz
 
 _PLAN, _LOCK = "predictions.json", ".lock"
+_LOCK_SECONDS = 2.0  # processes that a killed command has forked may hold it a moment longer
 _DAMAGED = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
 _log = logging.getLogger("hvdtrain.run")
 
@@ -31,7 +32,7 @@ class PredictionParts:
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
         self._shapes: dict[str, tuple[int, ...]] | None = None  # of the columns, once a part is known
-        self._lock = FileLock(self.folder / _LOCK, timeout=0)
+        self._lock = FileLock(self.folder / _LOCK, timeout=_LOCK_SECONDS)
 
     def begin(self, plan: Mapping[str, Any], force: bool) -> int:
         """Claim the folder for `plan`, which says everything that decides about the parts; returns how many parts are
@@ -104,6 +105,7 @@ class PredictionParts:
         try:
             with atomic_file(self.output) as file:
                 write(file, lambda: self._read(count))
+            self.release()  # NFS keeps open files under another name
             shutil.rmtree(self.folder)
         except OSError as error:
             raise unwritable_output(self.output, error) from error
@@ -154,6 +156,7 @@ class PredictionParts:
                 difference,
                 "choose another --output, or add --force to begin again.",
             )
+        self.release()
         shutil.rmtree(self.folder)
 
 

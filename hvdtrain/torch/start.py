@@ -29,7 +29,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     """
     start: Callable[[], object] = lambda: mpi_ops.init(comm=comm, process_sets=process_sets)  # noqa: E731
     if comm is None:
-        join_as_script("torch", start)
+        join_as_script("torch", start, with_sets=process_sets is not None)
     else:  # a part of the launcher's world: its variables say nothing about that
         start()
     _starts[0] += 1

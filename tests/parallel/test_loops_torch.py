@@ -111,6 +111,40 @@ def test_a_rank_that_cannot_reach_the_others_is_told_so_and_may_try_again() -> N
     assert "Horovod could not be initialized: HTTP request failed." in finished.stderr, finished.tail()
 
 
+CONNECTED = """
+import os, psutil, sys, torch, hvdtrain.torch as hvd
+
+def connected():
+    found = psutil.Process().net_connections("tcp4")
+    return sum(each.status == psutil.CONN_ESTABLISHED for each in found)
+
+os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+for _ in range(2):
+    hvd.init()
+    others = [connected()]
+    pair = hvd.add_process_set([0, 2])
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [3.0, 3.0]
+    if pair.included():
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=pair, name="pair").item() == 2.0
+    assert hvd.allgather(torch.tensor([hvd.rank()]), name="ranks").tolist() == [0, 1, 2]
+    hvd.barrier()
+    others.append(connected())
+    assert others == [2, 3 if pair.included() else 2], (hvd.rank(), others)
+    hvd.remove_process_set(pair)
+    hvd.shutdown()
+sys.stdout.write("DONE\\n")
+"""
+
+
+def test_each_two_ranks_of_a_host_are_connected_once(tmp_path: Path) -> None:
+    """Horovod's contexts of all ranks, of a host's, and of the process set of all share connections."""
+    (tmp_path / "connected.py").write_text(CONNECTED)
+    launch = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "3", "--"]
+    finished = run_command([*launch, str(tmp_path / "connected.py")], 240, ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    assert finished.stdout.count("DONE") == 3, finished.tail()
+
+
 GROUPS = """
 import pytest, sys, torch, hvdtrain.torch as hvd
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks

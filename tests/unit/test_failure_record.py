@@ -16,8 +16,7 @@ from hvdtrain.failure_record import (
     FailureFile,
     claim_failure_file,
     end_of,
-    training_begins,
-    training_is_done,
+    must_return,
     write_failure,
 )
 
@@ -50,16 +49,17 @@ def test_the_last_record_counts(file: FailureFile) -> None:
 
 
 def test_a_training_that_was_not_done_has_failed_whatever_the_exit_code(file: FailureFile) -> None:
-    training_begins(3)
-    code, record = end_of(0, file.read())
-    assert code == 1
-    assert record is not None
-    assert record.cause.startswith("Rank 3 on ")
-    assert end_of(-9, file.read()) == (-9, None), "the signal says more"
-    training_is_done(3)
-    assert end_of(0, file.read()) == (0, None)
+    own = os.getpid()
+    with must_return(3):
+        code, record = end_of(0, file.read(), own)
+        assert code == 1
+        assert record is not None
+        assert record.cause.startswith("Rank 3 on ")
+        assert end_of(-9, file.read(), own) == (-9, None), "the signal says more"
+        assert end_of(0, file.read(), own + 1) == (0, None), "of a program that the worker has started"
+    assert end_of(0, file.read(), own) == (0, None)
     assert write_failure("error", 3, "x", 2)
-    assert end_of(2, file.read()) == (2, file.read())
+    assert end_of(2, file.read(), own) == (2, file.read())
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"kind": "stall"}', '{"kind": "st', "\n"])

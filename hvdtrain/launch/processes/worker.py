@@ -136,7 +136,7 @@ class Worker:
         self._ended = True
         os.close(self.pidfd)
         by_us = self._killed and code == -signal.SIGKILL
-        code, failure = end_of(code, self._failure.read())
+        code, failure = end_of(code, self._failure.read(), self.process.pid)
         return WorkerExit(code, by_us, out_of_memory, failure=failure)
 
     def close(self) -> None:

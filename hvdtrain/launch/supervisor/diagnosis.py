@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 
 from hvdtrain.errors import RESUMABLE, UsageError
-from hvdtrain.failure_record import STALL
+from hvdtrain.failure_record import EARLY_END, STALL
 from hvdtrain.launch.supervisor.signals import for_workers
 from hvdtrain.launch.supervisor.worker_state import CRASH, WorkerState
 
@@ -227,7 +227,7 @@ def quoted(worker: WorkerState, in_full: bool, by_name: bool = False) -> str:
 
 def _how(worker: WorkerState) -> str:
     if worker.failure and worker.failure.kind == "unfinished":
-        return "ended with exit code 0 before training was done, as os._exit(0) does"
+        return EARLY_END
     return f"was lost: {worker.end.lost}" if worker.end and worker.end.lost else how_it_ended(worker.code)
 
 

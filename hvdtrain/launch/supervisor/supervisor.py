@@ -270,6 +270,8 @@ class Supervisor:
             failure = FailureRecord("signal", root, host, outcome.cause, outcome.code)
         if is_raised() and (failure.is_consequence or not failure.detail):
             failure = replace(failure, detail=outcome.message)
+        if failure.kind == "unfinished":  # whoever gets it has not left it
+            failure = replace(failure, kind="error")
         pass_on_failure(replace(failure, exit_code=outcome.code))
 
 

@@ -15,7 +15,8 @@ _CRASH_LINES = 1000  # of that report: the stack of any of many threads may be t
 _LINE_BYTES = 4000  # of a line that is kept for the report
 # A worker that one of these has ended did not fail because of another one, whatever it has printed before.
 _CRASHES = frozenset({-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGILL, -signal.SIGFPE})
-_HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down")  # of programs that leave no record
+_HOROVODS_OWN = ("HorovodInternalError", "Horovod has been shut down", "Horovod initialization failed")
+"""Of programs that leave no record."""
 
 
 @dataclass

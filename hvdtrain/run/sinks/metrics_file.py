@@ -75,10 +75,15 @@ class MetricsFile:
         }
         return {"begun": round(self._begun, 3)} | {name: fact for name, fact in facts.items() if fact}
 
+    def _is_gone(self) -> bool:
+        """Whether it was removed. Some file systems count no links."""
+        return os.fstat(self._file.fileno()).st_nlink == 0 and not os.path.exists(self._file.name)
+
     def _write(self, line: dict[str, Any]) -> None:
         try:
-            if self._reopen is not None and os.fstat(self._file.fileno()).st_nlink == 0:
+            if self._reopen is not None and self._is_gone():
                 _log.warning("metrics.jsonl was removed while the run wrote it; what follows is in a new one")
+                self._file.close()
                 self._file = self._reopen()
             self._file.write(json.dumps(_without_nan({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
             self._file.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,16 +45,15 @@ def test_numbers_of_numpy_are_taken_and_null_for_a_text_is_not() -> None:
 
 
 def test_a_call_removes_what_killed_calls_of_this_host_have_left(tmp_path: Path) -> None:
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    here = socket.gethostname()
-    names = [f".hvdtrain-call-{here}-{gone.pid}-a", f".hvdtrain-call-{here}-1-a", f".hvdtrain-call-x-{gone.pid}-a"]
-    for name in names:
-        (tmp_path / name).mkdir()
-    with private_folder(tmp_path) as folder:
-        assert folder.parent == tmp_path
-        assert {path.name for path in tmp_path.iterdir()} == {*names[1:], folder.name}
-    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
+    left, young = tmp_path / ".hvdtrain-call-left", tmp_path / ".hvdtrain-call-young"
+    with private_folder(tmp_path) as held:
+        for folder in (left, young):
+            folder.mkdir()
+        for folder in (left, held):
+            os.utime(folder, (0, 0))
+        with private_folder(tmp_path) as another:
+            assert set(tmp_path.iterdir()) == {young, held, another}
+    assert set(tmp_path.iterdir()) == {young}
 
 
 INTERRUPTED = """
