@@ -150,7 +150,8 @@ def agree_on_steps(model: Any) -> bool:
 
     def train_step(data: Any) -> Any:
         # The end of a generator is known only when a step has asked it for a batch: after all callbacks.
-        with tf.control_dependencies(tf.nest.flatten(data)), tf.device("/cpu:0"):
+        parts = [part for part in tf.nest.flatten(data) if part is not None]
+        with tf.control_dependencies(parts), tf.device("/cpu:0"):
             places = _places_of_ranks(mine.read_value())
             check = tf.debugging.Assert(tf.reduce_all(tf.equal(places, _BATCH)), [_NAME])
         with tf.control_dependencies([] if check is None else [check]):

@@ -56,6 +56,9 @@ class Ending:
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
         if self._keeps_before:
             before.touch()  # who has started the job sees that it has come to its end
+            kept, goodput_now = json.loads(before.read_text()), self._summary["goodput"]
+            if goodput_now["restarts"] != kept.get("goodput", {}).get("restarts"):
+                write_json(before, {**kept, "goodput": goodput_now})
         else:
             write_json(before, self._summary)
 

@@ -1,8 +1,10 @@
 """The folder of one run: the places of its files, and the check that nothing is overwritten."""
 
 import logging
+import os
 import time
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock, Timeout
 
@@ -11,12 +13,17 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.messages import agree, broadcast_json
 from hvdtrain.config.train_config import TrainConfig
-from hvdtrain.errors import UsageError
+from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import unwritable, write_atomically
 from hvdtrain.history.run_state import LOCK_NAME, LOOK_SECONDS
 from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.log_files import host_log, rank_log
 from hvdtrain.run.watch.local_folder import LocalFolder
+from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
+from hvdtrain.world_channel import WORLD_VARIABLE
+
+_LOST_SECONDS: Final = 60.0
+"""A worker of a job that goes on waits so long for one that was lost: its host may be frozen, and end it later."""
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
 
@@ -44,10 +51,22 @@ class RunFolder:
         self._lock = FileLock(path / LOCK_NAME)
 
     def claim(self) -> None:
-        """Hold the folder until this process ends. Rank 0 only. Raises UsageError: another job is running in it."""
+        """Hold the folder until this process ends. Rank 0 only.
+
+        Raises:
+            UsageError: another job is running in it.
+            HvdtrainError: this job goes on after a loss, and a process holds it for long: a worker that is not gone.
+        """
+        goes_on = os.environ.get(RESTART_VARIABLE, "0") != "0" or os.environ.get(WORLD_VARIABLE, "1") != "1"
         try:
-            self._lock.acquire(timeout=LOOK_SECONDS)
+            self._lock.acquire(timeout=_LOST_SECONDS if goes_on else LOOK_SECONDS)
         except Timeout as error:
+            if goes_on:
+                raise HvdtrainError(
+                    f"A process holds {self.path} for more than {_LOST_SECONDS:g} s.",
+                    "It may be a worker of this job on a host that was lost, which has not ended.",
+                    "look for it there and end it; then start the same command again.",
+                ) from error
             raise UsageError(
                 f"Another job is running in {self.path}.",
                 "Two jobs in one folder would delete each other's checkpoints.",

@@ -51,7 +51,7 @@ class ReducingApply:
                 with tf.init_scope():
                     self._optimizer.build(of)
             dense = [None if g is None else densified(i, g, of[i]).value for i, g in enumerate(grads)]
-            self._passes.add(dense, lambda whole: self._update(whole, of, trainable_variables))
+            self._passes.add(dense, of, lambda whole: self._update(whole, of, trainable_variables))
         self.calls += 1
 
     def _update(self, gradients: Sequence[Any], of: Sequence[Any], given: Sequence[Any] | None) -> None:

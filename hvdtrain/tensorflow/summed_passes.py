@@ -6,10 +6,11 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtrain.errors import UsageError
+from hvdtrain.tensorflow.keras_variables import key_of
 
 
 class SummedPasses:
-    """Calls a function with the sum or the mean of every `passes` lists of gradients.
+    """Calls a function with the sum or the mean of every `passes` lists of gradients of the same variables.
 
     Each rank counts its passes alone, and all ranks make the same number of them: so all reduce in the same pass.
 
@@ -20,34 +21,48 @@ class SummedPasses:
 
     def __init__(self, passes: int, average: bool) -> None:
         self._passes, self._average = passes, average
-        self._done: Any = None
-        self._sums: list[Any] = []
+        self._groups: dict[frozenset[Any], _Sums] = {}
 
-    def add(self, gradients: Sequence[Any], apply: Callable[[list[Any]], object]) -> None:
-        """Add dense gradients (None for None) and, in the last of the passes, `apply` what has come together."""
-        there = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        if self._done is None:
-            with tf.init_scope():
-                self._done = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvdtrain_passes")
-                self._sums = [_zeros(gradients[i]) for i in there]
-        for i, total in zip(there, self._sums, strict=True):
-            total.assign_add(gradients[i])
-        done = self._done.assign_add(1)
+    def add(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], object]) -> None:
+        """Add dense gradients (None for None) of these variables and, in the last of their passes, `apply` what has
+        come together."""
+        keys = [key_of(variable) for variable in variables]
+        together = frozenset(keys)
+        if together not in self._groups:
+            self._groups[together] = _Sums()
+        group = self._groups[together]
+        totals = [group.total(key, gradient) for key, gradient in zip(keys, gradients, strict=True)]
+        for total, gradient in zip(totals, gradients, strict=True):
+            if gradient is not None:
+                total.assign_add(gradient)
+        done = group.done.assign_add(1)
 
         def update() -> Any:
-            whole: list[Any] = [None] * len(gradients)
-            for i, total in zip(there, self._sums, strict=True):
-                whole[i] = total / self._passes if self._average else tf.identity(total)
-            apply(whole)
-            for total in self._sums:
-                total.assign(tf.zeros_like(total))
+            share = self._passes if self._average else 1
+            apply([None if total is None else total / tf.cast(share, total.dtype) for total in totals])
+            for total in totals:
+                if total is not None:
+                    total.assign(tf.zeros_like(total))
             return tf.constant(True)
 
         tf.cond(tf.equal(done % self._passes, 0), update, lambda: tf.constant(False))
 
 
-def _zeros(gradient: Any) -> Any:
-    return tf.Variable(tf.zeros(gradient.shape, gradient.dtype), trainable=False, name="hvdtrain_summed_gradient")
+class _Sums:
+    """Of the variables that are given together: a counter of passes, and a sum for each that has had a gradient."""
+
+    def __init__(self) -> None:
+        with tf.init_scope():
+            self.done = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvdtrain_passes")
+        self._totals: dict[Any, Any] = {}
+
+    def total(self, key: Any, gradient: Any) -> Any:
+        """None where no pass has had a gradient so far."""
+        if key not in self._totals and gradient is not None:
+            with tf.init_scope():
+                zeros = tf.zeros(gradient.shape, gradient.dtype)
+                self._totals[key] = tf.Variable(zeros, trainable=False, name="hvdtrain_summed_gradient")
+        return self._totals.get(key)
 
 
 class LocalGradientAggregationHelper:

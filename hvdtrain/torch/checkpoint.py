@@ -22,7 +22,7 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
 from hvdtrain.torch.collectives import as_lost_peer
-from hvdtrain.torch.plain_state import load_into, state_of
+from hvdtrain.torch.plain_state import load_into, require_state, state_of
 from hvdtrain.torch.world import communicator
 
 _VALUES: Final = "values/#values"
@@ -70,6 +70,8 @@ class Checkpoint:
                 "It saves at least one object, and keeps at least one checkpoint.",
                 "write hvd.Checkpoint(model=model, optimizer=optimizer).",
             )
+        for name, thing in objects.items():
+            require_state(name, thing)
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
         about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(objects)}
         self._writer = CheckpointWriter(self._comm, self._store, about)

@@ -15,7 +15,7 @@ from hvdtrain.errors import PeerError, UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_ENDED = ("shut down", "Connection", "timed out", "Timeout", "Broken pipe", "peer", "stalled", "failed")
+_ENDED = ("shut down", "Connection", "timed out", "Timed out", "Timeout", "Broken pipe", "peer", "stalled", "failed")
 _MISMATCHED = ("Mismatched", "is not supported with Join", "Duplicate tensor name", "Invalid", "One or more ranks")
 
 

@@ -77,10 +77,8 @@ class DistributedDataParallel(nn.Module):
         self.broadcast_buffers = True if broadcast_buffers is None else broadcast_buffers
         self.require_backward_grad_sync = True
         self._syncs_buffers, self._requires_even, self._has_hook = True, False, False
-        self._reduction = Reduction(process_set=process_set_of(process_group))
         self._bucket_cap_mb = bucket_cap_mb
-        cap = BUCKET_BYTES if bucket_cap_mb is None else max(1, int(bucket_cap_mb * 2**20))
-        self._gradients = ModelGradients(trainable_of(module), self._reduction, cap=cap)
+        self._connect(process_set_of(process_group))
         if init_sync:
             compare(self._gradients.trainable, self._reduction.process_set)
             self._send_from(self._first_rank)
@@ -180,25 +178,27 @@ class DistributedDataParallel(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "DistributedDataParallel":
         """A wrapper of a copy of the module, for example for an average of the weights. Not collective."""
-        copied = type(self)(copy.deepcopy(self.module, memo), process_group=self._reduction.process_set, **self._kept())
-        return copied.train(self.training)
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        vars(copied).update(copy.deepcopy(self.__getstate__(), memo))
+        copied._connect(self._reduction.process_set)
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        """For `torch.save(model)`: the module, and the arguments but hooks and process_group, as torch keeps them."""
-        return {"module": self.module, "training": self.training, "arguments": self._kept()}
+        """For `torch.save(model)`: all but the comm hook and process_group, as torch keeps it."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("_gradients", "_reduction")}
+        return {**kept, "_has_hook": False}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["module"], **state["arguments"])  # type: ignore[misc]
-        self.train(state["training"])
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._connect(process_set_of(None))
 
-    def _kept(self) -> dict[str, Any]:
-        """Arguments of another wrapper like this one, which sends nothing when it is made."""
-        return {
-            "device_ids": self.device_ids,
-            "broadcast_buffers": self.broadcast_buffers,
-            "bucket_cap_mb": self._bucket_cap_mb,
-            "init_sync": False,
-        }
+    def _connect(self, process_set: Any) -> None:
+        """Let these ranks reduce gradients. Sends nothing."""
+        require_start("hvdtrain.torch.DistributedDataParallel")
+        self._reduction = Reduction(process_set=process_set)
+        cap = BUCKET_BYTES if self._bucket_cap_mb is None else max(1, int(self._bucket_cap_mb * 2**20))
+        self._gradients = ModelGradients(trainable_of(self.module), self._reduction, cap=cap)
 
     def _set_static_graph(self) -> None:
         """Nothing: see `static_graph`."""

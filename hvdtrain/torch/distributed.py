@@ -75,19 +75,22 @@ _OPS = {
 class Work:
     """A collective that runs in the background."""
 
-    def __init__(self, handle: int, sent: torch.Tensor, into: torch.Tensor) -> None:
+    def __init__(self, handle: int | None, sent: torch.Tensor | None = None, into: torch.Tensor | None = None) -> None:
         self._handle, self._sent, self._into = handle, sent, into
 
     def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002  the job's limit on waiting holds
         """Return when the tensor has its result."""
+        if self._handle is None:
+            return True
         synchronize(self._handle)
-        if self._sent.dtype != self._into.dtype and not self._into.is_complex():
+        self._handle = None
+        if self._sent is not None and self._into is not None and not _is_same_memory(self._sent, self._into):
             self._into.copy_(self._sent)
         return True
 
     def is_completed(self) -> bool:
         """Whether `wait` would return at once."""
-        return bool(mpi_ops.poll(self._handle))
+        return self._handle is None or bool(mpi_ops.poll(self._handle))
 
 
 def init_process_group(
@@ -181,15 +184,17 @@ def all_reduce(
     tensor: torch.Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
     """Reduce in place over all ranks; with `async_op` in the background. Complex numbers can be added up only."""
-    if tensor.is_complex() and op not in (ReduceOp.SUM, ReduceOp.AVG):
+    if tensor.is_complex() and _op(op) not in (mpi_ops.Sum, mpi_ops.Average):
         raise UsageError(
             f"all_reduce was given complex numbers and {op}.",
             "Horovod would combine real and imaginary parts each by themselves.",
             "use ReduceOp.SUM or ReduceOp.AVG.",
         )
-    sent = as_summable(tensor)
-    handle = mpi_ops.allreduce_async_(sent, name=_name("all_reduce"), op=_OPS[op], process_set=_set(group))
-    return _started(Work(handle, sent, tensor), async_op)
+    chosen = _op(op)
+    content = tensor.contiguous()
+    sent = as_summable(content)
+    handle = mpi_ops.allreduce_async_(sent, name=_name("all_reduce"), op=chosen, process_set=_set(group))
+    return _started(Work(handle, content if content.is_complex() else sent, tensor), async_op)
 
 
 def reduce(
@@ -202,21 +207,27 @@ def reduce(
 
 def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Put rank `src`'s values into all ranks' tensors."""
-    sent = as_known(tensor)
-    handle = mpi_ops.broadcast_async_(sent, src, name=_name("broadcast"), process_set=_set(group))
-    return _started(Work(handle, tensor, tensor), async_op)
+    content = tensor.contiguous()
+    handle = mpi_ops.broadcast_async_(as_known(content), src, name=_name("broadcast"), process_set=_set(group))
+    return _started(Work(handle, content, tensor), async_op)
 
 
-def all_gather(tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None) -> None:
-    """Put each rank's tensor, all of one shape, into the list."""
+def all_gather(
+    tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Put each rank's tensor, all of one shape, into the list; with `async_op` the `Work` is done already."""
     rows = _gathered(tensor.unsqueeze(0), group)
     for into, row in zip(tensor_list, rows, strict=True):
         into.copy_(row)
+    return _started(Work(None), async_op)
 
 
-def all_gather_into_tensor(output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any = None) -> None:
-    """Put all ranks' tensors, joined along the first axis or as further rows, into one tensor."""
+def all_gather_into_tensor(
+    output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any = None, async_op: bool = False
+) -> Work | None:
+    """Put all ranks' tensors, joined along the first axis or as further rows, into one tensor; `async_op` as above."""
     output_tensor.copy_(_gathered(input_tensor, group).view_as(output_tensor))
+    return _started(Work(None), async_op)
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -230,20 +241,43 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     object_list[:] = allgather_object(obj, name=_name("all_gather_object"))
 
 
-def broadcast_object_list(object_list: list[Any], src: int = 0, group: Any = None) -> None:
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int = 0,
+    group: Any = None,
+    device: Any = None,  # noqa: ARG001  torch's
+) -> None:
     """Put rank `src`'s objects into all ranks' lists. Objects are pickled."""
     name = _name("broadcast_object_list")
     object_list[:] = broadcast_object(object_list, root_rank=src, name=name, process_set=_set(group))
 
 
-def barrier(group: Any = None, **others: Any) -> None:  # noqa: ARG001  torch's device_ids
-    """Return when all ranks have called it."""
+def barrier(group: Any = None, async_op: bool = False, **others: Any) -> Work | None:  # noqa: ARG001  torch's device_ids
+    """Return when all ranks have called it; with `async_op` the `Work` is done already."""
     bounded(mpi_ops.barrier)(process_set=_set(group))
+    return _started(Work(None), async_op)
 
 
 def _gathered(tensor: torch.Tensor, group: Any) -> torch.Tensor:
-    rows = bounded(mpi_ops.allgather)(as_known(tensor), name=_name("all_gather"), process_set=_set(group))
+    content = tensor.contiguous()
+    rows = bounded(mpi_ops.allgather)(as_known(content), name=_name("all_gather"), process_set=_set(group))
     return as_before(rows, tensor.dtype)
+
+
+def _op(op: Any) -> Any:
+    """Horovod's operation for ours, or for torch's of the same name."""
+    name = str(op).rpartition(".")[2]
+    if name not in ReduceOp.__members__:
+        raise UsageError(
+            f"A reduction was to be made by {op}.",
+            "Horovod has no such one.",
+            f"use ReduceOp.{', ReduceOp.'.join(ReduceOp.__members__)}.",
+        )
+    return _OPS[ReduceOp[name]]
+
+
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
 
 
 def _started(work: Work, async_op: bool) -> Work | None:

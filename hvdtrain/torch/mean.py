@@ -25,7 +25,7 @@ class Mean:
         self._sums: torch.Tensor | None = None
 
     def update(self, value: torch.Tensor | float, weight: float = 1.0) -> None:
-        """Add a mean of `weight` samples. It stays on its device: nothing waits."""
+        """Add a mean of `weight` samples; of none, it may be NaN. It stays on its device: nothing waits."""
         if isinstance(value, torch.Tensor):
             if value.numel() != 1:
                 raise UsageError(
@@ -34,9 +34,9 @@ class Mean:
                     "write mean.update(values.mean(), len(values)).",
                 )
             value = value.detach().double().reshape(())
-            added = torch.stack([value * weight, torch.full_like(value, weight)])
+            added = torch.stack([_product(value, weight), torch.full_like(value, weight)])
         else:
-            added = torch.tensor([value * weight, weight], dtype=torch.float64)
+            added = torch.tensor([_product(value, weight), weight], dtype=torch.float64)
         self._sums = added if self._sums is None else self._sums.to(added.device) + added
 
     def compute(self) -> float:
@@ -50,3 +50,10 @@ class Mean:
     def reset(self) -> None:
         """Begin again."""
         self._sums = None
+
+
+def _product(value: Any, weight: Any) -> Any:
+    """0 where the weight is 0, whatever the value is."""
+    if isinstance(weight, torch.Tensor):
+        return torch.where(weight == 0, 0.0, value * weight)
+    return value * weight if weight else torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0

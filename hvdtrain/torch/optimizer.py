@@ -34,6 +34,7 @@ class _Reducing:
     _synchronized: bool
     _asked_to_synchronize: bool
     op: Any
+    process_set: Any
 
     def __deepcopy__(self, memo: Any) -> Any:
         raise WrongOrderError(
@@ -138,11 +139,18 @@ class _Reducing:
             loss = closure()
             self.synchronize()
             self._synchronized = False
-            if isinstance(loss, torch.Tensor):
-                return bounded(mpi_ops.allreduce)(loss.detach(), name="hvdtrain.closure.loss", op=mpi_ops.Average)
-            return loss
+            return self._of_all_ranks(loss)
 
         return evaluate
+
+    def _of_all_ranks(self, loss: Any) -> Any:
+        """The loss that belongs to the reduced gradients, so that all ranks search alike: a tensor, or a number."""
+        if not isinstance(loss, torch.Tensor | float | int):
+            return loss
+        op = mpi_ops.Sum if self.op == mpi_ops.Sum else mpi_ops.Average
+        sent = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
+        found = bounded(mpi_ops.allreduce)(sent, name="hvdtrain.closure.loss", op=op, process_set=self.process_set)
+        return found if isinstance(loss, torch.Tensor) else found.item()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients. Raises `WrongOrderError`: after a backward pass whose gradients are being reduced."""

@@ -41,7 +41,8 @@ def view_of_state(objects: Mapping[str, Any]) -> State:
 def _state(objects: Mapping[str, Any], to_host: ToHost) -> State:
     state: State = {}
     for name, thing in objects.items():
-        rest = _without_tensors(_state_dict(name, thing), name, to_host, state)
+        require_state(name, thing)
+        rest = _without_tensors(thing.state_dict(), name, to_host, state)
         try:
             state[f"{name}/{_REST}"] = to_text(rest, lambda _: None)
         except NotPlainError as error:
@@ -78,14 +79,14 @@ def load_into(objects: Mapping[str, Any], state: Mapping[str, Any]) -> None:
             ) from error
 
 
-def _state_dict(name: str, thing: Any) -> Any:
+def require_state(name: str, thing: Any) -> None:
+    """Raise `UsageError` where an object cannot be saved and restored."""
     if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
         raise UsageError(
             f"{name} is an instance of {type(thing).__name__}, which has no state_dict() and load_state_dict().",
             "A checkpoint saves by the one and restores by the other.",
             "give numbers and texts to save(step, NAME=value) instead, or write the two methods.",
         )
-    return thing.state_dict()
 
 
 def _without_tensors(value: Any, path: str, to_host: ToHost, state: State) -> Any:

@@ -17,12 +17,18 @@ class DistributedSampler(torch_samplers.DistributedSampler[Any]):
     """
 
     def __init__(
-        self, dataset: Dataset[Any], num_replicas: int | None = None, rank: int | None = None, **others: Any
+        self,
+        dataset: Dataset[Any],
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
     ) -> None:
         if num_replicas is None or rank is None:
             require_start("hvdtrain.torch.DistributedSampler")
         size = mpi_ops.size() if num_replicas is None else num_replicas
-        super().__init__(dataset, size, mpi_ops.rank() if rank is None else rank, **others)
+        super().__init__(dataset, size, mpi_ops.rank() if rank is None else rank, shuffle, seed, drop_last)
 
     def state_dict(self) -> dict[str, int]:
         """What gives the order of indices, with any number of ranks."""

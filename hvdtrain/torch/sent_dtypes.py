@@ -5,7 +5,7 @@ from typing import Final
 import torch
 
 _SUMMED: Final = frozenset((torch.int32, torch.int64, torch.float16, torch.float32, torch.float64))
-_COPIED: Final = _SUMMED | {torch.uint8, torch.int8, torch.bool}
+_COPIED: Final = _SUMMED | {torch.uint8, torch.int8}
 _BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -65,7 +65,7 @@ ELSEWHERE: dict[int, tuple[str, str, str]] = {
     ),
     33: (
         "a worker is killed while the job stops, `--min-workers`",
-        "exit code 75: those that are left save the last checkpoint again, one step later",
+        "exit code 75: those that are left save the last checkpoint again",
         "tests/faults/test_elastic.py::test_a_worker_that_is_killed_during_a_stop_keeps_no_other_from_saving",
     ),
     34: (

@@ -110,7 +110,7 @@ def test_an_exception_on_all_ranks_is_told_once(start: Start) -> None:
 def test_ranks_that_leave_with_exit_code_0_before_the_end_have_failed(start: Start) -> None:
     job = start(place="measure", kind="leave", call=4, rank="all")
     assert job.ended() == 1, job.said.tail()
-    said = r"hvdtrain launch: rank [01] of 2 ended with exit code 0 before it was done, as os\._exit\(0\) does\."
+    said = r"hvdtrain launch: rank [01] of 2 ended without an error before it was done, as os\._exit\(0\) does\."
     assert re.search(said, job.said.stderr), job.said.tail()
 
 

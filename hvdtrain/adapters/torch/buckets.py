@@ -43,8 +43,12 @@ class Bucket(ABC):
 
     @property
     def was_changed(self) -> bool:
-        """Whether something has written into the gradients since their reduction began, other than the reduction."""
-        return self._version != self._content.flat._version
+        """Whether something but the reduction has written into the gradients since that began, or replaced one."""
+        return self._version != self._content.flat._version or self._is_replaced()
+
+    @abstractmethod
+    def _is_replaced(self) -> bool:
+        """Whether a parameter has another gradient than the one that is being reduced."""
 
     @abstractmethod
     def take(self, parameter: nn.Parameter) -> None:
@@ -128,6 +132,9 @@ class SharedBucket(Bucket):
         if gradient is not view and gradient is not None:  # autograd's own tensor: see `clear`
             parameter.grad = view.zero_().add_(gradient) if gradient.is_sparse else view.copy_(gradient)
 
+    def _is_replaced(self) -> bool:
+        return any(p.grad is not view for p, view in self._views.items() if p not in self._missing)
+
     def complete(self) -> None:
         missing = self._fill_missing()
         if not self.has_begun:
@@ -173,6 +180,9 @@ class _Single(Bucket):
             self._gradient, self._content.marks.missing = self._new().fill_(-0.0), [0]
         self._content.flat = self._gradient.as_strided((self._gradient.numel(),), (1,))
         super().start()
+
+    def _is_replaced(self) -> bool:
+        return not self._missing and self._parameter.grad is not self._gradient
 
     def complete(self) -> None:
         if not self.has_begun:

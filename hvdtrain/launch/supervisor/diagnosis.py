@@ -56,27 +56,31 @@ def diagnose(
     all_connected: bool = False,
     held: Container[int] = (),
     hurried_by: signal.Signals | None = None,
+    size: int | None = None,
 ) -> JobOutcome:
     """The outcome once every worker has ended. `stopped_by` was forwarded to them, `hurried_by` is the second signal,
     for which they were killed at once.
 
     `all_connected`: whether all ranks were connected once, as a wrong call shows before that; lines of ranks that are
-    `held` were not shown yet, and are quoted in full.
+    `held` were not shown yet, and are quoted in full. `size`: of their world, where some of it were replaced.
     """
+    size = len(workers) if size is None else size
     if stopped_by is not None:
-        return _after_signal(workers, stopped_by, hurried_by)
+        return _after_signal(workers, stopped_by, hurried_by, size)
     failed = sorted((worker for worker in workers if worker.end and worker.end.failed), key=lambda w: w.order)
     if not failed:
         return JobOutcome(0)
     causes = [worker for worker in failed if not worker.is_consequence]
     if not causes:
-        return _without_cause(workers, failed, held)
+        return _without_cause(workers, failed, held, size)
     root = next((worker for worker in causes if worker.rank == 0 and _failed_alike(worker, causes[0])), causes[0])
     if root.code == USAGE and not all_connected and root.tail.text():  # else nobody has said why
         return JobOutcome(USAGE, root.rank)
     if root.code == RESUMABLE:
-        return JobOutcome(RESUMABLE, root.rank, _untold(workers))  # no failure, and rank 0 has said how to continue
-    message = report(root, len(workers), root.rank in held)
+        return JobOutcome(
+            RESUMABLE, root.rank, _untold(workers, size)
+        )  # no failure, and rank 0 has said how to continue
+    message = report(root, size, root.rank in held)
     if root.code in (USAGE, 130, 143):
         return JobOutcome(root.code, root.rank, message)
     return JobOutcome(max(root.code, 1), root.rank, message, may_restart=True)
@@ -116,9 +120,11 @@ def _failed_alike(worker: WorkerState, other: WorkerState) -> bool:
     return worker.code == other.code == USAGE
 
 
-def _without_cause(workers: Sequence[WorkerState], failed: Sequence[WorkerState], held: Container[int]) -> JobOutcome:
+def _without_cause(
+    workers: Sequence[WorkerState], failed: Sequence[WorkerState], held: Container[int], size: int
+) -> JobOutcome:
     """Every failure is the consequence of another one: of a rank that stalls, of one that left early, or unknown."""
-    first, size = failed[0], len(workers)
+    first = failed[0]
     stalled = sorted({rank for worker in failed for rank in stalled_ranks(worker.tail.text())} - {first.rank})
     early = [worker.rank for worker in workers if worker.end and worker.end.code == 0 and worker.order < first.order]
     blamed = first.rank
@@ -165,7 +171,7 @@ def stalled_ranks(lines: Sequence[str]) -> set[int]:
 
 
 def _after_signal(
-    workers: Sequence[WorkerState], stopped_by: signal.Signals, hurried_by: signal.Signals | None
+    workers: Sequence[WorkerState], stopped_by: signal.Signals, hurried_by: signal.Signals | None, size: int
 ) -> JobOutcome:
     codes = {worker.code for worker in workers}
     if codes == {0}:
@@ -185,14 +191,14 @@ def _after_signal(
     if lost:
         ends = " and ".join(f"rank {worker.rank}{worker.on_host} {_how(worker)}" for worker in lost)
         how += f"; {ends} meanwhile, so the last steps may be in no checkpoint"
-    said = [f"hvdtrain launch: {how}.", _untold(workers)]
+    said = [f"hvdtrain launch: {how}.", _untold(workers, size)]
     return JobOutcome(128 + stopped_by, message="\n".join(filter(None, said)))
 
 
-def _untold(workers: Sequence[WorkerState]) -> str:
+def _untold(workers: Sequence[WorkerState], size: int) -> str:
     """The report of the first rank that has left its traceback to this launcher to print."""
     first = min((w for w in workers if w.failure and w.failure.detail), key=lambda w: w.order, default=None)
-    return "" if first is None else report(first, len(workers), in_full=True)
+    return "" if first is None else report(first, size, in_full=True)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -228,6 +234,8 @@ def quoted(worker: WorkerState, in_full: bool, by_name: bool = False) -> str:
 def _how(worker: WorkerState) -> str:
     if worker.failure and worker.failure.kind == "unfinished":
         return EARLY_END
+    if worker.end and worker.end.by_us:
+        return "answered no more, and was killed by the launcher"
     return f"was lost: {worker.end.lost}" if worker.end and worker.end.lost else how_it_ended(worker.code)
 
 

@@ -105,6 +105,11 @@ class Elastic:
         self._newcomers.dismiss(list(self._newcomers))
 
     @property
+    def size(self) -> int:
+        """Of the newest world, the workers that were lost of it included."""
+        return self._size
+
+    @property
     def gathers(self) -> bool:
         """Whether a world has ended, and its members are waited for."""
         return self._gather_until is not None
@@ -271,6 +276,7 @@ class FixedWorkers:
 
     gave_up = ""
     may_be_alone = gathers = False
+    size: int | None = None  # of all workers
     deadline: float | None = None
     server: RendezvousServer | None = None
     losses = Losses(most=0, restarts=0)

@@ -87,14 +87,16 @@ class Supervisor:
         return None if first is None else min(max(0.0, first - time.monotonic()), LONGEST_WAIT_SECONDS)
 
     def _outcome(self) -> JobOutcome:
-        if self._late is not None:
-            return self._late
         stopped_by = self._signals.stopped_by
+        if self._late is not None:  # a request to stop may have come while its workers were killed
+            if stopped_by is None:
+                return self._late
+            return replace(self._late, code=128 + stopped_by, may_restart=False)
         if self.elastic.gave_up and stopped_by is None:
             return JobOutcome(1, message=self.elastic.gave_up, may_restart=True)
         workers = [worker for worker in self.workers if not worker.was_replaced]
         connected = self._connected or self._all_are_connected()
-        return diagnose(workers, stopped_by, connected, self.console.held, self._hurried_by)
+        return diagnose(workers, stopped_by, connected, self.console.held, self._hurried_by, self.elastic.size)
 
     @property
     def wrong_hosts(self) -> set[str]:

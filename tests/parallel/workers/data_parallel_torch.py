@@ -3,6 +3,7 @@
 Started by torchrun, whose variables both read. The last line says that this rank has passed all checks.
 """
 
+import copy
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -143,6 +144,60 @@ def a_wrapper_that_was_saved_whole_trains() -> None:
     hvd.assert_equal(nn.ModuleList(p for n, p in loaded.module.named_children() if n != "norm"))
 
 
+class Named(hvd.DistributedDataParallel):
+    """With an argument and an attribute of its own."""
+
+    def __init__(self, module: nn.Module, names: list[str]) -> None:
+        super().__init__(module)
+        self.names = names
+
+
+def a_copy_keeps_what_a_wrapper_has() -> None:
+    module = Branches()
+    module.register_buffer("mask", torch.tensor([dist.get_rank() == 0, True]))
+    model = Named(module, ["a"])
+    assert model.module.mask.tolist() == [True, True]  # type: ignore[union-attr]
+    calls: list[Any] = []
+    model.register_forward_hook(lambda *_: calls.append(None))
+    copied = copy.deepcopy(model)
+    assert copied.names == ["a"]
+    assert copied.names is not model.names
+    for batch in batches(dist.get_rank(), 2):
+        for each in (model, copied):
+            update(each, torch.optim.SGD(each.parameters(), lr=0.02), *batch)
+    assert len(calls) >= 2
+    same_bits(model, copied)
+
+
+def collectives_take_what_torchs_take() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    whole = torch.arange(6.0).reshape(2, 3) + rank
+    part = whole[:, 1]
+    work = dist.all_reduce(part, async_op=True)
+    assert work is not None
+    assert work.wait()
+    assert work.wait()
+    assert work.is_completed()
+    assert part.tolist() == [sum(1.0 + r for r in range(size)), sum(4.0 + r for r in range(size))]
+    assert whole[:, 0].tolist() == [rank, 3.0 + rank]
+    flags = torch.tensor([rank == 0, False])
+    dist.broadcast(flags, 0)
+    assert flags.tolist() == [True, False]
+    rows = [torch.zeros(2) for _ in range(size)]
+    gathered = dist.all_gather(rows, torch.full((2, 2), float(rank))[:, 0], async_op=True)
+    assert gathered is not None
+    assert gathered.wait()
+    assert [row.tolist() for row in rows] == [[float(r)] * 2 for r in range(size)]
+    one = torch.ones(1)
+    dist.all_reduce(one, op=torch.distributed.ReduceOp.SUM)
+    assert one.item() == size
+    work = dist.barrier(async_op=True)
+    assert work is not None
+    assert work.wait()
+    sampler = dist.DistributedSampler(range(10), size, rank, False)  # type: ignore[arg-type]
+    assert list(sampler) == list(range(rank, 10, size))[: len(sampler)]
+
+
 def hooks_on_a_bucket() -> None:
     def mean(_state: Any, bucket: Any) -> torch.Tensor:
         assert sum(part.numel() for part in bucket.gradients()) == bucket.buffer().numel()
@@ -276,7 +331,9 @@ def main(folder: str) -> None:
     copies_train_as_torchs()
     complex_weights_train_as_torchs()
     a_wrapper_that_was_saved_whole_trains()
+    a_copy_keeps_what_a_wrapper_has()
     hooks_on_a_bucket()
+    collectives_take_what_torchs_take()
     functions_of_torch_distributed()
     tensors_of_any_dtype_are_those_of_torch_distributed()
     other_hooks_and_arguments_are_refused()

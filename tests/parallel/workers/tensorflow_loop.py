@@ -57,6 +57,21 @@ def summed_passes(average: bool) -> list[float]:
     return seen
 
 
+def passes_of_several_lists() -> None:
+    """Each list of variables has passes of its own, in whatever order they come."""
+    v, u = keras.Variable([0.0]), keras.Variable([0.0])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    optimizer.build([v, u])
+    one, ten = tf.constant([1.0]), tf.constant([10.0])
+    for _ in range(2):
+        optimizer.apply([one], [v])
+        optimizer.apply([ten], [u])
+    assert (v.numpy().tolist(), u.numpy().tolist()) == ([-2.0], [-20.0]), (v, u)
+    optimizer.apply([one, ten], [v, u])
+    optimizer.apply([ten, None], [u, v])
+    assert (v.numpy().tolist(), u.numpy().tolist()) == ([-3.0], [-40.0]), (v, u)
+
+
 def partial_tape() -> list[Any]:
     local, shared = keras.layers.Dense(1, use_bias=False), keras.layers.Dense(1, use_bias=False)
     rows = tf.fill([1, 1], float(hvd.rank() + 1))
@@ -113,6 +128,7 @@ def collectives() -> dict[str, Any]:
 
 if __name__ == "__main__":
     hvd.init()
+    passes_of_several_lists()
     report = {
         "tape": trained(),
         "fp16": trained(compression=hvd.Compression.fp16),
