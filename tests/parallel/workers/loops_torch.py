@@ -324,7 +324,7 @@ CHECKS: list[Callable[[], None]] = [
     ranks_that_read_their_groups_stay_together,
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
-    *(misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
+    *(gradients_that_travel_are_left_alone, misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
 
