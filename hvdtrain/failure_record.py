@@ -12,13 +12,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from hvdtrain.errors import RESUMABLE
-
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
 RAISED_VARIABLE = "HVDTRAIN_FAILURE_IS_RAISED"
 """A variable of the launcher and its workers, "1" where whoever has started the launcher raises the cause of its end.
 Then no process of the job prints that, too."""
 STALL: Final = "Training has not gone on for"  # how the cause of a rank begins that its watchdog has ended
+_WELL: Final = (0, 75)  # 75 is RESUMABLE of hvdtrain.errors
 EARLY_END: Final = "ended without an error before it was done, as os._exit(0) does"
 Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall", "unfinished", "done"]
 """An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank
@@ -95,7 +94,7 @@ def end_of(code: int, record: FailureRecord | None, process: int) -> tuple[int, 
     may be a script that has started another program, which has left the record."""
     if record is None or record.kind not in ("unfinished", "done"):
         return code, record
-    if record.kind == "unfinished" and code in (0, RESUMABLE) and record.process == process:
+    if record.kind == "unfinished" and code in _WELL and record.process == process:
         return record.exit_code, record
     return code, None
 

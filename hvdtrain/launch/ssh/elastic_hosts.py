@@ -127,7 +127,9 @@ class HostWorlds(AbstractContextManager["HostWorlds"]):
                 )
         for name, why in failures.items():
             if name not in self._said:
-                self.supervisor.console.say(f"hvdtrain launch: {name} is not used now: {why}. It is tried again.")
+                self.supervisor.console.say(
+                    f"hvdtrain launch: {name} is not used now: {why.rstrip('.')}. It is tried again."
+                )
         self._said = failures
 
     def _is_out_of_reach(self, host: Host) -> bool:

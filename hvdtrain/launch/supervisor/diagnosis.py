@@ -37,6 +37,7 @@ class JobOutcome:
     may_restart: bool = False  # whether trying again makes sense
     mended: int = 0  # losses after which the job went on without being started again
     first_cause: str = ""  # of the loss with which it began, where the others tried to go on; else empty
+    mended_causes: tuple[str, ...] = ()  # of the last ones that were mended, the newest last
 
     @property
     def cause(self) -> str:

@@ -42,7 +42,7 @@ def run_with_restarts(
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
-        restarts, causes = restarts + 1, [*causes, outcome.cause][-_TOLD_CAUSES:]
+        restarts, causes = restarts + 1, [*causes, *outcome.mended_causes, outcome.cause][-_TOLD_CAUSES:]
 
 
 def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes: str) -> JobOutcome:
@@ -85,6 +85,10 @@ class Losses:
         self.restarts += 1
         self.causes = [*self.causes, cause][-_TOLD_CAUSES:]
         return f"restart {self.restarts} of {self.most}"
+
+    @property
+    def mended_causes(self) -> tuple[str, ...]:
+        return tuple(self.causes[:-1] if self.cause and not self.is_stopping else self.causes)
 
     def end(self) -> None:
         self.mended += bool(self.cause) and not self.is_stopping

@@ -78,7 +78,8 @@ class Supervisor:
         self._print(outcome)
         self._pass_on_cause(outcome)
         losses = self.elastic.losses
-        return replace(outcome, mended=losses.mended, first_cause=losses.cause)
+        causes = losses.mended_causes
+        return replace(outcome, mended=losses.mended, first_cause=losses.cause, mended_causes=causes)
 
     def _seconds_to_deadline(self) -> float | None:
         of_elastic = (self.elastic.departures.deadline, self.elastic.deadline if self._may_go_on else None)

@@ -204,6 +204,16 @@ def test_who_cannot_reach_the_others_ends_their_world() -> None:
     assert launcher.worlds == [[0, 1, 2]]
 
 
+def test_the_causes_of_losses_that_were_mended_are_told_after_a_restart_of_all() -> None:
+    elastic, _ = job(3)
+    assert end(elastic, 0)
+    for number in (1, 2):
+        elastic.ready(number, 1)
+    assert elastic.act(connected=False)
+    assert end(elastic, 2), "this one is being mended"
+    assert elastic.losses.mended_causes == ("rank 0 of 3 was killed by SIGKILL.",)
+
+
 def test_without_room_nobody_is_started() -> None:
     elastic, launcher = job(4, least=3)
     launcher.room = 2
