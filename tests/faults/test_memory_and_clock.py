@@ -105,6 +105,7 @@ FOR_PEOPLE = {
     "hvdtrain/history/run_state.py": "how old the last sign of a run is",
     "hvdtrain/history/overview.py": "how long a run has gone on",
     "hvdtrain/cli/chaos.py": "when a drill was made",
+    "hvdtrain/cli/python_calls/private_folder.py": "how old a folder is, which is locked for as long as it is used",
     "hvdtrain/cli/ls.py": "how old a run is",
     "hvdtrain/report/page.py": "when a page was made",
     "hvdtrain/report/wording.py": "when something happened",

@@ -63,7 +63,8 @@ def test_predictions_go_on_after_a_stop_and_a_death_with_another_number_of_worke
     one = run_command(["python", str(WORKERS / "predictions_of_one.py"), "out", WHOLE], DEADLINE_S, ENV, run)
     assert one.returncode == 0, one.tail()
     require_killed(run, PREDICT)
-    assert sorted(path.name for path in (run / "on.npz.parts").iterdir()) == ["part-000000.npz", "predictions.json"]
+    there = sorted(path.name for path in (run / "on.npz.parts").iterdir())
+    assert there == [".lock", "part-000000.npz", "predictions.json"]
     assert not (run / "on.npz").exists()
     begun = run_ranks(PREDICT, 2, "horovodrun-gloo", DEADLINE_S, ENV, run)
     assert begun.returncode == 0, begun.tail()
