@@ -21,9 +21,8 @@ _WELL: Final = (0, 75)  # 75 is RESUMABLE of hvdtrain.errors
 EARLY_END: Final = "ended without an error before it was done, as os._exit(0) does"
 Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall", "unfinished", "done"]
 """An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank
-before it had saved, another rank that has ended, one that has stalled. Training has begun, and is not done: a process
-that then ends with exit code 0 was ended by os._exit(0), or by exit() of a library. It is done, so nothing failed:
-`end_of` leaves these two out."""
+before it had saved, another rank that has ended, one that has stalled. And of `must_return`: the work of the rank has
+begun, so that a process which ends with exit code 0 was ended by os._exit(0), or by exit() of a library; it is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,11 +120,13 @@ def failed_starts(with_sets: bool = False) -> Iterator[None]:
 
 def is_peer_failure(error: BaseException) -> bool:
     """Whether an exception of torch, TensorFlow or Horovod says that the ring is broken."""
+    if type(error).__name__ == "HorovodInternalError":
+        return True
     try:
         text = str(error)
     except Exception:  # a user's class, whose own error is not what has happened
         return False
-    return type(error).__name__ == "HorovodInternalError" or any(sign in text for sign in _SIGNS)
+    return any(sign in text for sign in _SIGNS)
 
 
 def _telling_sentence(error: BaseException) -> str:
@@ -164,8 +166,8 @@ def start_timeout(environ: Mapping[str, str]) -> float:
 def bounded_start(topology: Topology, environ: MutableMapping[str, str]) -> Iterator[None]:
     """End this process, with a message, if the block takes longer than `start_timeout`; its launcher ends the others.
 
-    MPI has no such limit: MPI_Init never returns in a rank whose peer does not start. Gloo gives up at its
-    own limit; under horovodrun it gets this one, if HVDTRAIN_START_TIMEOUT is set and Gloo's variable is not.
+    MPI has no such limit: MPI_Init never returns in a rank whose peer does not start. Gloo gives up at its own limit;
+    under horovodrun it gets this one, if HVDTRAIN_START_TIMEOUT is set and Gloo's variable is not.
     """
     if LAUNCHER_VARIABLE in environ:  # our supervisor watches the start, and names the missing rank
         yield

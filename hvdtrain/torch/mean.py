@@ -56,4 +56,6 @@ def _product(value: Any, weight: Any) -> Any:
     """0 where the weight is 0, whatever the value is."""
     if isinstance(weight, torch.Tensor):
         return torch.where(weight == 0, 0.0, value * weight)
-    return value * weight if weight else torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0
+    if weight == 0:
+        return torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0
+    return value * weight

@@ -41,11 +41,12 @@ def _locked(folder: Path) -> Iterator[bool]:
     """Hold the folder, if nobody does; whether this holds it. Where there are no locks, nobody does."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        with suppress(OSError):
+        try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield True
-            return
-        yield False
+            is_held = True
+        except OSError:
+            is_held = False
+        yield is_held
     finally:
         os.close(file)
 

@@ -78,9 +78,8 @@ def diagnose(
     if root.code == USAGE and not all_connected and root.tail.text():  # else nobody has said why
         return JobOutcome(USAGE, root.rank)
     if root.code == RESUMABLE:
-        return JobOutcome(
-            RESUMABLE, root.rank, _untold(workers, size)
-        )  # no failure, and rank 0 has said how to continue
+        said = _untold(workers, size)  # no failure, and rank 0 has said how to continue
+        return JobOutcome(RESUMABLE, root.rank, said)
     message = report(root, size, root.rank in held)
     if root.code in (USAGE, 130, 143):
         return JobOutcome(root.code, root.rank, message)

@@ -2,8 +2,8 @@
 
 All workers of a world that has ended come back and wait (`hvdtrain.world_channel`). When the last of them is there,
 they form the next one, with those that were started meanwhile. A worker that does not come back in time is killed.
-So they do when one is lost while a world is being formed: nobody waits for it there. What this cannot mend, a worker
-that is lost before the first world was complete, ends the start as in any other job.
+They do the same when one is lost while a world is being formed: nobody waits for it there. What this cannot mend, a
+worker that is lost before the first world was complete, ends the start as in any other job.
 After a request to stop, those that are left after a loss form one more world, which saves a checkpoint and ends.
 """
 

@@ -56,6 +56,12 @@ def test_a_call_removes_what_killed_calls_of_this_host_have_left(tmp_path: Path)
     assert set(tmp_path.iterdir()) == {young}
 
 
+def test_an_error_of_the_system_within_a_call_is_itself(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionResetError), private_folder(tmp_path):
+        raise ConnectionResetError
+    assert list(tmp_path.iterdir()) == []
+
+
 INTERRUPTED = """
 import os, sys, threading, time, hvdtrain
 hvdtrain.run  # imports what it needs
