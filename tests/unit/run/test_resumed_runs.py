@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,13 @@ def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, ru
     (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
     assert ended.code == 0, ended
     assert (run_folder / "result.json").read_bytes() == before
+    other = {**json.loads(before), "goodput": {**json.loads(before)["goodput"], "restarts": [{"cause": "of a loss"}]}}
+    (run_folder / "result.json").write_text(json.dumps(other))
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "2"])
+    assert ended.code == 0, ended
+    told = json.loads((run_folder / "result.json").read_text())
+    assert told["goodput"]["restarts"] == [], "restarts are those that metrics.jsonl tells of now"
+    assert {**told, "goodput": None} == {**json.loads(before), "goodput": None}
 
 
 @pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
