@@ -6,10 +6,11 @@ crashed below Python.
 
 import json
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal
 
 FILE_VARIABLE = "HVDTRAIN_FAILURE_FILE"
@@ -22,7 +23,8 @@ EARLY_END: Final = "ended without an error before it was done, as os._exit(0) do
 Kind = Literal["exception", "error", "wrong_worker", "signal", "lost_rank", "stall", "unfinished", "done"]
 """An exception that hvdtrain did not raise, an error that it did, a `WrongWorkerError`, a signal that ended this rank
 before it had saved, another rank that has ended, one that has stalled. And of `must_return`: the work of the rank has
-begun, so that a process which ends with exit code 0 was ended by os._exit(0), or by exit() of a library; it is done."""
+begun, so that a process which ends with exit code 0 was ended by os._exit(0), or by exit() of a library; it is done,
+so that a signal which ends the process, or a crash in a library's clean-up, takes nothing with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,22 @@ def claim_failure_file() -> None:
         _claimed[os.getpid()] = place
 
 
+@dataclass
+class Done:
+    """The exit code of the work of a rank, once that is done."""
+
+    code: int = 0
+
+
 @contextmanager
-def must_return(rank: int) -> Iterator[None]:
-    """The work of a rank. If its process ends in it with exit code 0 or 75, its launcher counts that as a failure."""
+def must_return(rank: int) -> Iterator[Done]:
+    """The work of a rank. If its process ends in it with exit code 0 or 75, its launcher counts that as a failure; if a
+    signal ends it later, as the end of work that was done."""
     cause = f"Rank {rank} on {socket.gethostname()} {EARLY_END}"
     write_failure("unfinished", rank, cause, 1)
-    yield
-    write_failure("done", rank, "", 0)
+    done = Done()
+    yield done
+    write_failure("done", rank, "", done.code)
 
 
 def end_of(code: int, record: FailureRecord | None, process: int) -> tuple[int, FailureRecord | None]:
@@ -95,7 +106,17 @@ def end_of(code: int, record: FailureRecord | None, process: int) -> tuple[int, 
         return code, record
     if record.kind == "unfinished" and code in _WELL and record.process == process:
         return record.exit_code, record
+    if record.kind == "done" and code < 0 and record.process == process:
+        return record.exit_code, replace(record, cause=f"was killed by {signal_name(-code)} after its work was done")
     return code, None
+
+
+def signal_name(number: int) -> str:
+    """For people: "SIGKILL", "signal 62"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def is_raised() -> bool:

@@ -10,7 +10,7 @@ from hvdtrain.cli.failure import who
 from hvdtrain.cli.trained_options import add_options, data_changes
 from hvdtrain.comm.messages import agree
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.failure_record import must_return
+from hvdtrain.exit_watch import completed
 from hvdtrain.run.evaluation import THEN, SetResult, evaluate_sets
 from hvdtrain.run.evaluation_files import default_place, require_free, written
 from hvdtrain.run.sinks.progress import format_values
@@ -34,8 +34,7 @@ The result is written as JSON and as an HTML page, into RUN/evaluations/ if --ou
 def run(argv: Sequence[str]) -> int:
     """Evaluate as `argv` says; returns the exit code."""
     options = _parse(argv)
-    with must_return(detect_topology(os.environ).rank):
-        return _evaluate(options)
+    return completed(detect_topology(os.environ).rank, who, lambda: _evaluate(options))
 
 
 def _evaluate(options: argparse.Namespace) -> int:

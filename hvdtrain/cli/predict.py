@@ -9,7 +9,7 @@ from hvdtrain.cli.command_parser import CommandParser
 from hvdtrain.cli.failure import who
 from hvdtrain.cli.trained_options import add_options, data_changes
 from hvdtrain.errors import RESUMABLE
-from hvdtrain.failure_record import must_return
+from hvdtrain.exit_watch import completed
 from hvdtrain.run.prediction import THEN, predict_set
 from hvdtrain.run.prediction_files import format_of
 from hvdtrain.run.trained_model import open_trained
@@ -32,8 +32,7 @@ A command that was stopped goes on where it was, with any number of workers, whe
 def run(argv: Sequence[str]) -> int:
     """Predict as `argv` says; returns the exit code."""
     options = _parse(argv)
-    with must_return(detect_topology(os.environ).rank):
-        return _predict(options)
+    return completed(detect_topology(os.environ).rank, who, lambda: _predict(options))
 
 
 def _predict(options: argparse.Namespace) -> int:

@@ -18,7 +18,8 @@ from hvdtrain.config.parser import parse_train_config
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.stop_vote import StopRequest
 from hvdtrain.errors import PeerError
-from hvdtrain.failure_record import must_return, write_failure
+from hvdtrain.exit_watch import completed
+from hvdtrain.failure_record import write_failure
 from hvdtrain.run.dry_run import dry_run
 from hvdtrain.run.job import load_task_class, open_job
 from hvdtrain.run.run_folder import close_logs
@@ -39,8 +40,7 @@ def run(argv: Sequence[str]) -> int:
     """Train as `argv` says; returns the exit code."""
     begin = time.perf_counter()
     config = parse_train_config(argv)
-    with must_return(detect_topology(os.environ).rank):
-        return _train(config, begin)
+    return completed(detect_topology(os.environ).rank, who, lambda: _train(config, begin))
 
 
 def _train(config: TrainConfig, begin: float) -> int:

@@ -25,10 +25,12 @@ LAUNCH = """
 import json, os, sys
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.local import run
+from hvdtrain.launch.supervisor import supervisor
 fields = json.loads(sys.argv[1])
 program = fields.pop("program", [sys.executable, "-c"])
 command = (*program, fields.pop("lines"))
 environment = fields.pop("environment", os.environ)
+supervisor.LINGER_SECONDS = fields.pop("lingers", supervisor.LINGER_SECONDS)
 sys.exit(run(JobSpec(command=("train",), np=2, **fields), command, environment))
 """
 PROLOGUE = """
@@ -202,3 +204,38 @@ def test_strangers_at_the_rendezvous_are_refused_while_the_job_runs(start: Start
     assert listening == ["0100007F"]
     for process in job.processes():
         assert token not in Path(f"/proc/{process}/cmdline").read_text(errors="replace")
+
+
+DONE = """
+import atexit, ctypes, threading
+from hvdtrain.exit_watch import completed
+from hvdtrain.failure_record import claim_failure_file
+def wait(): time.sleep(300)
+def in_c():
+    libc = ctypes.CDLL(None)
+    libc.__cxa_atexit(libc.pause, None, None)  # after the interpreter's end
+claim_failure_file()
+code = completed(rank, lambda: f"rank {rank}", lambda: int(os.environ["code"]))
+if rank: %s
+sys.exit(code)
+"""
+WAYS = {  # not to end, or not as it should, after the work is done: what is said
+    "threading.Thread(target=wait, name='pump').start()": "it waits for thread 'pump', in wait() at <string>:",
+    "atexit.register(wait)": "it waits for what is called at exit, in wait() at <string>:",
+    "in_c()": "rank 1 was killed by SIGALRM after its work was done",
+    "atexit.register(os.kill, os.getpid(), signal.SIGSEGV)": "rank 1 was killed by SIGSEGV after its work was done",
+}
+
+
+@pytest.mark.parametrize(("way", "code"), [*((way, 0) for way in WAYS), (next(iter(WAYS)), 75), (list(WAYS)[-1], 75)])
+def test_a_worker_that_does_not_end_well_after_its_work_is_done(way: str, code: int, start: Start) -> None:
+    """A thread, a library's clean-up: these neither keep the job for ever, nor make a failure of it."""
+    environment = {**os.environ, "code": str(code), "HVDTRAIN_EXIT_TIMEOUT": "1"}
+    said = start(DONE % way, environment=environment, max_restarts=1).ended(code, DEADLINE_S)
+    assert WAYS[way] in said
+    assert "restart" not in said
+
+
+def test_people_are_told_of_workers_that_run_long_after_the_first_has_ended(start: Start) -> None:
+    said = start("if rank: time.sleep(2)\n", lingers=0.5).ended(0, DEADLINE_S)
+    assert re.search(r"rank 1 \(process \d+\) still runs 0.5 s after the first worker ended; it is waited for", said)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import dropwhile, takewhile
 
 from hvdtrain.errors import RESUMABLE, UsageError
-from hvdtrain.failure_record import EARLY_END, STALL
+from hvdtrain.failure_record import EARLY_END, STALL, signal_name
 from hvdtrain.launch.supervisor.signals import for_workers
 from hvdtrain.launch.supervisor.worker_state import CRASH, WorkerState
 
@@ -21,6 +21,7 @@ _EXCEPTION = "terminate called"  # the C++ library's words about an exception th
 _EXCEPTION_LINES = 6
 _TRACEBACK = "Traceback (most recent call last)"
 _CAUSE_CHARACTERS = 300
+_NAMED = 8  # of the workers that still run
 _QUOTED_RANKS = 4  # of those that never came
 _ITS_WORDS = re.compile(r" (?:It wrote nothing\.|Its last lines:|The last lines of rank \d+:|Rank \d+ wrote nothing\.)")
 _MISSING = "Missing ranks:"
@@ -111,6 +112,15 @@ def start_timed_out(
     fact = f"hvdtrain launch: {named} did not join the other ranks within {seconds:g} seconds."
     hint = "HINT: if it only needs longer to begin, give --start-timeout more seconds."
     return JobOutcome(1, missing[0].rank, "\n".join([fact, *words, hint]), may_restart=True)
+
+
+def lingering(workers: Sequence[WorkerState], seconds: float) -> str:
+    """What to say of workers that run so long after the first one has ended well."""
+    running = [worker for worker in workers if worker.end is None]
+    named = ", ".join(f"rank {worker.rank} (process {worker.process}{worker.on_host})" for worker in running[:_NAMED])
+    more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+    runs, they = ("runs", "it is") if len(running) == 1 else ("run", "they are")
+    return f"hvdtrain launch: {named}{more} still {runs} {seconds:g} s after the first worker ended; {they} waited for."
 
 
 def _failed_alike(worker: WorkerState, other: WorkerState) -> bool:
@@ -268,12 +278,7 @@ def _words_of_cpp(lines: Sequence[str], crash: int, default: int) -> int:
 
 def how_it_ended(code: int) -> str:
     """For people: "failed with exit code 3", "was killed by SIGKILL"."""
-    if code >= 0:
-        return f"failed with exit code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
+    return f"failed with exit code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
 
 def last_words(lines: Sequence[str]) -> list[str]:

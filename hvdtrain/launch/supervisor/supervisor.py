@@ -20,6 +20,7 @@ from hvdtrain.launch.supervisor.diagnosis import (
     JobOutcome,
     diagnose,
     has_cause,
+    lingering,
     start_timed_out,
     words_of_others,
 )
@@ -29,6 +30,7 @@ from hvdtrain.launch.supervisor.signals import SignalAction, SignalInbox, Signal
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 
 LAST_WORDS_SECONDS = 3.0  # after the first failure the others have this long to notice it, and to say so
+LINGER_SECONDS = 60.0  # after the first worker has ended well, the others are waited for so long without a word
 _HOLD_SECONDS = 10.0  # the longest that other ranks' lines are kept before all ranks have met
 
 
@@ -58,6 +60,7 @@ class Supervisor:
         self._hold_until = _after(_HOLD_SECONDS)  # other ranks' lines are held back no longer
         self._kill_at: float | None = None  # whoever runs is killed
         self._give_up_at: float | None = None  # whoever runs after that is not waited for
+        self._linger_until: float | None = None  # people are told of whoever runs after that
         self._signals = SignalPolicy()
         self._hurried_by: signal.Signals | None = None
         self._late: JobOutcome | None = None
@@ -83,7 +86,8 @@ class Supervisor:
 
     def _seconds_to_deadline(self) -> float | None:
         of_elastic = (self.elastic.departures.deadline, self.elastic.deadline if self._may_go_on else None)
-        all_times = (self._start_by, self._hold_until, self._kill_at, self._give_up_at, *of_elastic)
+        own_times = (self._start_by, self._hold_until, self._kill_at, self._give_up_at, self._linger_until)
+        all_times = (*own_times, *of_elastic)
         first = min((at for at in all_times if at is not None), default=None)
         return None if first is None else min(max(0.0, first - time.monotonic()), LONGEST_WAIT_SECONDS)
 
@@ -130,8 +134,12 @@ class Supervisor:
         self._notice_connections()  # its notice may be on the way
         if self.elastic.goes_on_without(rank, self._ever_connected and self._may_go_on):
             return
+        if end.failure is not None and end.failure.kind == "done":
+            self.console.say(f"hvdtrain launch: rank {worker.rank}{worker.on_host} {end.failure.cause}.")
         if end.failed and self._give_up_at is None:
             self._await_others(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
+        elif self._ended == 1:
+            self._linger_until = _after(LINGER_SECONDS)
 
     def _await_others(self, seconds: float) -> None:
         """After a failure: one that exits with 75 has saved its checkpoint, and others may still be writing. Who was
@@ -204,6 +212,9 @@ class Supervisor:
             self._start_by, self._kill_at = None, _after(0.0)
             there = (self.server.connected, self.server.arrived) if self.server else ()
             self._late = start_timed_out(self.workers, there, self.start_timeout or 0.0, self.console.held)
+        if _is_due(self._linger_until):
+            self._linger_until = None
+            self.console.say(lingering(self.workers, LINGER_SECONDS))
         if _is_due(self._kill_at):
             self._kill()
         if _is_due(self._give_up_at):
@@ -268,7 +279,7 @@ class Supervisor:
             return
         worker = self.workers[root]
         failure = worker.failure
-        if failure is None:
+        if failure is None or failure.kind == "done":
             host = worker.host or socket.gethostname()
             failure = FailureRecord("signal", root, host, outcome.cause, outcome.code)
         if is_raised() and (failure.is_consequence or not failure.detail):
