@@ -9,7 +9,7 @@ import torch
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch import mpi_ops
 
-from hvdtrain.comm.peer_failure import waits_for_peers
+from hvdtrain.comm.peer_failure import peer_failures, waits_for_peers
 from hvdtrain.errors import PeerError, UsageError
 
 P = ParamSpec("P")
@@ -62,6 +62,19 @@ def as_lost_peer(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def submitted(function: Callable[P, R]) -> Callable[P, R]:
+    """`function`, which begins a collective and waits for nobody, with the errors of `bounded`; see `numbered`, too.
+    Where other ranks have ended, Horovod refuses to begin."""
+    called = numbered(function)
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        with peer_failures():
+            return called(*arguments, **named)
+
+    return as_lost_peer(call)
+
+
 def numbered(function: Callable[P, R]) -> Callable[P, R]:
     """`function`; where its caller gives it no name, with the number of such calls on this rank.
 
@@ -100,8 +113,8 @@ def _described(error: PeerError) -> BaseException:
     return LostPeerError(
         error.fact,
         error.conflict,
-        "a rank that did not submit what others wait for is late or does something else: see its output, or its stack "
-        "(`py-spy dump --pid PID`); one that has ended tells why, and its message comes first.",
+        "see that rank's message, which comes first, or its stack (`py-spy dump --pid PID`). If it had fewer batches "
+        "than this one: call hvd.join() after the last batch, or use DistributedDataParallel's join().",
     )
 
 

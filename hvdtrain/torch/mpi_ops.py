@@ -38,7 +38,7 @@ from horovod.torch.mpi_ops import (
     stop_timeline,
 )
 
-from hvdtrain.torch.collectives import bounded, number_from_zero, numbered, synchronize
+from hvdtrain.torch.collectives import bounded, number_from_zero, submitted, synchronize
 from hvdtrain.torch.start import init
 
 __all__ = [
@@ -119,17 +119,17 @@ grouped_reducescatter = bounded(_horovod.grouped_reducescatter)
 reducescatter = bounded(_horovod.reducescatter)
 remove_process_set = bounded(_horovod.remove_process_set)
 
-allgather_async = numbered(_horovod.allgather_async)
-allreduce_async = numbered(_horovod.allreduce_async)
-allreduce_async_ = numbered(_horovod.allreduce_async_)
-alltoall_async = numbered(_horovod.alltoall_async)
-broadcast_async = numbered(_horovod.broadcast_async)
-broadcast_async_ = numbered(_horovod.broadcast_async_)
-grouped_allgather_async = numbered(_horovod.grouped_allgather_async)
-grouped_allreduce_async = numbered(_horovod.grouped_allreduce_async)
-grouped_allreduce_async_ = numbered(_horovod.grouped_allreduce_async_)
-grouped_reducescatter_async = numbered(_horovod.grouped_reducescatter_async)
-reducescatter_async = numbered(_horovod.reducescatter_async)
+allgather_async = submitted(_horovod.allgather_async)
+allreduce_async = submitted(_horovod.allreduce_async)
+allreduce_async_ = submitted(_horovod.allreduce_async_)
+alltoall_async = submitted(_horovod.alltoall_async)
+broadcast_async = submitted(_horovod.broadcast_async)
+broadcast_async_ = submitted(_horovod.broadcast_async_)
+grouped_allgather_async = submitted(_horovod.grouped_allgather_async)
+grouped_allreduce_async = submitted(_horovod.grouped_allreduce_async)
+grouped_allreduce_async_ = submitted(_horovod.grouped_allreduce_async_)
+grouped_reducescatter_async = submitted(_horovod.grouped_reducescatter_async)
+reducescatter_async = submitted(_horovod.reducescatter_async)
 
 
 def join(device: Any = -1) -> int:

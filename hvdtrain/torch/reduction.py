@@ -10,7 +10,10 @@ from horovod.torch.compression import Compression
 from torch import nn
 
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, PlainSum
-from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.collectives import bounded, submitted
+
+
+_begin = submitted(mpi_ops.allreduce_async_)
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,13 @@ class Reduction:
         """Begin to reduce in place."""
         before, after = (1 / self.predivide, self.predivide) if self.op == mpi_ops.Average else (1.0, 1.0)
         numbers = torch.view_as_real(flat) if flat.is_complex() and self.is_sum else flat
-        return mpi_ops.allreduce_async_(
+        return _begin(
             numbers, name=name, op=self.op, prescale_factor=before, postscale_factor=after, process_set=self.process_set
         )
 
     def start_sum(self, flat: torch.Tensor, name: str) -> Handle:
         """Begin to add up in place."""
-        return mpi_ops.allreduce_async_(flat, name=name, op=mpi_ops.Sum, process_set=self.process_set)
+        return _begin(flat, name=name, op=mpi_ops.Sum, process_set=self.process_set)
 
     def hook(self) -> CommHook:
         """What is sent for a bucket."""

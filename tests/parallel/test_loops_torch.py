@@ -192,6 +192,13 @@ import pathlib, sys, time, torch, hvdtrain.torch as hvd
 from hvdtrain.torch.collectives import LostPeerError
 hvd.init()
 told = [pathlib.Path(sys.argv[1]) / str(rank) for rank in (0, 2)]
+model = torch.nn.Linear(1, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+def pass_backward():
+    optimizer.zero_grad()
+    model(torch.ones(1, 1)).sum().backward()
+pass_backward()
+optimizer.step()
 while hvd.rank() == 1 and not all(file.exists() for file in told):
     time.sleep(0.05)
 try:
@@ -199,6 +206,13 @@ try:
 except LostPeerError as error:
     assert "rank 1 did not submit allreduce.alone within 2 seconds" in str(error), str(error)
     (pathlib.Path(sys.argv[1]) / str(hvd.rank())).touch()
+    for begin in (pass_backward, lambda: hvd.allreduce_async(torch.ones(1))):  # Horovod takes no more
+        try:
+            begin()
+        except LostPeerError as error:
+            assert "hvd.join()" in str(error)
+        else:
+            sys.exit("begun")
     sys.stdout.write(f"TOLD {hvd.rank()}\\n")
 """
 
