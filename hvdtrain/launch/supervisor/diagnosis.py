@@ -137,13 +137,14 @@ def _without_cause(
     first = failed[0]
     stalled = sorted({rank for worker in failed for rank in stalled_ranks(worker.tail.text())} - {first.rank})
     early = [worker.rank for worker in workers if worker.end and worker.end.code == 0 and worker.order < first.order]
-    blamed = first.rank
+    blamed, hint = first.rank, ""
     if stalled and stalled[-1] < size:
         blamed = stalled[0]
         why = f"{_ranks(stalled)} of {size} took no part in a collective operation for which others waited"
     elif early:
         blamed = early[0]
         them = "them" if len(early) > 1 else "it"
+        hint = "\nHINT: give all ranks the same number of batches, or let one that has fewer call hvd.join()."
         why = f"{_ranks(early)} of {size} left with exit code 0 while others still needed {them}"
     else:
         of_watchdogs = (w.failure.cause for w in failed if w.failure and w.failure.kind == "stall")
@@ -155,7 +156,7 @@ def _without_cause(
     others = _ranks([worker.rank for worker in failed])
     text = f"hvdtrain launch: {why}; {others} stopped only because of that. "
     said = quoted(first, first.rank in held, by_name=True)
-    return JobOutcome(max(first.code, 1), blamed, text + said, may_restart=True)
+    return JobOutcome(max(first.code, 1), blamed, text + said + hint, may_restart=True)
 
 
 def _silent(workers: Sequence[WorkerState], size: int) -> str:

@@ -291,6 +291,7 @@ def test_who_leaves_early_is_named() -> None:
     outcome = diagnose(workers((1, LOST), 0, order=[1, 0]), None, all_connected=True)
     assert outcome.root_cause_rank == 1
     assert "rank 1 of 2 left with exit code 0 while others still needed it; rank 0 stopped" in outcome.message
+    assert "HINT: give all ranks the same number of batches" in outcome.message
 
 
 def test_ranks_that_lost_another_are_not_accused() -> None:
