@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
@@ -20,8 +21,17 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_atomically` of indented JSON."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+    """`write_atomically` of indented JSON, which has no NaN and no infinity: they become null."""
+    write_atomically(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
+
+
+def finite(value: Any) -> Any:
+    """`value` as JSON can have it, with None in the place of numbers that are not finite, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def replace_quickly(path: Path, content: bytes) -> None:

@@ -170,6 +170,12 @@ METRICS: Final = (
 )
 
 
+LINE_KEYS: Final = frozenset(
+    ("split", "epoch", "step", "time", "samples", "seconds", "rank_seconds", "sets", "event", "best")
+)
+"""What else a line of metrics.jsonl has, besides `METRICS` and the task's measures."""
+
+
 def parts_of(*kinds: str) -> tuple[str, ...]:
     """The names of the parts of these kinds."""
     return tuple(part.name for part in PARTS if part.kind in kinds)

@@ -33,6 +33,13 @@ def in_rate(bytes_per_second: float) -> str:
     return f"{_digits(bytes_per_second / scale)} {prefix}B/s"
 
 
+def in_measure(value: float | None) -> str:
+    """A measured value: 0.0512, 12.3456, 2.341e-06, 1e+30; "nan" also for None, as files have it."""
+    if value is None:
+        return "nan"
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
 def in_count(value: float) -> str:
     """A number beside an axis: 0.05, 12, 3.5k, 2M."""
     scale, prefix = next((pair for pair in _DECIMAL if abs(value) >= pair[0]), (1.0, ""))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import STATE_STYLES, Column, console, print_fitting
 from hvdtrain.history.comparison import MISSING, Comparison, Difference, Outcome, as_json, compare
 from hvdtrain.history.weight_hashes import SameBits
+from hvdtrain.run.sinks.terminal import printable
 
 _DESCRIPTION = """\
 Show what differs between runs: options, versions and machines, data, and the outcome. Values that are equal are not

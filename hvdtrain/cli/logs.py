@@ -14,11 +14,11 @@ from typing import Final
 from rich.console import Console
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.signs import printable
 from hvdtrain.errors import UsageError
 from hvdtrain.history.rank_logs import LogLine, RunLogs, follow
 from hvdtrain.history.run_facts import require_run
 from hvdtrain.history.run_state import is_over
+from hvdtrain.run.sinks.terminal import printable
 
 _DESCRIPTION = """\
 Print the logs of all workers of a run, merged by time; each line begins with its rank. The lines of a traceback stay

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from hvdtrain.cli.command_parser import CommandParser
-from hvdtrain.cli.signs import printable
 from hvdtrain.cli.tables import STATE_STYLES, Column, print_fitting
 from hvdtrain.history.overview import Overview, may_look_into, overviews, require_folders
-from hvdtrain.units import in_time
+from hvdtrain.run.sinks.terminal import printable
+from hvdtrain.units import in_measure, in_time
 
 _DESCRIPTION = """\
 List runs with their state and result, the newest first. States: running; finished; stopped (the same command continues
@@ -80,8 +80,8 @@ def _result(run: Overview) -> str:
     measure = run.measure
     if measure is None:
         return ""
-    best = "" if measure.best is None else f" (best {measure.best:.4f})"
-    return f"{measure.name} {measure.value:.4f}{best}"
+    best = "" if measure.best is None else f" (best {in_measure(measure.best)})"
+    return f"{measure.name} {in_measure(measure.value)}{best}"
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Texts for a terminal: those that others wrote, and signs that it cannot show."""
+"""Signs that a terminal cannot show."""
 
 import codecs
 from collections.abc import Mapping
@@ -10,12 +10,6 @@ _IN_ASCII: Final[Mapping[str, str]] = {
     **{"−": "-", "–": "-", "—": "-", "×": "x", "…": "...", "→": "->", "±": "+-", "µ": "u", "≥": ">=", "≤": "<="},
     **{"━": "=", "╸": "=", "┄": ".", "│": "|", "\u00a0": " "},
 }
-_CONTROLS: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
-
-
-def printable(text: str) -> str:
-    """The text with control characters as escapes: a terminal would obey them, whoever has put them there."""
-    return text.translate(_CONTROLS)
 
 
 def encode_in_ascii() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hvdtrain.cli.signs import printable
 from hvdtrain.history.run_state import Word
+from hvdtrain.run.sinks.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod

@@ -11,6 +11,7 @@ from hvdtrain.history.metrics_end import measures, read_metrics_end
 from hvdtrain.history.overview import Overview, overview
 from hvdtrain.history.reading import UNREADABLE, flattened, json_object, last_lines, mapping, number, text
 from hvdtrain.history.run_facts import read_facts
+from hvdtrain.history.run_state import tells_end
 from hvdtrain.history.weight_hashes import SameBits, compare_bits, problem_of
 
 _OWN_KEYS: Final = ("output_dir",)  # of the config: each run has its own
@@ -94,8 +95,9 @@ def compare(folders: Sequence[Path]) -> Comparison:
         )
     facts = [read_facts(folder) for folder in folders]
     data = tuple(_data(folder) for folder in folders)
-    weights = tuple(text(mapping(run_facts.result, "weights"), "sha256") for run_facts in facts)
     runs = tuple(_overview(folder) for folder in folders)
+    results = [run_facts.result if tells_end(run.state) else None for run, run_facts in zip(runs, facts, strict=True)]
+    weights = tuple(text(mapping(result, "weights"), "sha256") for result in results)
     configs = [run_facts.config for run_facts in facts]
     if all(run.framework for run in runs):  # which a config may leave to the task
         configs = [{**config, "framework": run.framework} for run, config in zip(runs, configs, strict=True) if config]
@@ -106,7 +108,7 @@ def compare(folders: Sequence[Path]) -> Comparison:
         runs=runs,
         config=config,
         environment=_differences([run_facts.environment for run_facts in facts], _OWN_FACTS),
-        outcomes=_outcomes([_result(run, run_facts.result) for run, run_facts in zip(runs, facts, strict=True)]),
+        outcomes=_outcomes([_result(run, result) for run, result in zip(runs, results, strict=True)]),
         weights=weights,
         data=data,
         same_weights=_all_equal(weights),
@@ -155,7 +157,7 @@ def _result(run: Overview, result: Mapping[str, Any] | None) -> Mapping[str, Any
     """Of a run that has not ended, what it has reached so far."""
     end = read_metrics_end(run.path / "metrics.jsonl")
     kind = "validation" if end.validation is not None or mapping(result, "best") else "training"
-    if run.state.word in ("finished", "stopped") and result is not None:
+    if result is not None:
         return {**result, "metrics": _named(mapping(result, "metrics"), kind)}
     return {
         "steps": run.steps,

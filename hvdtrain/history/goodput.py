@@ -1,7 +1,8 @@
 """Which lines of a run's metrics.jsonl still count, through all its restarts, and how much of its time trained these.
 
 A start that ended without RunEnded was interrupted; the next one resumes from a checkpoint, and what was trained after
-that is lost. A run that ended, and was continued later, was not interrupted: the time between is not counted.
+that is lost. A run that ended, and was continued later, was not interrupted: the time between is not counted. Nor is a
+start after the end that finds nothing left to train.
 """
 
 from array import array
@@ -65,6 +66,7 @@ class _Start:
     restarts: int
     causes: list[str]
     ended: bool = False
+    has_trained: bool = False
 
 
 class Goodput:
@@ -73,6 +75,7 @@ class Goodput:
     def __init__(self) -> None:
         self._start: _Start | None = None
         self._restarts: list[dict[str, Any]] = []
+        self._before: tuple[_Start | None, dict[str, float]] = None, {}  # the newest start
         self._lost_steps = self._skipped = 0
         names = ("total", "start", "useful", "lost", "checkpoint", "validation", "recovery")
         self._seconds = dict.fromkeys(names, 0.0)
@@ -88,6 +91,8 @@ class Goodput:
         elif self._start is not None:
             self._start.last = self._start.last if at is None else at
             self._add_to(self._start, line, counts)
+            if line.get("event") == "ended" and line.get("finished") is True:
+                self._leave_out_idle()
 
     def result(self, now: float | None = None) -> dict[str, Any]:
         """What result.json says of a run's restarts and of its time. Seconds are of rank 0's clock. `now`:
@@ -95,7 +100,9 @@ class Goodput:
         start, seconds = self._start, dict(self._seconds)
         if start is not None:
             seconds["total"] += max(0.0, max(start.last, now or 0.0) - start.begin)
-        seconds["total"] += seconds["recovery"]
+        # Where the clock was set back meanwhile, the parts are known better than the whole.
+        parts = sum(seconds[name] for name in ("start", "useful", "lost", "checkpoint", "validation"))
+        seconds["total"] = max(seconds["total"], parts) + seconds["recovery"]
         share = seconds["useful"] / seconds["total"] if seconds["total"] > 0 else 0.0
         return {
             "share": round(share, 4),
@@ -105,12 +112,19 @@ class Goodput:
             "seconds": {name: round(value, 3) for name, value in seconds.items()},
         }
 
+    def _leave_out_idle(self) -> None:
+        """Of a training that had ended already, the newest start has trained nothing."""
+        before, seconds = self._before
+        if before is not None and before.ended and self._start is not None and not self._start.has_trained:
+            self._start, self._seconds = before, seconds
+
     def _begin(self, line: Line, at: float) -> None:
         begun = number(line, "begun")
         step = step_of(line) or 0
         restarts, causes = int(number(line, "restarts") or 0), _causes(line)
         start = _Start(at if begun is None else begun, at, step, text(line, "cause"), at, step, restarts, causes)
         before, self._start = self._start, start
+        self._before = before, dict(self._seconds)
         self._seconds["start"] += max(0.0, start.trained_from - start.begin)
         counted = 0 if before is None or before.restarts > restarts else before.restarts  # else another launcher's
         uncounted = restarts - counted
@@ -143,7 +157,7 @@ class Goodput:
         event, split = line.get("event"), line.get("split")
         start.ended = start.ended or event == "ended"
         if split == "train" and (step := step_of(line)) is not None:
-            start.reached = max(start.reached, step)
+            start.reached, start.has_trained = max(start.reached, step), True
             self._seconds["useful" if counts else "lost"] += _longest(line.get("seconds"))
             self._skipped += int(max(0.0, number(line, "skipped") or 0.0)) if counts else 0
         elif split == "validation":
@@ -154,7 +168,7 @@ class Goodput:
             start.reached = max(start.reached, step_of(line) or 0)
 
 
-def goodput(lines: Iterable[Line], now: float) -> dict[str, Any]:
+def goodput(lines: Iterable[Line], now: float | None = None) -> dict[str, Any]:
     """`Goodput.result` of the lines of a metrics.jsonl, in the order of time, which are iterated twice."""
     sums, kept = Goodput(), KeptLines(lines)
     for line in lines:

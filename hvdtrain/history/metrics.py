@@ -13,15 +13,11 @@ from hvdtrain.history.ranks import RankTimes
 from hvdtrain.history.reading import UNREADABLE, JsonLines, Line, Progress, finite, mapping, number, reason, step_of
 from hvdtrain.history.run_events import CheckpointTotals, RunEvents
 from hvdtrain.history.summarized_ranks import SummarizedTimes
-from hvdtrain.measured import METRICS
+from hvdtrain.measured import LINE_KEYS, METRICS
 
 SPEED: Final = "samples_per_second"
-_NO_CURVES: Final = frozenset(
-    (
-        *("split", "epoch", "step", "samples", "time", "seconds", "rank_seconds", "event", "best"),
-        *(metric.name for metric in METRICS if metric.kind == "count"),
-    )
-)
+_NO_CURVES: Final = LINE_KEYS | {metric.name for metric in METRICS if metric.kind == "count"}
+_BUILT_IN: Final = {metric.name for metric in METRICS}
 _MOST_CURVES, _LONGEST_NAME, _MOST_STRAGGLERS = 64, 100, 100
 
 
@@ -33,6 +29,7 @@ class MetricsHistory:
     # rank has ("memory"), the largest
     training: dict[str, Curve] = field(default_factory=dict)
     validation: dict[str, Curve] = field(default_factory=dict)  # the same of validations
+    is_cut: bool = False  # whether there are more measures, which have no curves
     sets: dict[str, None] = field(default_factory=dict)  # names of sets that were validated on, where they have names
     # SPEED by milliseconds since the first line, of lost work too; empty where lines have no times
     speed: Curve = field(default_factory=Curve)
@@ -71,7 +68,7 @@ class MetricsHistory:
             self.ranks.add_validation(line.get("rank_seconds"))
             self.summaries.add_validation(line.get("rank_seconds"))
             if counts:
-                _add_measures(self.validation, line, step)
+                self.is_cut |= not _add_measures(self.validation, line, step)
                 self.sets |= dict.fromkeys(list(mapping(line, "sets"))[: _MOST_CURVES - len(self.sets)])
         elif "event" in line:
             self.events.add(line, step, at)
@@ -95,7 +92,7 @@ class MetricsHistory:
         self.ranks.add(line.get("seconds"))
         self.summaries.add(line.get("seconds"))
         if counts:
-            _add_measures(self.training, line, step)
+            self.is_cut |= not _add_measures(self.training, line, step)
             self.samples += _count(line, "samples")
             self.masked += _count(line, "masked")
             self.skipped += _count(line, "skipped")
@@ -122,7 +119,9 @@ def read_metrics(folder: Path, progress: Progress | None = None) -> MetricsHisto
     return history
 
 
-def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
+def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> bool:
+    """Returns whether there was room for all of them."""
+    has_room = True
     for name, value in line.items():
         if name in _NO_CURVES or len(name) > _LONGEST_NAME:
             continue
@@ -132,13 +131,15 @@ def _add_measures(curves: dict[str, Curve], line: Line, step: int) -> None:
             continue  # else it is NaN or infinite, which JSON does not have
         curve = curves.get(name)
         if curve is None:
-            if len(curves) == _MOST_CURVES:
+            if name not in _BUILT_IN and len(curves) - sum(known in curves for known in _BUILT_IN) == _MOST_CURVES:
+                has_room = False
                 continue
             curve = curves[name] = Curve()
         if measured is None:
             curve.miss(step)
         else:
             curve.add(step, measured)
+    return has_room
 
 
 def _count(line: Line, key: str) -> int:

@@ -12,7 +12,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.history.run_facts import is_run, read_facts
-from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats
+from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats, tells_end
 from hvdtrain.set_names import readable
 
 _DEPTH: Final = 3  # folders below the one that was named, e.g. sweep/lr-0.1/RUN
@@ -83,7 +83,7 @@ def overview(run: Path) -> Overview:
     end, locked = read_metrics_end(metrics), is_locked(run)
     heartbeats = telling_heartbeats(run, end, locked)
     state = state_of(run, facts.result, end, heartbeats, locked)
-    result = facts.result if state.word in ("finished", "stopped") else None  # else it is of an earlier part
+    result = facts.result if tells_end(state) else None
     beat = heartbeats[0].beat if 0 in heartbeats else None
     begin = begun(metrics) or _written(run)
     heard, chosen = next((each.beat.framework for each in heartbeats.values()), ""), text(facts.config, "framework")
@@ -99,7 +99,7 @@ def overview(run: Path) -> Overview:
         total_steps=beat.total_steps if beat else None,
         measure=_measure(result, end),
         samples_per_second=number(result or end.train, "samples_per_second"),
-        seconds=_seconds(result, state, begin, end),
+        seconds=_seconds(facts.result, state, begin, end),
         begun=begin,
         problems=(*facts.problems, *([f"{end.problem}."] if end.problem and state.word != "unknown" else [])),
     )
@@ -130,13 +130,17 @@ def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | Non
 
 
 def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd) -> float | None:
-    total = number(mapping(mapping(result, "goodput"), "seconds"), "total") or number(
+    """Of a run that was continued after the end that its result tells of, without the time between."""
+    known = number(mapping(mapping(result, "goodput"), "seconds"), "total") or number(
         mapping(result, "seconds"), "total"
     )
-    if total is not None:
-        return total
+    if known is not None and tells_end(state):
+        return known
     last = time.time() if state.word == "running" else end.time
-    return None if begin is None or last is None else max(0.0, last - begin)
+    newest = number(end.start, "begun") if end.start is not None else None
+    if newest is None or last is None:
+        return None if begin is None or last is None else max(0.0, last - begin)
+    return (known or 0.0) + max(0.0, last - newest)
 
 
 def _written(run: Path) -> float | None:

@@ -32,7 +32,8 @@ class RunEvent:
     step: int  # updates before it
     at: float | None  # `time.time()`; None where the line does not say
     text: str  # what the line says of it, the cause of a stop or of a restart, or an error
-    after_end: bool = False  # whether the start before has ended, for "resume": else it was interrupted
+    # for "resume": whether the start before has ended, else it was interrupted; None where there was none here
+    after_end: bool | None = False
 
 
 @dataclass
@@ -42,7 +43,7 @@ class RunEvents:
     first: list[RunEvent] = field(default_factory=list)
     last: deque[RunEvent] = field(default_factory=lambda: deque(maxlen=_MOST))
     left_out: int = 0  # how many there are between them
-    _is_ended: bool = False
+    _is_ended: bool | None = None  # whether the newest start has; None before the first one
 
     def add(self, line: Line, step: int, at: float | None) -> None:
         """A line with an "event"; one of another kind is left out."""
@@ -52,8 +53,11 @@ class RunEvents:
             return
         cause = text(line, _WHY.get(str(event), "cause"))[:_LONGEST]
         kind = "stop" if kind == "end" and cause else kind
-        run_event = RunEvent(kind, step, at, cause, kind == "resume" and self._is_ended)
-        self._is_ended = kind in ("end", "stop") or (self._is_ended and kind not in ("start", "resume"))
+        if kind == "start" and self._is_ended is False:  # it was interrupted before its first checkpoint
+            kind = "resume"
+        run_event = RunEvent(kind, step, at, cause, self._is_ended if kind == "resume" else False)
+        if kind in ("start", "resume", "end", "stop"):
+            self._is_ended = kind in ("end", "stop")
         if len(self.first) < _MOST:
             self.first.append(run_event)
             return

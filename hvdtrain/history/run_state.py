@@ -62,6 +62,11 @@ def telling_heartbeats(run: Path, end: MetricsEnd, locked: bool | None) -> Mappi
     return {} if first is None else {0: first}
 
 
+def tells_end(state: RunState) -> bool:
+    """Whether the run's result.json is of its end: else it is of an earlier part, which was continued."""
+    return state.word in ("finished", "stopped")
+
+
 def state_of(
     run: Path, result: Mapping[str, Any] | None, end: MetricsEnd, heartbeats: Mapping[int, Heard], locked: bool | None
 ) -> RunState:

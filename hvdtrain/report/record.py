@@ -16,7 +16,7 @@ from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import JsonLines, Progress, mapping, number, size_of, text, whole
 from hvdtrain.history.run_events import read_stalls
 from hvdtrain.history.run_facts import RunFacts, read_facts
-from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats
+from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats, tells_end
 
 _MOST_CHECKPOINTS: Final = 1000
 _MOST_RECORDS: Final = 2 * 10**9  # of a proof, in all epochs together: a bit each
@@ -48,8 +48,8 @@ class RunRecord:
 
     @property
     def result(self) -> dict[str, Any]:
-        """result.json; empty where there is none."""
-        return dict(self.facts.result or {})
+        """result.json; empty where there is none, or the run was continued after it."""
+        return dict(self.facts.result or {}) if tells_end(self.state) else {}
 
     @property
     def what(self) -> str:

@@ -5,6 +5,7 @@ import logging
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,7 +24,8 @@ from hvdtrain.measured import STEP
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, result, shown_path
 from hvdtrain.run.run_folder import RunFolder
-from hvdtrain.run.sinks.terminal import table_columns
+from hvdtrain.run.sinks.terminal import printable, table_columns
+from hvdtrain.units import in_measure
 
 _SHORTEST_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 2**28  # of metrics.jsonl: to read it takes seconds, in which the other workers wait
@@ -57,7 +59,9 @@ class Ending:
         if self._keeps_before:
             before.touch()  # who has started the job sees that it has come to its end
             kept, goodput_now = json.loads(before.read_text()), self._summary["goodput"]
+            self._summary |= kept  # which an older version may have left
             if goodput_now["restarts"] != kept.get("goodput", {}).get("restarts"):
+                self._summary["goodput"] = goodput_now
                 write_json(before, {**kept, "goodput": goodput_now})
         else:
             write_json(before, self._summary)
@@ -118,39 +122,46 @@ def print_table(result: dict[str, Any], folder: str, report: str | None = None, 
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    seconds = result["seconds"]
-    table = Table(show_header=False, title=f"{result['task']} in {result['framework']}: {result['status']}")
+    rows = list(_rows(result))
+    paths = {"run folder": folder} | ({} if report is None else {"report": report})
+    beside = max(cell_len(name) for name in [*(name for name, _ in rows), *paths]) + _BORDERS
+    below = {name: path for name, path in paths.items() if beside + cell_len(path) > columns}
+    title = Text(f"{result['task']} in {result['framework']}: {result['status']}", style="table.title")
+    table = Table(show_header=False, title=title)
     table.add_column()
     table.add_column(overflow="fold")
-    for name, value in result["metrics"].items():
-        table.add_row(f"validation {name}" if result["best"] else name, f"{value:.4f}")
-    if best := result["best"]:
-        where = f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {best['value']:.4f}"
-        table.add_row("best checkpoint", where)
-    if result["stopped_early"]:
-        table.add_row("stopped early", StoppedEarly(**result["stopped_early"]).reason)
-    table.add_row("workers", f"{result['world_size']}, global batch {result['global_batch_size']}")
-    table.add_row("speed", f"{result['samples_per_second']:,.0f} samples/s")
-    table.add_row("time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start")
-    table.add_row("a step's time", _step_shares(seconds))
-    for straggler in result.get("stragglers", [])[:_MOST_ROWS]:
-        table.add_row("slow", _slow(straggler))
-    if result.get("goodput", {}).get("restarts"):
-        table.add_row("restarts", _restarts(result["goodput"]))
-    if skipped := result.get("goodput", {}).get("skipped_updates"):
-        table.add_row("skipped", f"{skipped:,} of {result['steps']:,} updates, as gradients overflowed")
-    table.add_row("parameters", f"{result['parameters']:,}")
-    table.add_row("weights", f"equal on all workers ({result['weights']['sha256'][:12]})")
-    paths = {"run folder": folder} | ({} if report is None else {"report": report})
-    beside = max(len(str(name)) for name in [*table.columns[0].cells, *paths]) + _BORDERS
-    below = {name: path for name, path in paths.items() if beside + cell_len(path) > columns}
-    for name in (name for name in paths if name not in below):
-        table.add_row(name, paths[name])
+    for row in [*rows, *((name, path) for name, path in paths.items() if name not in below)]:
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: brackets in a name are no markup
     # No colours: mpirun shows workers a terminal even where there is none.
     Console(width=columns, color_system=None).print(table)
     for name, path in below.items():
         print(f"{name}: {path}")  # which the terminal breaks, so that it can be copied
+
+
+def _rows(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and values, from result.json's content."""
+    seconds = result["seconds"]
+    for name, value in result["metrics"].items():
+        yield f"validation {name}" if result["best"] else name, in_measure(value)
+    if best := result["best"]:
+        where = f"step {best['step']}, of epoch {best['epoch'] + 1}: {best['metric']} {in_measure(best['value'])}"
+        yield "best checkpoint", where
+    if result["stopped_early"]:
+        yield "stopped early", StoppedEarly(**result["stopped_early"]).reason
+    yield "workers", f"{result['world_size']}, global batch {result['global_batch_size']}"
+    yield "speed", f"{result['samples_per_second']:,.0f} samples/s"
+    yield "time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start"
+    yield "a step's time", _step_shares(seconds)
+    for straggler in result.get("stragglers", [])[:_MOST_ROWS]:
+        yield "slow", _slow(straggler)
+    if result.get("goodput", {}).get("restarts"):
+        yield "restarts", _restarts(result["goodput"])
+    if skipped := result.get("goodput", {}).get("skipped_updates"):
+        yield "skipped", f"{skipped:,} of {result['steps']:,} updates, as gradients overflowed"
+    yield "parameters", f"{result['parameters']:,}"
+    yield "weights", f"equal on all workers ({result['weights']['sha256'][:12]})"
 
 
 def _restarts(goodput: dict[str, Any]) -> str:

@@ -9,12 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch
 from hvdtrain.errors import UsageError
+from hvdtrain.measured import LINE_KEYS, METRICS
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.predicting import RecordedModel
 from hvdtrain.task.splits import Splits, Validation
@@ -157,6 +158,7 @@ class Task(ABC):
         over the global batch at every world size. The model is in training or evaluation mode as needed.
 
         All ranks return the same names in a step. A name that only some steps have is averaged over their samples.
+        Names that lines of metrics.jsonl have already, such as "step" and "lr", are refused.
 
         Args:
             model: what `build_model` returned.
@@ -177,6 +179,9 @@ class Task(ABC):
         return {"output": recorded.output(type(self).__name__)}
 
 
+_TAKEN: Final = LINE_KEYS | {metric.name for metric in METRICS}
+
+
 def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]) -> None:
     """Raise `UsageError` unless `measures` is what `Task.measure` promises for `samples` samples, in tensors of its
     framework."""
@@ -185,6 +190,12 @@ def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]
             f"The task's measure() returned {type(measures).__name__} without a 'loss'.",
             "There is nothing to differentiate.",
             "return a dict of per-sample tensors with the key 'loss'.",
+        )
+    if taken := sorted(_TAKEN.intersection(measures)):
+        raise UsageError(
+            f"The task's measure() returned a value under the name {taken[0]!r}.",
+            "Lines of metrics.jsonl have a value of that name already, and hold one of them.",
+            f"choose another name, such as {'my_' + taken[0]!r}.",
         )
     expected = (samples,)
     for name, value in measures.items():

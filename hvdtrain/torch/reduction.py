@@ -12,7 +12,6 @@ from torch import nn
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, PlainSum
 from hvdtrain.torch.collectives import bounded, submitted
 
-
 _begin = submitted(mpi_ops.allreduce_async_)
 
 

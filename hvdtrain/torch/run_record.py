@@ -5,14 +5,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import yaml
 
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.errors import RESUMABLE, UsageError
-from hvdtrain.files import open_lines, unwritable, write_atomically, write_json
+from hvdtrain.files import finite, open_lines, unwritable, write_atomically, write_json
+from hvdtrain.measured import LINE_KEYS
 from hvdtrain.run.ending import write_report
 from hvdtrain.run.result import environment
 from hvdtrain.run.run_folder import RunFolder
@@ -21,6 +22,9 @@ from hvdtrain.torch.world import communicator
 
 Value = Mean | float
 """A number, of which rank 0's is written, or a mean, which is computed over all ranks and begins again."""
+
+
+_TAKEN: Final = LINE_KEYS - {"samples"}  # of which a loop may know how many there were
 
 
 class Run:
@@ -39,6 +43,12 @@ class Run:
         return self._log("validation", step, epoch, values)
 
     def _log(self, split: str, step: int, epoch: int, values: Mapping[str, Value]) -> dict[str, float]:
+        if taken := sorted(_TAKEN.intersection(values)):
+            raise UsageError(
+                f"A metric is called {taken[0]!r}.",
+                "Lines of metrics.jsonl have a value of that name already, and hold one of them.",
+                f"choose another name, such as {'my_' + taken[0]!r}.",
+            )
         self.step, numbers = step, {name: _number(value) for name, value in values.items()}
         self.write({"split": split, "epoch": epoch, "step": step, **numbers})
         return numbers
@@ -46,7 +56,7 @@ class Run:
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl, on rank 0."""
         if self._file is not None:
-            self._file.write(json.dumps({**line, "time": round(time.time(), 3)}) + "\n")
+            self._file.write(json.dumps(finite({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
             self._file.flush()
 
 

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,9 @@ class TrainResult(dict[str, Any]):
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The last values of the task's measures: name → float."""
-        return dict(self["metrics"]) if self.run_folder else {}
+        """The last values of the task's measures: name → float. What was not finite is NaN."""
+        values = self["metrics"] if self.run_folder else {}
+        return {name: math.nan if value is None else value for name, value in values.items()}
 
     @property
     def history(self) -> dict[str, list[Any]]:

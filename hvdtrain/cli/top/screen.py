@@ -16,7 +16,7 @@ from hvdtrain.history.reading import number, whole
 from hvdtrain.history.run_state import RunState
 from hvdtrain.measured import METRICS
 from hvdtrain.set_names import readable
-from hvdtrain.units import in_bytes, in_time
+from hvdtrain.units import in_bytes, in_measure, in_time
 
 Mood = Literal["good", "waits", "bad", "over"]
 
@@ -161,8 +161,8 @@ def _values(look: Look) -> Sequence[str]:
     name = readable(validation) if validation else ""
     best = number(validation, name)
     return [
-        "" if loss is None else f"loss {loss:.4f}",
-        "" if best is None else f"validation {name} {best:.4f}",
+        "" if loss is None else f"loss {in_measure(loss)}",
+        "" if best is None else f"validation {name} {in_measure(best)}",
         "" if speed is None or look.state.word != "running" else f"{speed:,.0f} samples/s",
     ]
 

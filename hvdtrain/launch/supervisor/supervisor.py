@@ -237,9 +237,8 @@ class Supervisor:
     def _give_up(self, number: int) -> None:
         worker = self.workers[number]
         self.console.say(
-            f"hvdtrain launch: nothing tells that process {worker.process}{worker.on_host} has ended, {KILLED_SECONDS:g} s "
-            "after SIGKILL: it waits inside the kernel, usually for a dead disk, or its host does not answer. It is not "
-            "waited for any longer."
+            f"hvdtrain launch: process {worker.process}{worker.on_host} has not ended {KILLED_SECONDS:g} s after "
+            "SIGKILL: it waits inside the kernel, usually for a dead disk, or its host does not answer. It is given up."
         )
         self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
 

@@ -31,14 +31,17 @@ _MOST: Final = 24  # charts of a page
 
 def section(runs: Sequence[RunRecord]) -> Markup:
     """All curves over updates."""
-    charts = list(_charts_of_one(runs[0]) if len(runs) == 1 else _charts_of_several(runs))
+    of_measures = list(_measures_of_one(runs[0]) if len(runs) == 1 else _measures_of_several(runs))
+    built_in = list(_built_in_of_one(runs[0]) if len(runs) == 1 else _built_in_of_several(runs))
     if len(runs) > 1 and (speed := speed_chart(runs)) is not None:
-        charts = [*charts[: _MOST - 1], speed, *charts[_MOST - 1 :]]
+        built_in.append(speed)
+    room = max(1, _MOST - len(built_in))
+    charts = [*of_measures[:room], *built_in]
     if not charts:
         return tag("p", "There are no values to draw: metrics.jsonl has no lines of training or validation.")
-    more = len(charts) - _MOST
-    note = tag("p", f"{wording.plural(more, 'more measure')} of metrics.jsonl are not drawn.") if more > 0 else None
-    return join(side_by_side(*charts[:_MOST]), note)
+    is_cut = len(of_measures) > room or any(run.metrics.is_cut for run in runs)
+    note = tag("p", "metrics.jsonl has the values of more measures, which are not drawn.") if is_cut else None
+    return join(side_by_side(*charts), note)
 
 
 def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
@@ -55,16 +58,23 @@ def speed_chart(runs: Sequence[RunRecord]) -> Markup | None:
     return line_chart(wording.title_of(SPEED), lines) if lines else None
 
 
-def _charts_of_one(run: RunRecord) -> Iterator[Markup]:
+def _marks(metrics: MetricsHistory) -> Marks:
+    return {name: [event.step for event in _resumes(metrics, after_end)] for name, after_end in _KINDS.items()}
+
+
+def _measures_of_one(run: RunRecord) -> Iterator[Markup]:
     metrics = run.metrics
-    marks = {name: [event.step for event in _resumes(metrics, after_end)] for name, after_end in _KINDS.items()}
     of_sets = {in_set(name, measure): measure for name in metrics.sets for measure in metrics.training}
     for name in _measures([metrics]):
         if name not in of_sets:
-            yield line_chart(wording.title_of(name), _lines(_both(metrics, name)), marks=marks)
+            yield line_chart(wording.title_of(name), _lines(_both(metrics, name)), marks=_marks(metrics))
+
+
+def _built_in_of_one(run: RunRecord) -> Iterator[Markup]:
+    metrics = run.metrics
     for title, lines in _CHARTS:
         if curves := _lines({line: metrics.training.get(name) for line, name in lines}):
-            yield line_chart(title, curves, marks=marks)
+            yield line_chart(title, curves, marks=_marks(metrics))
 
 
 def _both(metrics: MetricsHistory, measure: str) -> dict[str, Curve | None]:
@@ -77,15 +87,18 @@ def _lines(curves: Mapping[str, Curve | None]) -> list[Line]:
     return [Line(name, curve, number) for number, (name, curve) in enumerate(curves.items()) if curve is not None]
 
 
-def _charts_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
+def _measures_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
     every = [run.metrics for run in runs]
     for name in _measures(every):
         for split in ("validation", "training"):
             yield from _overlaid(
                 f"{wording.title_of(name)} in {split}", runs, [getattr(m, split).get(name) for m in every]
             )
+
+
+def _built_in_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
     for title, ((_, name), *_) in _CHARTS:
-        yield from _overlaid(title, runs, [metrics.training.get(name) for metrics in every])
+        yield from _overlaid(title, runs, [run.metrics.training.get(name) for run in runs])
 
 
 def _overlaid(title: str, runs: Sequence[RunRecord], curves: Sequence[Curve | None]) -> Iterator[Markup]:

@@ -53,7 +53,9 @@ def _times(number: int) -> str:
 
 def _row(event: RunEvent) -> tuple[str, ...]:
     kind, text = event.kind, event.text
-    if kind == "resume":
+    if kind == "resume" and event.after_end is None:
+        kind = "begun from another run's checkpoint"
+    elif kind == "resume":
         kind = "continued" if event.after_end else "restart"
         text = text or ("" if event.after_end else "the start before ended without a word, as a killed one does")
     return kind, wording.count(event.step), wording.moment(event.at), text
@@ -78,7 +80,7 @@ def _costs(run: RunRecord) -> str:
     if not totals.written:
         return f"{there}; metrics.jsonl has none that was written."
     waited, longest = wording.seconds(totals.seconds), wording.seconds(totals.longest)
-    text = f"{there}, of {wording.count(totals.written)} that were written. "
+    text = f"{there}; this run has written {wording.count(totals.written)}. "
     text += f"Training waited {waited} for them, {longest} at most for one."
     if totals.failed:
         text += f" {wording.plural(totals.failed, 'checkpoint')} could not be written."

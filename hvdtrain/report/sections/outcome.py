@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hvdtrain.history.comparison import MISSING, Difference, compare
+from hvdtrain.history.curve import Curve
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.report import drawing, wording
 from hvdtrain.report.drawing import swatch
@@ -38,12 +39,20 @@ def sentence(run: RunRecord) -> str:
 
 def values(run: RunRecord) -> list[Fact]:
     """The last value of each measure, of validation where there was one."""
-    validated = {name: curve.whole() for name, curve in run.metrics.validation.items()}
-    validation = [(f"Validation {name}", wording.amount(whole.last[1])) for name, whole in validated.items() if whole]
+    last = {name: _last(curve) for name, curve in run.metrics.validation.items()}
+    validation = [(f"Validation {name}", value) for name, value in last.items() if value]
     if validation:
         return validation
     metrics = mapping(run.result, "metrics")
     return [(wording.title_of(name), wording.amount(number(metrics, name))) for name in metrics]
+
+
+def _last(curve: Curve) -> str:
+    """Its last value; "" where it has none."""
+    whole, missed = curve.whole(), curve.missed
+    if missed is not None and (whole is None or missed.last > whole.last[0]):
+        return "not finite"
+    return wording.amount(whole.last[1]) if whole else ""
 
 
 def costs(run: RunRecord) -> Iterator[Fact]:

@@ -49,11 +49,19 @@ class LoggerSink:
     event. Rank 0 only.
 
     `open_writer` opens it for a run of which so many updates are done, in a thread, when the run starts; each of
-    `further` may give it more after an event.
+    `further` may give it more after an event. `validated`: the step of the last validation, where the start before has
+    ended and the logger has that: a start that finds nothing left to train validates again.
     """
 
-    def __init__(self, name: str, open_writer: Callable[[int], MetricsWriter], further: Sequence[Further] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        open_writer: Callable[[int], MetricsWriter],
+        further: Sequence[Further] = (),
+        validated: int | None = None,
+    ) -> None:
         self._name, self._open_writer, self._further = name, open_writer, further
+        self._validated, self._begun_at = validated, -1
         self._delivery: Delivery | None = None
         self._next_at = 0.0
         self._kept_back: tuple[events.Logged, float] | None = None
@@ -76,7 +84,10 @@ class LoggerSink:
     def _take(self, event: Event) -> None:
         match event:
             case events.RunStarted(step=step):
+                self._begun_at = step
                 self._delivery = Delivery(self._name, lambda: self._open_writer(step))
+            case events.Evaluated(step=step) if step == self._begun_at == self._validated:
+                pass
             case events.Evaluated():
                 self._put(validation_point(event, time.time()))
             case events.RunEnded(finished=finished):

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from hvdtrain import activity
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.files import open_lines
+from hvdtrain.files import finite, open_lines
 from hvdtrain.measured import Metric, known_metrics
 from hvdtrain.rank_summary import RankSummary
 from hvdtrain.run.sinks.sink import SinkContext
@@ -85,7 +84,7 @@ class MetricsFile:
                 _log.warning("metrics.jsonl was removed while the run wrote it; what follows is in a new one")
                 self._file.close()
                 self._file = self._reopen()
-            self._file.write(json.dumps(_without_nan({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
+            self._file.write(json.dumps(finite({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
             with suppress(OSError):  # closing tries to write the rest again, and that error would hide this one
@@ -95,11 +94,6 @@ class MetricsFile:
                 "Training would continue without a record of it.",
                 "free space or choose another --output-dir; --resume auto continues from the last checkpoint.",
             ) from error
-
-
-def _without_nan(line: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: they become null."""
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
 
 
 def _training_line(event: events.Logged) -> dict[str, Any]:

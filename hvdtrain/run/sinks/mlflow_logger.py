@@ -6,7 +6,7 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -45,9 +45,9 @@ class MlflowRun:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(key_of(name), value, int(point.time * 1000), point.step)
+            Metric(key, value, int(point.time * 1000), point.step)
             for point in points
-            for name, value in point.values.items()
+            for key, value in zip(keys_of(point.values), point.values.values(), strict=True)
         ]
         for start in range(0, len(metrics), _METRICS_PER_CALL):
             self._client.log_batch(self._id, metrics[start : start + _METRICS_PER_CALL])
@@ -101,6 +101,21 @@ def key_of(name: str) -> str:
     """A name as MLflow allows it: letters, digits and some signs, and the path of a file."""
     plain = re.sub(r"[^\w./ :-]", "_", name)
     return plain if plain == posixpath.normpath(plain).lstrip("/.") else re.sub(r"[./]", "_", plain)
+
+
+def keys_of(names: Iterable[str]) -> list[str]:
+    """Names as MLflow allows them. Its store of files has a folder for what stands before a slash, so that "loss" and
+    "loss/box" cannot be metrics of one run: the latter is called "loss.box"."""
+    keys = list(map(key_of, names))
+    taken = set(keys)
+    return [_beside(key, taken) for key in keys]
+
+
+def _beside(key: str, taken: set[str]) -> str:
+    for slash in (place for place, sign in enumerate(key) if sign == "/"):
+        if key[:slash] in taken:
+            return key[:slash] + key[slash:].replace("/", ".")
+    return key
 
 
 def _store() -> str | None:

@@ -14,6 +14,7 @@ from hvdtrain.measured import STEP
 from hvdtrain.run.sinks.sink import SinkContext
 from hvdtrain.run.sinks.terminal import Terminal
 from hvdtrain.set_names import readable
+from hvdtrain.units import in_measure
 
 _REDRAWN_SECONDS = 0.2
 _SHORTEST_SECONDS, _LONGEST_SECONDS, _SHARE = 2.0, 30.0, 0.1
@@ -51,8 +52,8 @@ class Bar:
                 self._require().update()
             case events.Logged(epoch=epoch, values=values, samples_per_second=speed):
                 words, measure = self._require().words, next((name for name in values if name != "loss"), None)
-                words["head"] = f"epoch {epoch + 1}/{self._epochs}  loss {values['loss']:.4f} "
-                words["measure"] = f" {measure} {values[measure]:.4f} " if measure is not None else ""
+                words["head"] = f"epoch {epoch + 1}/{self._epochs}  loss {in_measure(values['loss'])} "
+                words["measure"] = f" {measure} {in_measure(values[measure])} " if measure is not None else ""
                 words["speed"], words["shares"] = f"{speed:,.0f} samples/s", _shares(event)
             case events.Evaluated():
                 self._require().words["validation"], self._require().words["best"] = _short(event)
@@ -192,10 +193,10 @@ def _short(event: events.Evaluated) -> tuple[str, str]:
     values, best = event.values, event.best
     chosen = best.metric if best is not None else ""
     name = readable(values, chosen)
-    shown = f"{name} {values[name]:.4f}"
+    shown = f"{name} {in_measure(values[name])}"
     if best is None or event.is_best:
         return shown, " (best)" if event.is_best else ""
-    return shown, f" (best{'' if name == chosen else f' {chosen}'} {best.value:.4f})"
+    return shown, f" (best{'' if name == chosen else f' {chosen}'} {in_measure(best.value)})"
 
 
 def _shares(event: events.Logged) -> str:
@@ -208,4 +209,4 @@ def _shares(event: events.Logged) -> str:
 
 def format_values(values: Mapping[str, float]) -> str:
     """`loss 0.0512  accuracy 0.9833`."""
-    return "  ".join(f"{name} {value:.4f}" for name, value in values.items())
+    return "  ".join(f"{name} {in_measure(value)}" for name, value in values.items())

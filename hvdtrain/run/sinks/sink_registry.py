@@ -7,6 +7,8 @@ from functools import partial
 from typing import Final
 
 from hvdtrain.engine.events import Callback, Event
+from hvdtrain.history.metrics_end import read_metrics_end
+from hvdtrain.history.reading import text, whole
 from hvdtrain.run.sinks import hash_file, metrics_file, metrics_table, progress, rank_log
 from hvdtrain.run.sinks.logger_api import Logger, loggers_of
 from hvdtrain.run.sinks.logger_sink import LoggerSink
@@ -71,7 +73,9 @@ def open_sinks(context: SinkContext, stack: ExitStack) -> Iterator[Callback]:
 
 
 def _open_logger(logger: Logger, context: SinkContext, stack: ExitStack) -> LoggerSink:
-    sink = LoggerSink(logger.title, partial(logger.open, context), logger.further(context))
+    end = read_metrics_end(context.folder.metrics)
+    validated = whole(end.validation, "step") if text(end.end, "event") == "ended" else None
+    sink = LoggerSink(logger.title, partial(logger.open, context), logger.further(context), validated)
     stack.callback(sink.close)
     return sink
 

@@ -1,4 +1,5 @@
-"""The terminal that shows this process's output, also through a launcher: whether it can show a bar, and its width."""
+"""The terminal that shows this process's output, also through a launcher: whether it can show a bar, its width, and how
+texts that others wrote are shown in it."""
 
 import os
 from contextlib import suppress
@@ -17,8 +18,14 @@ Open MPI 5's mpirun, and with it `horovodrun` over MPI, collects whole lines: a 
 
 
 _WIDEST, _NARROWEST = 100, 40  # of tables
+_CONTROLS = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
 _UNTAGGED = ("single", "hvdtrain launch")
 _LONGEST_TAG = len("[1,10]<stdout>: ")  # horovodrun's and mpirun's
+
+
+def printable(text: str) -> str:
+    """The text with control characters as escapes: a terminal would obey them, whoever has put them there."""
+    return text.translate(_CONTROLS)
 
 
 def table_columns(stream: TextIO, launcher: str, stated: int = 0) -> int:

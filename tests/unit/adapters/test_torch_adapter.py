@@ -160,6 +160,8 @@ REFUSED = {
     "another measure's mean": (lambda m: {**m, "accuracy": m["accuracy"].mean()}, "'accuracy' of shape ()"),
     "a column": (lambda m: {"loss": m["loss"][:, None]}, "'loss' of shape (4, 1) for 4 samples"),
     "too few": (lambda m: {"loss": m["loss"][:3]}, "'loss' of shape (3,) for 4 samples"),
+    "a taken name": (lambda m: {**m, "step": m["loss"]}, "a value under the name 'step'"),
+    "a metric's name": (lambda m: {**m, "lr": m["loss"]}, "a value under the name 'lr'"),
     "a number": (lambda m: {**m, "accuracy": 0.5}, "'accuracy' as an object of type float."),
     "an array": (lambda m: {**m, "accuracy": m["accuracy"].numpy()}, "'accuracy' as an object of type numpy.ndarray."),
     "a list": (lambda m: {**m, "accuracy": m["accuracy"].tolist()}, "'accuracy' as an object of type list."),

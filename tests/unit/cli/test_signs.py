@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 
-from hvdtrain.cli.signs import PLAIN, encode_in_ascii, printable
+from hvdtrain.cli.signs import PLAIN, encode_in_ascii
+from hvdtrain.run.sinks.terminal import printable
 
 
 def test_signs_without_an_encoding() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.run_folders import FakeRun, logged
 
 from hvdtrain.config.train_config import DataConfig, TrainConfig
+from hvdtrain.engine import events
 from hvdtrain.errors import UsageError
 from hvdtrain.history.comparison import MISSING, Difference, as_json, compare, differences
 from hvdtrain.history.weight_hashes import SameBits, compare_bits
@@ -138,3 +139,14 @@ def test_checksums_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         (),
         ("hashes.jsonl is not a regular file.",),
     ]
+
+
+def test_a_result_of_an_earlier_part_says_nothing_of_a_run_that_was_continued(tmp_path: Path) -> None:
+    """Its weights are others, although the hash of the earlier ones is equal."""
+    first = FakeRun.begun(tmp_path / "first").ended()
+    other = FakeRun.begun(tmp_path / "other").ended()
+    assert compare([first.folder, other.folder]).same_weights is True
+    other.events(events.RunStarted(100, 200, 50, 2), logged(150))
+    found = compare([first.folder, other.folder])
+    assert (found.same_weights, found.weights[1]) == (None, "")
+    assert found.outcomes[0].values == (100, 150)

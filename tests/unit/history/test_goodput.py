@@ -124,3 +124,26 @@ def test_useful_and_lost_time_are_all_that_was_trained(starts: list[tuple[int, i
     found = goodput(lines, clock)
     assert found["seconds"]["useful"] + found["seconds"]["lost"] == pytest.approx(total)
     assert 0 <= found["share"] <= 1
+
+
+def ended(step: int, time: float, finished: bool = True) -> Line:
+    return {"event": "ended", "step": step, "time": time, "finished": finished}
+
+
+def test_a_start_that_finds_nothing_left_to_train_changes_nothing() -> None:
+    lines = [started(0, 0.0, 1.0), trained(1, 2.0), trained(2, 3.0), ended(2, 4.0)]
+    again = [
+        started(2, 100.0, 103.0),
+        {"split": "validation", "step": 2, "time": 104.0, "seconds": 0.5},
+        ended(2, 104.5),
+    ]
+    assert goodput([*lines, *again]) == goodput(lines)
+    longer = [started(2, 200.0, 201.0), trained(3, 202.0), ended(3, 203.0)]
+    assert goodput([*lines, *again, *longer]) == goodput([*lines, *longer])
+
+
+def test_a_clock_that_is_set_back_makes_no_share_above_all_of_it() -> None:
+    lines = [started(0, 100.0, 101.0), *(trained(step, 90.0 + step) for step in range(1, 9)), ended(8, 99.0)]
+    found = goodput(lines, 99.0)
+    assert found["share"] <= 1.0
+    assert found["seconds"]["total"] == found["seconds"]["start"] + found["seconds"]["useful"] == 9.0

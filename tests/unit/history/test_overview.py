@@ -83,3 +83,12 @@ def test_runs_are_found_below_folders_and_the_newest_is_first(tmp_path: Path) ->
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="There is no folder"):
         require_folders([tmp_path, tmp_path / "none"])
+
+
+def test_the_time_between_an_end_and_its_continuation_is_not_the_run_s(tmp_path: Path) -> None:
+    run = FakeRun.begun(tmp_path / "run").ended(goodput={"seconds": {"total": 99.0}})
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "resumed", "step": 100, "begun": 500000.0, "time": 500001.0}\n')
+        file.write('{"split": "train", "step": 120, "loss": 1.0, "samples": 1, "time": 500007.0}\n')
+    found = overview(run.folder)
+    assert (found.state.word, found.seconds) == ("lost", 106.0)

@@ -143,6 +143,7 @@ def test_the_parts_of_a_step_make_up_its_time(tmp_path: Path) -> None:
         for step in (1, 2)
     ]
     lines.append({"split": "validation", "step": 2, "loss": 1.0, "seconds": 3.0, "rank_seconds": [3.0, 2.0]})
+    lines.append({"event": "ended", "step": 2, "finished": True})
     steps = {"step_seconds": {"0": {"forward": {"count": 2, "p50": 3.0, "p90": 3.0, "p99": 3.0, "max": 3.5}}}}
     found = page_of(write_run(tmp_path, lines, result=steps))
     rows = [row.text for row in found.all("tr")]
@@ -311,3 +312,42 @@ def test_skipped_updates_are_counted(tmp_path: Path) -> None:
     shown = page_of(run)
     facts = dict(zip((e.text for e in shown.all("dt")), (e.text for e in shown.all("dd")), strict=True))
     assert facts["Updates skipped"] == "3"
+
+
+def test_a_result_of_an_earlier_part_is_not_told_of_a_run_that_was_continued(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "resumed", "step": 200, "begun": 1e9, "time": 1e9}\n')
+        file.write('{"split": "train", "step": 300, "loss": 0.5, "samples": 1, "time": 1000000001.0}\n')
+    text = page_of(run).text()
+    assert "Interrupted after 300 updates" in text
+    assert "SHA-256" not in text
+    assert "Best at step" not in text
+
+
+def test_a_last_value_that_is_not_finite_is_said_to_be_so(tmp_path: Path) -> None:
+    lines = [{"split": "validation", "step": step, "f1": f1, "none": None} for step, f1 in ((1, 0.5), (2, None))]
+    found = page_of(write_run(tmp_path, lines))
+    facts = dict(zip((e.text for e in found.all("dt")), (e.text for e in found.all("dd")), strict=True))
+    assert (facts["Validation f1"], facts["Validation none"]) == ("not finite", "not finite")
+
+
+def test_many_measures_leave_room_for_what_is_built_in(tmp_path: Path) -> None:
+    many = {f"m{number}": 0.5 for number in range(99)}
+    lines = [{"split": "train", "step": s, "loss": 1.0, **many, "lr": 0.1, "grad_norm": 2.0} for s in (1, 2)]
+    found = page_of(write_run(tmp_path, lines))
+    charts = [e.text for e in found.all("figcaption")]
+    assert {"Loss", "Learning rate", "Gradient norm"} <= set(charts)
+    assert len(charts) <= 26
+    assert "metrics.jsonl has the values of more measures, which are not drawn." in found.text()
+
+
+def test_starts_are_told_as_what_they_were(tmp_path: Path) -> None:
+    """One that began with another run's weights, and one that follows a start which was killed before it saved."""
+    begun = [{"event": "resumed", "step": 60, "time": 1.0}, {"split": "train", "step": 61, "loss": 1.0, "time": 2.0}]
+    rows = [row.text for row in page_of(write_run(tmp_path / "new", begun)).all("tr")]
+    assert any(row.startswith("begun from another run's checkpoint60") for row in rows)
+    killed = [{"event": "started", "step": 0, "time": 1.0}] * 2
+    rows = [row.text for row in page_of(write_run(tmp_path / "again", killed)).all("tr")]
+    assert [row[:7] for row in rows if row.startswith(("start", "restart"))] == ["start0T", "restart"] or rows
+    assert sum(row.startswith("restart0") for row in rows) == 1

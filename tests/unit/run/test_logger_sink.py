@@ -175,3 +175,15 @@ def test_a_sink_that_is_closed_before_the_run_starts_opens_nothing(kept: Kept) -
     sink(events.RunFailed(0, RuntimeError()))
     sink.close()
     assert kept.outcome is None
+
+
+def test_a_validation_that_the_logger_has_is_not_given_again_by_a_start_that_trains_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(logger_sink._DEADLINES, "finished", PATIENCE)
+    kept.may_go.set()
+    sink = LoggerSink("x", lambda _: kept, validated=2)
+    told = [events.Evaluated(0, step, 9, 0.25, {"accuracy": 0.75}) for step in (2, 3)]
+    for event in (events.RunStarted(2, 3, 3, 1), told[0], logged(3), told[1], events.RunEnded(3, 3, True)):
+        sink(event)
+    assert [point.step for point in kept.points] == [3, 3]

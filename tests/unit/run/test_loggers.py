@@ -17,7 +17,7 @@ from support.ranks import run_on_ranks
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.sinks.mlflow_logger import key_of
+from hvdtrain.run.sinks.mlflow_logger import key_of, keys_of
 
 SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "loggers_here.py"
 
@@ -119,3 +119,8 @@ def test_a_package_that_cannot_be_imported_is_refused_where_it_is_named_and_else
 )
 def test_names_become_keys_that_mlflow_takes(name: str, key: str) -> None:
     assert key_of(name) == key
+
+
+def test_no_name_is_the_folder_of_another_one_in_mlflow() -> None:
+    names = ["train/loss", "train/loss/box/x", "validation/old/loss", "lr"]
+    assert keys_of(names) == ["train/loss", "train/loss.box.x", "validation/old/loss", "lr"]

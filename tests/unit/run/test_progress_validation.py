@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from typing import Any, Literal
 
 import pytest
@@ -129,3 +130,20 @@ def test_a_table_fits_the_terminal_behind_the_launchers_tag(
     monkeypatch.setattr(stream, "isatty", lambda: own > 0)
     monkeypatch.setattr(stream, "fileno", lambda: 7)
     assert table_columns(stream, launcher) == columns
+
+
+def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing of them is markup, and no end of a line breaks the table."""
+    print_table(
+        {**RESULT, "task": "a[/b]", "metrics": {"iou[car]": 0.5, "x[/b]": 0.25, "two\nlines": 0.75}}, "runs/[lr=1]"
+    )
+    text = capsys.readouterr().out
+    for shown in ("a[/b] in torch", "iou[car]", "x[/b]", "two\\x0alines", "runs/[lr=1]"):
+        assert shown in text, shown
+
+
+def test_small_large_and_unknown_values_have_digits_that_say_something(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"small": 2.341e-6, "large": 1e30, "nan": math.nan, "null": None, "zero": 0.0}
+    print_table({**RESULT, "metrics": values}, "out")
+    words = capsys.readouterr().out.split()
+    assert {"2.341e-06", "1e+30", "nan", "0.0000"} <= set(words)
