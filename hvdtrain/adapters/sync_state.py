@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from data_sharding import LoadedBatch
 from hvdtrain.adapters.choose_sync import ChosenSync
 from hvdtrain.named_arrays import State
 
@@ -25,9 +26,11 @@ class HookState:
 
     Attributes:
         reduces_in_place: a gradient that is a bucket by itself is reduced where the framework made it, without a copy.
+        takes_own_means: each rank is to bring the mean over its own samples, however many these are.
     """
 
     reduces_in_place = False
+    takes_own_means = False
 
     def __init__(self, loss_multiplier: float = 1.0) -> None:
         self.loss_multiplier = loss_multiplier
@@ -56,9 +59,15 @@ class SyncState:
 
     def __init__(self, hook: HookState | None = None) -> None:
         hook = hook or HookState()
-        self.loss_multiplier = hook.loss_multiplier
+        self.loss_multiplier, self._takes_own_means = hook.loss_multiplier, hook.takes_own_means
         self.rank_local_state, self.load_rank_local_state = hook.rank_local_state, hook.load_rank_local_state
         self.state, self.load_state = hook.state, hook.load_state
+
+    def weighed(self, batch: LoadedBatch) -> LoadedBatch:
+        """This rank's part of a step, with the weight for which `loss_multiplier` is right."""
+        if not self._takes_own_means:
+            return batch
+        return batch._replace(global_weight=self.loss_multiplier * float(batch.weights.sum()))
 
     def buckets(self, cap: int) -> tuple[int, ...]:  # noqa: ARG002
         """How many gradients each bucket holds where `cap` bytes are the largest; () where nothing can be chosen."""

@@ -40,8 +40,9 @@ COMMON += ["--keep-checkpoints", "15", "--progress", "none"]
 SHORT = ["--max-steps", "8"]
 POWERSGD = ["--compression", "powersgd"]
 RESUMED = [*POWERSGD, *SHORT, "--resume", "{of_two}/powersgd/checkpoints/step_00000004"]  # which it left on its way
+ONE_RECORD = ["--data.subset", "0.0007", "--max-steps", "2", "--max-grad-norm", "100"]  # all ranks but one have nothing
 TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
-    ("torch", 1): {"none": [], "powersgd": [*POWERSGD, *SHORT]},
+    ("torch", 1): {"none": [], "powersgd": [*POWERSGD, *SHORT], "one-record": ONE_RECORD},
     ("torch", 2): {
         "fp16": ["--compression", "fp16"],
         "bf16": ["--compression", "bf16"],
@@ -49,17 +50,19 @@ TRAININGS: dict[tuple[str, int], dict[str, list[str]]] = {
         "powersgd-resumed": RESUMED,
         "sum": ["--reduce-op", "sum", "--lr", "0.15", "--max-grad-norm", "2.0", *SHORT],
         "adasum": ["--reduce-op", "adasum"],
+        "one-record": [*ONE_RECORD, "--reduce-op", "adasum"],
     },
     ("torch", 3): {
         "powersgd": [*POWERSGD, *SHORT],
         "powersgd-resumed": RESUMED,
         "sum": ["--reduce-op", "sum", "--lr", "0.1", "--max-grad-norm", "3.0", *SHORT],
     },
-    ("tensorflow", 1): {"none": [], "powersgd": [*POWERSGD, *SHORT]},
+    ("tensorflow", 1): {"none": [], "powersgd": [*POWERSGD, *SHORT], "one-record": ONE_RECORD},
     ("tensorflow", 2): {
         "bf16": ["--compression", "bf16"],
         "powersgd": POWERSGD,
         "powersgd-resumed": RESUMED,
+        "one-record": [*ONE_RECORD, "--reduce-op", "adasum"],
     },
     ("tensorflow", 3): {},
 }
@@ -224,6 +227,13 @@ def test_adasum_of_two(framework: str, runs: Runs) -> None:
     for found, total in zip(home, run.mean("adasum-orthogonal/in"), strict=True):
         if found.size > 1:  # two numbers are never orthogonal
             np.testing.assert_allclose(found, 2 * total, rtol=1e-6)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_adasum_of_ranks_of_which_one_has_all_records_is_the_gradient_of_that_one(framework: str, runs: Runs) -> None:
+    one, two = runs(framework, 1).weights("one-record"), runs(framework, 2).weights("one-record")
+    assert furthest(two, one) < SUMMED_IN_ANOTHER_ORDER
 
 
 @pytest.mark.timeout(900)

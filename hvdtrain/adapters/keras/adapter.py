@@ -166,7 +166,7 @@ class KerasAdapter(AdapterState):
             return
         self._lr = lrs[-1]
         self._before_graphs(step)
-        numbered = zip(batches, range(step, step + len(batches)), lrs, strict=True)
+        numbered = zip(map(self._gradient_sync.weighed, batches), range(step, step + len(batches)), lrs, strict=True)
         for layout, group in groupby(numbered, lambda update: _layout(update[0])):
             updates = list(group)
             self._create_sums(layout, updates[0][0])
@@ -194,7 +194,7 @@ class KerasAdapter(AdapterState):
     def _micro_batches(self, batch: LoadedBatch) -> list[MicroBatch]:
         """Those of a step; with virtual workers one for each of this worker's own."""
         if self._workers is None:
-            return in_micro_batches(batch, self._options.accumulate_steps, self._rank)
+            return in_micro_batches(self._gradient_sync.weighed(batch), self._options.accumulate_steps, self._rank)
         return of_workers(batch, self._workers)
 
     def _begin(self, part: MicroBatch) -> bool:

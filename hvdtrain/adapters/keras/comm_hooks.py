@@ -123,6 +123,8 @@ def _bits(tensor: Any) -> Any:
 class Adasum(CommHook):
     """Gradients combined variable by variable, by the rule of torch's hook of that name."""
 
+    takes_own_means = True
+
     def __init__(self, hvd: Any) -> None:
         super().__init__(loss_multiplier=hvd.size())
         self._hvd = hvd

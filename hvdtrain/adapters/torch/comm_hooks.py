@@ -222,6 +222,8 @@ class Adasum(CommHook):
     orthogonal ones are added. Each rank contributes its own mean gradient.
     """
 
+    takes_own_means = True
+
     def __init__(self, hvd: Any) -> None:
         super().__init__(loss_multiplier=hvd.size())
         self._hvd = hvd

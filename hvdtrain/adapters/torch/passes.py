@@ -244,7 +244,7 @@ class WholeModelPasses:
     timer: StepTimer
 
     def train(self, batch: LoadedBatch, step: int) -> None:
-        parts = micro_batches(batch, self.accumulate_steps)
+        parts = micro_batches(self.gradient_sync.weighed(batch), self.accumulate_steps)
         for number, part in enumerate(parts):
             self.mode.set(True)
             self.draws.begin(step, number)
