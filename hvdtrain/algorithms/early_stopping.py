@@ -5,6 +5,7 @@ checkpoint's position.
 """
 
 import math
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,6 +13,11 @@ from typing import Any, Literal
 from hvdtrain.errors import UsageError, did_you_mean
 
 _LOWER_IS_BETTER = ("loss", "error", "perplexity")
+_SHORT_NAMES = frozenset(
+    ("mae", "mse", "rmse", "rmsle", "mape", "smape", "nll", "ce", "bce", "ppl", "bpb", "bpc", "wer", "cer", "eer")
+    + ("fid", "lpips", "brier", "ece", "kl", "kld", "epe", "err")
+)
+"""Of measures of which less is better, as whole words of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,9 @@ def mode_of(metric: str, mode: Literal["auto", "min", "max"]) -> Literal["min", 
     """`mode`, where auto means: min for names that speak of a loss, an error or a perplexity, else max."""
     if mode != "auto":
         return mode
-    return "min" if any(word in metric.lower() for word in _LOWER_IS_BETTER) else "max"
+    name = metric.lower()
+    has_word = any(word in name for word in _LOWER_IS_BETTER)
+    return "min" if has_word or not _SHORT_NAMES.isdisjoint(re.split(r"[\W\d_]+", name)) else "max"
 
 
 def require_metric(metric: str, measured: Collection[str]) -> None:

@@ -19,7 +19,8 @@ class ValidationOptions(Options):
         the first one, or of another by its name, as NAME/accuracy (default: loss)."""
     )
     best_mode: Literal["auto", "min", "max"] = option("auto", Group.VALIDATION).help(
-        "max, min, or auto: min for names that contain loss, error or perplexity, otherwise max."
+        "max, min, or auto: min for names that contain loss, error or perplexity, or are mae, rmse, wer and "
+        "the like, otherwise max. A run with --best-metric says at its start which it is."
     )
     early_stopping_patience: int | None = option(None, Group.VALIDATION, must=AT_LEAST_ONE, example="3").help(
         "stop training after this many validations in a row without an improvement of best_metric (default: never)."

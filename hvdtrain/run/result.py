@@ -13,6 +13,7 @@ from hvdtrain.algorithms.quantile_sketch import Quantiles
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.rank_reduction import reduce_ranks
 from hvdtrain.config.training_options import describe_optimizer, non_default_options
+from hvdtrain.config.validation_options import early_stopping_of
 from hvdtrain.engine import events
 from hvdtrain.engine.events import Event
 from hvdtrain.engine.limits import RunResult
@@ -127,11 +128,19 @@ def describe(setup: RunSetup, comm: Communicator, parameters: int, folder: Path 
         f"model: {'; '.join([f'{parameters:,} parameters', optimizer, *non_default_options(config)])}; "
         f"seed {config.seed}",
         f"data: {plan.num_records:,} records, global batch {plan.global_batch}, {plan.steps} steps × {setup.epochs} "
-        f"epochs, shuffle {config.data.shuffle}; {', '.join(held)} records for validation",
+        f"epochs, shuffle {config.data.shuffle}; {', '.join(held)} records for validation{_best(setup)}",
         f"lr: {schedule.peak:g} (scaling {config.lr_scaling}), warm-up {schedule.warmup_steps} steps, then "
         f"{schedule.describe()}",
         "; ".join([*([] if folder is None else [f"run folder: {shown_path(folder)}"]), ", ".join(packages)]),
     ]
+
+
+def _best(setup: RunSetup) -> str:
+    """Which one is the best, where it was chosen by name."""
+    if setup.config.best_metric is None:
+        return ""
+    compared = early_stopping_of(setup.config, setup.validation)
+    return f", of which the {'lowest' if compared.mode == 'min' else 'highest'} {compared.metric} is the best"
 
 
 def _workers(topology: Topology) -> str:

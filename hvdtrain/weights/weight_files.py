@@ -113,9 +113,30 @@ def weights_of_run(run: Checkpoint, path: Path, averaged: bool = False) -> Named
                 "They were asked for, by --ema or averaged=True.",
                 "leave that out, or train with --ema-decay.",
             )
-        arrays |= averages  # buffers such as BatchNorm's statistics have no average
+        arrays |= averages | _of_other_names(arrays, averages)  # buffers, as BatchNorm's statistics, have none
     framework: Framework = "torch" if run.about["framework"] == "torch" else "tensorflow"
     return NamedWeights(arrays, framework, f"{path} (step {run.position.step})")
+
+
+def _of_other_names(weights: Arrays, averages: Arrays) -> Arrays:
+    """Averages of tied weights under their further names, of which checkpoints have the first: the weights are equal.
+    Constant arrays may be equal by chance."""
+    others = {name: array for name, array in weights.items() if name not in averages and not _is_constant(array)}
+    kinds = {_kind(array) for array in others.values()}
+    firsts = [name for name in averages if name in weights and _kind(weights[name]) in kinds]
+    found = {
+        name: next((first for first in firsts if np.array_equal(weights[first], array)), None)
+        for name, array in others.items()
+    }
+    return {name: averages[first] for name, first in found.items() if first is not None}
+
+
+def _kind(array: NDArray[Any]) -> tuple[str, tuple[int, ...]]:
+    return array.dtype.str, array.shape
+
+
+def _is_constant(array: NDArray[Any]) -> bool:
+    return bool((array == array.flat[0]).all()) if array.size else True
 
 
 def _part(run: Checkpoint, prefix: str) -> Arrays:

@@ -181,17 +181,21 @@ def test_layers_that_share_weights_train_in_stages(tmp_path: Path) -> None:
     """Their weights have two names in a checkpoint. A layer without weights follows evaluation, wherever it is."""
     (tmp_path / "tied_task.py").write_text(TIED)
     train = ["python", "-m", "hvdtrain", "--task", "tied_task:Tied", "--epochs", "1"]
-    train += ["--parallel.stages", "2", "--parallel.cuts", "last.1"]
+    train += ["--parallel.stages", "2", "--parallel.cuts", "last.1", "--ema-decay", "0.9"]
     finished = run_ranks([*train, "--output-dir", "out"], 2, "mpirun", 300, {"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
     assert finished.returncode == 0, finished.tail()
     saved = state_of(tmp_path / "out")
     np.testing.assert_array_equal(saved["model/second.weight"], saved["model/first.weight"])
+    averaged = weights_of_run(read_run(tmp_path / "out"), tmp_path / "out", averaged=True).arrays
+    for name in ("first.weight", "second.weight"):
+        np.testing.assert_array_equal(averaged[name], saved["ema/first.weight"])
     assert result_of(tmp_path / "out")["metrics"]["loss"] < 1e6
 
 
 TIED = """
 import torch
 from torch import nn
+from hvdtrain.weights.weight_files import read_run, weights_of_run
 from hvdtrain.tasks.torch import TorchDigits
 
 

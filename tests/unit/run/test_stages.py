@@ -66,7 +66,7 @@ def cuts_of(**parallel: Any) -> tuple[list[int], list[str]]:
     [
         ({"stages": 5}, "can be cut into 4 parts with weights that are trained, and --parallel.stages is 5"),
         ({"stages": 2, "cuts": "hiden"}, "names 'hiden', at which the model Sequential cannot be cut"),
-        ({"stages": 3, "cuts": "relu1,conv2"}, "leaves a stage without weights"),
+        ({"stages": 3, "cuts": "relu1,conv2"}, "leaves a stage without weights that are trained"),
         ({"stages": 2, "devices": "cpu,tpu"}, "names 'tpu'"),
         ({"stages": 3, "cuts": "hidden,conv2"}, "leaves a stage without weights"),
     ],

@@ -95,6 +95,17 @@ def test_averages_take_the_place_of_weights(tmp_path: Path) -> None:
         export(plain, "safetensors", averaged=True)
 
 
+def test_averages_of_tied_weights_have_all_their_names(tmp_path: Path) -> None:
+    """A checkpoint has them under the first. Constant arrays are equal by chance."""
+    weight, zeros = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros(3, np.float32)
+    weights = {"a.weight": weight, "b.weight": weight.copy(), "a.bias": zeros, "bn.running_mean": zeros.copy()}
+    averages = {"a.weight": weight / 2, "a.bias": zeros + 1}
+    run = write_run(tmp_path / "run", weights, "torch", averages=averages)
+    arrays = load_file(export(run, "safetensors", averaged=True).path)
+    np.testing.assert_array_equal(arrays["b.weight"], weight / 2)
+    np.testing.assert_array_equal(arrays["bn.running_mean"], zeros)
+
+
 def keras_3(path: Path, layers: dict[str, tuple[str, list[Any]]], top: str = "layers") -> None:
     """A file as Keras 3 lays it out: group of a layer → (its name, its variables)."""
     with h5py.File(path, "w") as file:

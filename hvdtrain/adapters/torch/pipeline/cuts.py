@@ -98,8 +98,14 @@ def _link_named(name: str, chain: Chain) -> int:
     )
 
 
+def _divides(chain: Chain, place: int) -> bool:
+    """Whether something is trained on both sides."""
+    sides = range(place), range(place, len(chain.names))
+    return all(any(map(chain.trained, side)) for side in sides)
+
+
 def _places(chain: Chain) -> str:
-    names = [chain.names[place] for place in chain.places[1:]]
+    names = [chain.names[place] for place in chain.places[1:] if _divides(chain, place)]
     shown = ", ".join(names[:12]) + (f", … ({len(names)} in all)" if len(names) > 12 else "")
     return f"Stages can begin at {shown}." if names else "It is one block, with no place between two layers."
 
@@ -109,7 +115,7 @@ def _require_stages(starts: Sequence[int], chain: Chain, names: Sequence[str]) -
     for first, end in zip(ends, ends[1:], strict=False):
         if first >= end or not any(chain.trained(link) for link in range(first, end)):
             raise UsageError(
-                f"--parallel.cuts {','.join(names)} leaves a stage without weights.",
+                f"--parallel.cuts {','.join(names)} leaves a stage without weights that are trained.",
                 f"Each stage trains something, and stages follow the order of the layers. {_places(chain)}",
                 "choose other names, or leave --parallel.cuts out.",
             )
