@@ -19,6 +19,8 @@ from support.processes import run_command
 from support.ranks import run_ranks
 from support.runs import result_of
 
+from hvdtrain.weights.weight_files import read_run, weights_of_run
+
 WORKER = Path(__file__).parent / "workers" / "option_runs.py"
 DEADLINE_S = 400
 # 1,438 records: 3 steps an epoch, the last one of 436 records, which micro batches cannot share evenly.
