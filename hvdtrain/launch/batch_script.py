@@ -27,6 +27,7 @@ UNSUPPORTED = (*ELASTIC, "hosts", "image", "ssh_port", "start_timeout")
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,:@+-]{0,127}")
 _HOSTS = "$hosts"  # the script's variable
+LEFT = "$left"  # another one, of a script that counts the time that is left
 USR1 = 'kill -USR1 "$job" || true'
 _TERM = 'kill "$job" || true'
 
@@ -54,7 +55,7 @@ fi
 _RUN = """\
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
-{command} < /dev/null &
+{begin}{command} < /dev/null{end_of_command} &
 job=$!
 {why}
 ended=0
@@ -176,19 +177,28 @@ def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str,
     come first."""
     words = (*before, *start.words, *start.command)
     text = wrap_command(words)
-    if _HOSTS in start.words:
-        text = text.replace(shlex.quote(_HOSTS), f'"{_HOSTS}"', 1)
+    for variable in (_HOSTS, LEFT):  # of the script
+        if variable in words:
+            text = text.replace(shlex.quote(variable), f'"{variable}"', 1)
     if may_continue(job) and option_value(job.argv, "output-dir") is None:
         # Double quotes let the shell put the number in.
         text += f' \\\n    --output-dir "runs/{job.name}-{job_number}"'
     return text
 
 
-def run_text(start: Start, command: str, why: str, ended_by: str, asked_by: str) -> str:
+def run_text(start: Start, command: str, why: str, ended_by: str, asked_by: str, spared: str = "") -> str:
     """Bash that runs `command` and sets `code`. At signals in `ended_by`, which end the job for good and set `ended`,
-    and at those in `asked_by`, workers save and stop. `why` is a comment on them."""
+    and at those in `asked_by`, workers save and stop. `why` is a comment on them. `spared`: one of them that comes to
+    the command and all its processes too, which ignore it."""
     return _RUN.format(
-        command=command, why=why, end=start.ask or _TERM, ended_by=ended_by, ask=start.ask or ":", asked_by=asked_by
+        begin=f"(trap '' {spared}; exec " if spared else "",
+        command=command,
+        end_of_command=")" if spared else "",
+        why=why,
+        end=start.ask or _TERM,
+        ended_by=ended_by,
+        ask=start.ask or ":",
+        asked_by=asked_by,
     )
 
 

@@ -136,7 +136,9 @@ def _replicas(count: int, container: dict[str, Any], job: JobSpec, options: Kube
         "containers": [{**container, "volumeMounts": mounts}],
         "volumes": volumes,
     }
-    return {"replicas": count, "restartPolicy": "Never", "template": {"spec": pod}}
+    # The operator makes no new pod for one that has failed, and a launcher that starts again would not find it.
+    policy = "OnFailure" if container["name"] == "worker" else "Never"
+    return {"replicas": count, "restartPolicy": policy, "template": {"spec": pod}}
 
 
 def _launcher(job: JobSpec, options: KubernetesOptions) -> dict[str, Any]:
@@ -160,6 +162,7 @@ def _notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
     return (
         *shared_notes(job, "a pod has one, and MPI finds it"),
         ("MPI", f"{FLAVORS[options.flavor]} in the image; --mpi says otherwise"),
+        ("signal", "none for the workers before the job or a pod is ended: give the command a --max-time"),
         ("launcher", "starts when all workers are ready, since names of pods that are not cannot be resolved"),
         *pod_notes(job, options, f"; sshd listens where {HOME}/.sshd_config says"),
     )

@@ -26,6 +26,12 @@ from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_support
 INNER = ("ssh", "mpirun", "jsrun")
 _SIGUSR1 = 10  # jskill takes numbers; Linux has this one on all processors that run LSF
 
+_NUMBER = """\
+# Of this job, and of its element where it is an array.
+number=$LSB_JOBID
+[ "${LSB_JOBINDEX:-0}" = 0 ] || number=$number-$LSB_JOBINDEX
+"""
+
 _HOSTS = """\
 # Each host once, with its workers: LSF names hosts with their slots, which may be their cores.
 """
@@ -39,7 +45,8 @@ fi
 """
 
 _WHY = """\
-# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit."""
+# LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
+# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2."""
 
 _AGAIN = """\
 # LSF queues a job again that ends with 75, also one that it was told to end.
@@ -88,6 +95,7 @@ def _script(job: JobSpec, options: LsfOptions) -> str:
         "set -eu\n",
         batch_script.require_inside("LSB_JOBID" if by_jsrun else "LSB_MCPU_HOSTS", "LSF", submit),
         _exports(job, start),
+        _NUMBER if may_continue(job) else "",
         batch_script.require_import(job, options.inner),
         _JSRUN if by_jsrun else _HOSTS + batch_script.hosts_of_pairs(job, start, "LSB_MCPU_HOSTS"),
     ]
@@ -114,9 +122,21 @@ def _directives(job: JobSpec, options: LsfOptions, start: Start) -> list[str]:
         minutes = -(-job.time_limit // 60)
         settings.append(("W", f"{minutes // 60}:{minutes % 60:02d}"))
         if start.ask is not None:
-            settings += [("wa", "URG"), ("wt", math.ceil(notice_of(job) / 60))]
+            settings += [("wa", "URG"), ("wt", _notice_minutes(job, minutes))]
     lines = [f"#BSUB -{name} {value}" for name, value in settings if value is not None]
     return [*lines, "#BSUB -r" if may_continue(job) else "#BSUB -rn"]
+
+
+def _notice_minutes(job: JobSpec, limit: int) -> int:
+    """LSF knows whole minutes. Raises UsageError: the time limit is no longer than the notice."""
+    notice = math.ceil(notice_of(job) / 60)
+    if limit <= notice:
+        raise UsageError(
+            f"--time-limit is {job.time_limit} s, which are {limit} min for LSF, and --grace is {job.grace:g} s.",
+            f"Workers are asked to save {notice} min before it, so they would stop as soon as they start.",
+            f"give more than {notice} min.",
+        )
+    return notice
 
 
 def _start_of(job: JobSpec, options: LsfOptions) -> Start:
@@ -149,10 +169,10 @@ def _exports(job: JobSpec, start: Start) -> str:
 
 
 def _commands(job: JobSpec, start: Start) -> str:
-    command = batch_script.command_text(job, start, "$LSB_JOBID")
-    text = batch_script.run_text(start, command, _WHY, "INT TERM", "URG USR1")
+    command = batch_script.command_text(job, start, "$number")
+    text = batch_script.run_text(start, command, _WHY, "INT TERM", "URG USR1 USR2", spared="USR2")
     if job.max_restarts:
-        text += "\n" + batch_script.again_or_not(job, start, "$LSB_JOBID") + _AGAIN
+        text += "\n" + batch_script.again_or_not(job, start, "$number") + _AGAIN
     return text + 'exit "$code"\n'
 
 
@@ -186,7 +206,7 @@ def _signal_note(job: JobSpec, start: Start) -> str:
     if start.ask is None:
         return "none before the time limit: this mpirun passes none on; give the command a --max-time"
     if job.time_limit is None:
-        return "none before the queue's time limit, which this script does not know: give --time-limit"
+        return "USR2 at the queue's time limit, after which LSF waits ten minutes, and USR1 for the workers"
     return f"URG for this script {math.ceil(notice_of(job) / 60)} min before the time limit, and USR1 for the workers"
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import batch_script, launcher_api
 from hvdtrain.launch import option_groups as groups
-from hvdtrain.launch.batch_script import UNSUPPORTED, Start, may_continue, notice_of, require_word
+from hvdtrain.launch.batch_script import LEFT, UNSUPPORTED, Start, may_continue, notice_of, require_word
 from hvdtrain.launch.execute import find_program, run_program
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.rendering import LaunchPlan, Note, comment, require_supported, shared_notes
@@ -29,6 +29,13 @@ _FIRST_JOB = "HVDTRAIN_FIRST_JOB"  # the number of the first of the jobs that th
 _BEFORE = """\
 # The same in each job that this script submits: the number of the first one.
 first=${{{variable}:-${{PBS_JOBID%%.*}}}}
+first=${{first//[[]/-}}  # 12[3], an element of an array, is 12-3
+first=${{first//]/}}
+"""
+
+_LEFT = """\
+# Seconds until the workers are asked to save. SECONDS counts those of this script.
+left=$(({seconds} > SECONDS ? {seconds} - SECONDS : 1))
 """
 
 _HOSTS = """\
@@ -41,7 +48,9 @@ _WHY = """\
 
 _AGAIN = """\
 # Users may not queue a job of PBS again, so this one submits the script for a new job.
-if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
+if [ "$again" = yes ] && [ -n "${{PBS_ARRAY_INDEX:-${{PBS_ARRAYID:-}}}}" ]; then
+    echo "hvdtrain: This element of an array is not submitted again: the script would start all of them." >&2
+elif [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
     export {variable}="$first"
     cd "$PBS_O_WORKDIR"
     qsub {script}
@@ -153,11 +162,13 @@ def _exports(job: JobSpec, start: Start) -> str:
 
 def _commands(job: JobSpec, start: Start) -> str:
     before: tuple[str, ...] = ()
+    left = ""
     if job.time_limit is not None and start.ask is not None:
         seconds = job.time_limit - notice_of(job)
-        before = ("timeout", "--foreground", "--preserve-status", "--signal=USR1", str(seconds))
+        before = ("timeout", "--foreground", "--preserve-status", "--signal=USR1", LEFT)
+        left = _LEFT.format(seconds=seconds)
     command = batch_script.command_text(job, start, "$first", before)
-    text = batch_script.run_text(start, command, _WHY, "TERM", "USR1")
+    text = left + batch_script.run_text(start, command, _WHY, "TERM", "USR1")
     if job.max_restarts:
         again = batch_script.again_or_not(job, start, "$first")
         text += "\n" + again + _AGAIN.format(variable=_FIRST_JOB, script=f"{job.name}.pbs")

@@ -7,6 +7,7 @@ from typing import Any
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec, require_choice
 from hvdtrain.launch.rendering import Note
+from hvdtrain.launch.supervisor.restarts import option_value, trains
 
 KINDS = ("MPIJob", "TrainJob")
 _LABEL = re.compile(r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?")
@@ -98,6 +99,9 @@ def pod_notes(job: JobSpec, options: KubernetesOptions, user_note: str) -> list[
         ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),
         ("user", f"{options.run_as_user}, not root{user_note}"),
     ]
+    if trains(job.argv) and (options.claim is None or option_value(job.argv, "output-dir") is None):
+        kept = "give --claim NAME, and the command --output-dir /data/FOLDER"
+        notes.append(("run folder", f"INSIDE A POD, AND DELETED WITH IT, unless a config file names another: {kept}"))
     if job.env:
         secret = f"{job.name}-env"
         notes.append(("variables", f"from a secret: kubectl create secret generic {secret} --from-env-file=FILE"))

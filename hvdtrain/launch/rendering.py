@@ -144,10 +144,13 @@ def require_supported(job: JobSpec, launcher: str, wishes: Collection[str]) -> N
             "The job names no hosts.", f"{launcher} does not find any itself.", "name them, e.g. -H node1:4,node2:4."
         )
     if "hosts" not in wishes and address is not None:
+        own = launcher.startswith("hvdtrain launch")
         raise UsageError(
             f"Host {address} is an IPv6 address.",
-            f"{launcher} separates hosts and slots by colons and cannot take it.",
-            "give the host a name, in DNS or in /etc/hosts on all hosts.",
+            "Workers find each other over IPv4."
+            if own
+            else f"{launcher} separates hosts and slots by colons and cannot take it.",
+            f"give the host a name{' that has an IPv4 address' * own}, in DNS or in /etc/hosts on all hosts.",
         )
     for wish in wishes:
         default = JobSpec.__dataclass_fields__[wish].default

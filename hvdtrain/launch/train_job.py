@@ -78,6 +78,7 @@ def notes(job: JobSpec, options: KubernetesOptions) -> tuple[Note, ...]:
     """What a reader may wonder about."""
     return (
         *shared_notes(job, "a pod has one, and Horovod finds it"),
+        ("Kubeflow Trainer", "2.2 or later: earlier ones have no runtimePatches"),
         ("runtime", f"{options.runtime}, which tells torchrun where the others are; --runtime names another for torch"),
         *pod_notes(job, options, ""),
     )

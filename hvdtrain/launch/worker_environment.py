@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 
+from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
@@ -85,6 +86,21 @@ def host_variables(job: JobSpec, host: Host, environ: Mapping[str, str]) -> dict
     """Variables that workers of `host` get from here, with their values: they travel by the agent's standard input."""
     names = (*needed_names(environ), *job.env)
     return {name: environ[name] for name in names if name in environ} | stated_variables(job, host)
+
+
+def require_known_devices(job: JobSpec, environ: Mapping[str, str]) -> None:
+    """Raise UsageError in a job of PBS or LSF that has some GPUs of its first host: those of others are unknown."""
+    jobs = [name for name in ("PBS_JOBID", "LSB_JOBID") if environ.get(name)]
+    given = environ.get("CUDA_VISIBLE_DEVICES", "")
+    first_ones = ",".join(map(str, range(len(given.split(",")))))
+    others = [host for host in job.used_hosts[1:] if host.visible_devices is None]
+    if jobs and others and given not in ("", "-1", "NoDevFiles", first_ones) and "CUDA_VISIBLE_DEVICES" not in job.env:
+        raise UsageError(
+            f"CUDA_VISIBLE_DEVICES is {given!r} in this job ({jobs[0]}), and {others[0].name} is another host.",
+            "It names GPUs of the first host; which ones the job has on others is not known here.",
+            "ask for whole hosts (PBS: -l place=scatter:excl, LSF: -x), or give --pass-env CUDA_VISIBLE_DEVICES if the "
+            "same ones are right on all hosts.",
+        )
 
 
 def size_variables(job: JobSpec) -> dict[str, str]:

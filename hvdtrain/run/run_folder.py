@@ -16,11 +16,15 @@ from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import unwritable, write_atomically
 from hvdtrain.history.run_state import LOCK_NAME, LOOK_SECONDS
+from hvdtrain.models.exchange import some
 from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.log_files import host_log, rank_log
+from hvdtrain.run.shared_folder import hosts_that_see_another
 from hvdtrain.run.watch.local_folder import LocalFolder
 from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
 from hvdtrain.world_channel import WORLD_VARIABLE
+
+_log = logging.getLogger("hvdtrain.run")
 
 _LOST_SECONDS: Final = 60.0
 """A worker of a job that goes on waits so long for one that was lost: its host may be frozen, and end it later."""
@@ -108,8 +112,17 @@ def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunF
     chosen = agree(comm, lambda: str(choose_folder(config, framework)) if is_root else None, "hvdtrain.folder")
     folder = RunFolder(Path(broadcast_json(comm, chosen, "hvdtrain.folder.path")), config.keep_checkpoints)
     agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
+    elsewhere = hosts_that_see_another(folder.path, comm, config.resume != "never")
     host = node_name() if summarizes(config.metrics_detail, comm.topology.size) else ""
     agree(comm, lambda: folder.open_log(comm.topology.rank, config.log_level, host), "hvdtrain.folder.logs")
+    if elsewhere and is_root:
+        _log.warning(
+            "%s is not shared by the hosts: %s see%s another folder. Their logs stay there, and a start with rank 0 on "
+            "another host finds no checkpoint. HINT: use an --output-dir that all hosts share",
+            folder.path,
+            some(elsewhere),
+            "s" * (len(elsewhere) == 1),
+        )
     return folder
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from emulated_hosts import EmulatedHosts
 from ssh_files import make_key
+from support.processes import Finished
 from training import ACROSS, HOSTS
 
-SECONDS = 30
+SECONDS, TRAINING_SECONDS = 30, 150
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,20 @@ def test_all_hosts_are_asked_at_once_and_found_out_in_order(hosts: EmulatedHosts
     assert [host for host, _ in found] == [*expected]
     assert all(expected[host] in message or "cannot be reached" in message for host, message in found), found
     assert seconds < 8  # one after the other, the silent ones alone would take 9 to 12
+
+
+def test_a_run_folder_that_hosts_do_not_share_is_said_to_be_so_and_no_run_begins_again(hosts: EmulatedHosts) -> None:
+    """host1 has the checkpoint of a run that goes on with rank 0 on host2."""
+    folder = "/run/tmp/run"  # on a disk of each host
+
+    def train(first: str, other: str, steps: int) -> Finished:
+        where = ["-H", f"{first}:1,{other}:1"]
+        job = ["train", "--max-steps", str(steps), "--output-dir", folder, "--progress", "none"]
+        return hosts.run("host1", ["hvdtrain", "launch", "ssh", *where, "--", *job], TRAINING_SECONDS)
+
+    done = train("host1", "host2", 10)
+    assert done.returncode == 0, done.tail()
+    assert f"{folder} is not shared by the hosts: host2 sees another folder." in " ".join(done.stderr.split())
+    done = train("host2", "host1", 20)
+    assert done.returncode == 2, done.tail()
+    assert f"host1 has a checkpoint in {folder}, and rank 0 on host2 sees none there." in " ".join(done.stderr.split())

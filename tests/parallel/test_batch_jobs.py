@@ -2,7 +2,8 @@
 
 There is no PBS and no LSF here. The stand-ins for qsub and bsub do to a script what these do: they set the variables of
 a job, write its node file, and run it; LSF's also starts a job again that ends with 75. Where ASK names a signal, the
-first job gets it after its first steps, as from `qsig -s SIGUSR1`, or from LSF before the time limit (-wa URG).
+first job gets it after its first steps, as from `qsig -s SIGUSR1`, or from LSF before the time limit (-wa URG); all its
+processes get USR2, as at the time limit of LSF's queue.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ASK = """
 ask_to_save() {  # job's process
     [ "${ASK:-}" ] && [ "$(wc -l < jobs)" -eq 1 ] || return 0
     until grep -qs loss runs/*/metrics.jsonl; do kill -0 "$1" && sleep 0.1 || return 0; done
-    kill -s "$ASK" "$1"
+    if [ "$ASK" = USR2 ]; then kill -s USR2 -- "-$1"; else kill -s "$ASK" "$1"; fi
 }
 """
 QSUB = f"""#!/bin/bash
@@ -46,7 +47,7 @@ touch jobs
 while [ "$code" -eq 75 ] && [ "$(wc -l < jobs)" -lt 9 ]; do
     echo job >> jobs
     code=0
-    LSB_JOBID=1 LSB_MCPU_HOSTS="localhost 2" bash spooled &
+    LSB_JOBID=1 LSB_JOBINDEX=0 LSB_MCPU_HOSTS="localhost 2" setsid bash spooled &
     ask_to_save "$!"
     wait "$!" || code=$?
 done
@@ -91,12 +92,12 @@ def test_a_job_trains_on_the_hosts_that_it_is_given(
     assert (topology["size"], topology["launcher"]) == (2, launcher)
 
 
-@pytest.mark.parametrize(("scheduler", "signal", "code"), [("pbs", "USR1", 75), ("lsf", "URG", 0)])
+@pytest.mark.parametrize(("scheduler", "signal", "code"), [("pbs", "USR1", 75), ("lsf", "URG", 0), ("lsf", "USR2", 0)])
 def test_a_job_that_has_saved_goes_on_in_its_run_folder_until_it_is_done(
     cluster: Path, scheduler: str, signal: str, code: int
 ) -> None:
     """PBS's first job ends with 75, and another one goes on; LSF's is one job all the time."""
-    limits = ["--max-restarts", "1", "--time-limit", "1:00:00"]
+    limits = ["--max-restarts", "1", *(["--time-limit", "1:00:00"] if signal != "USR2" else [])]
     jobs = launch(cluster, [scheduler, "-np", "2", *limits, "--", "train", "--epochs", "12"], code, signal)
     assert jobs == 2
     (run,) = (cluster / "runs").iterdir()

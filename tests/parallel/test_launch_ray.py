@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support.jobs import ENDLESS
 from support.placed_jobs import DEADLINE_S, GONE_S, ROOT, PlacedJob
+from support.process_table import command_of
 from support.processes import Spawned, environment, python_path, run_command, wait_until
 from support.runs import result_of, topology_of_run
 from support.warm.interpreters import warm
@@ -128,20 +129,32 @@ def start(cluster: RayCluster, tmp_path: Path) -> Iterator[Start]:
         yield lambda *options, flags=(): jobs.enter_context(Job(cluster, tmp_path, flags, options))
 
 
+def actor_of(worker: int) -> int:
+    """The process of Ray that has started it, by an agent."""
+    process = worker
+    while not command_of(process).startswith(b"ray::"):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process
+
+
 @pytest.mark.timeout(2 * DEADLINE_S + START_S)
-def test_training_on_two_nodes_survives_a_killed_worker(start: Start) -> None:
-    flags = ("-np", "2", "--placement", "STRICT_SPREAD", "--max-restarts", "1", "--backoff", "0")
-    job = start("--checkpoint-interval", "10", flags=flags)
+def test_training_on_two_nodes_survives_a_killed_worker_and_a_killed_actor(start: Start) -> None:
+    """An actor holds a worker's place: of a node that lives, another one takes it."""
+    flags = ("-np", "2", "--placement", "STRICT_SPREAD", "--max-restarts", "2", "--backoff", "0")
+    job = start("--checkpoint-interval", "10", "--epochs", "20", flags=flags)
     job.await_lines()
     os.kill(job.workers()[1], signal.SIGKILL)
+    job.await_that(lambda: "restart 1 of 2 in 0 s." in job.output and len(job.workers()) == 2, "a restart", DEADLINE_S)
+    job.await_lines()
+    os.kill(actor_of(job.workers()[1]), signal.SIGKILL)
     done = job.ended(0)
     assert "was killed by SIGKILL" in done.stderr, done.tail()
-    assert "hvdtrain launch: restart 1 of 1 in 0 s." in done.stderr, done.tail()
+    assert "hvdtrain launch: restart 2 of 2 in 0 s." in done.stderr, done.tail()
     assert "2 workers by hvdtrain launch on 2 nodes" in done.stdout, done.tail()
     result, topology = result_of(job.out), topology_of_run(job.out)
     assert (topology["size"], topology["num_nodes"]) == (2, 2)
     assert result["metrics"]["accuracy"] >= 0.97
-    assert len(result["goodput"]["restarts"]) == 1
+    assert len(result["goodput"]["restarts"]) == 2
     verified = run_command(["python", "-m", "hvdtrain", "shard", "verify", str(job.out)], DEADLINE_S)
     assert verified.returncode == 0, verified.tail()
 

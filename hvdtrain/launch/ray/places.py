@@ -17,6 +17,7 @@ _SETTLE_SECONDS = 3.0  # for Ray to place what there is room for
 _SPARE_SECONDS = 20.0  # the same where it would have room: a node may have come, or a job ended, a moment ago
 _SEAT_SECONDS = 120.0  # for actors to start: Ray may have to install a runtime environment first
 _PAUSE_SECONDS = 0.2
+_RESTART_SECONDS = 30.0  # for an actor in the place of one that has died, whose node has all that it needs
 _ANSWER_SECONDS = 5.0  # for an actor that runs to answer
 _NOT_INSTALLED = (
     "install hvdtrain for this interpreter on all nodes, or name it in the runtime environment of the Ray job; "
@@ -32,6 +33,8 @@ class _Seat:
     actor: Any
     looking: Any
     facts: dict[str, Any] | None = None
+    serving: Any = None  # what an agent that it was asked to run will return
+    follows: bool = False  # whether `facts` are of an actor that has died, in whose place this one starts
 
 
 class RayPlaces(AbstractContextManager["RayPlaces"]):
@@ -92,11 +95,21 @@ class RayPlaces(AbstractContextManager["RayPlaces"]):
 
     def call(self, host: str, token: str) -> dict[str, Any]:
         """Let the host's actor run an agent for whoever knows `token`; where that is to be called, or the error."""
-        seat = next((seat for seat in self._usable() if self._names[seat.node] == host), None)
-        if seat is None or seat.facts is None:
+        seat = self._seat_on(host)
+        deadline = time.monotonic() + _RESTART_SECONDS
+        if seat is not None and not seat.follows and not self._is_alive(seat):
+            seat = self._follow(seat)
+        while seat is not None and seat.follows and time.monotonic() < deadline:
+            time.sleep(_PAUSE_SECONDS)
+            self._seat_nodes()
+            seat = self._seat_on(host)
+        if seat is None or seat.facts is None or seat.follows:
             return {"error": "Ray has no place there any more"}
-        seat.actor.serve.remote(token, self._request.link_seconds)
+        seat.serving = seat.actor.serve.remote(token, self._request.link_seconds)
         return {"address": seat.facts["address"]}
+
+    def _seat_on(self, host: str) -> _Seat | None:
+        return next((seat for seat in self._usable() if self._names[seat.node] == host), None)
 
     def _take(self, workers: int) -> int:
         """Reserve places for all workers together, or for fewer if that is allowed; returns for how many."""
@@ -173,13 +186,45 @@ class RayPlaces(AbstractContextManager["RayPlaces"]):
         placed = dict(self._placed())
         for place in [place for place, seat in self._seats.items() if placed.get(place) != seat.node]:
             self._ray.kill(self._seats.pop(place).actor)
+        for died in list(filter(self._died, self._seats.values())):
+            self._follow(died)
         for place, node in placed.items():
             seat = self._seats.get(place)
             if seat is None and (self._gpus or node not in {seat.node for seat in self._seats.values()}):
                 self._seats[place] = self._seat(place, node)
-            elif seat is not None and seat.facts is None:
+            elif seat is not None and (seat.facts is None or seat.follows):
                 self._hear(place, seat)
         self._slots = placed
+
+    def _follow(self, died: _Seat) -> _Seat:
+        """Begin an actor in the place of one that has died."""
+        place = next(place for place, seat in self._seats.items() if seat is died)
+        seat = self._seats[place] = self._seat(place, died.node)
+        seat.facts, seat.follows = died.facts, True
+        return seat
+
+    def _is_alive(self, seat: _Seat) -> bool:
+        """Whether the actor answers, or is busy with an agent that ends."""
+        try:
+            self._ray.get(seat.actor.answer.remote(), timeout=_ANSWER_SECONDS)
+        except self._ray.exceptions.RayActorError:
+            return False
+        except self._ray.exceptions.RayError:
+            pass
+        return True
+
+    def _died(self, seat: _Seat) -> bool:
+        """Whether the actor has, as one that the kernel ends for lack of memory: its node may be well."""
+        if seat.serving is None or not self._ray.wait([seat.serving], timeout=0)[0]:
+            return False
+        serving, seat.serving = seat.serving, None
+        try:
+            self._ray.get(serving, timeout=_ANSWER_SECONDS)
+        except self._ray.exceptions.RayActorError:
+            return True
+        except self._ray.exceptions.RayError:  # an error of the agent, which the launcher hears of by itself
+            return False
+        return False
 
     @property
     def _gpus(self) -> int:
@@ -206,7 +251,7 @@ class RayPlaces(AbstractContextManager["RayPlaces"]):
                 self._ray.kill(self._seats.pop(place).actor)
                 return
         if facts["node"] == seat.node:
-            seat.facts = facts
+            seat.facts, seat.follows = facts, False
 
     def _problem(self, seat: _Seat) -> UsageError | None:
         """Why the seat's node cannot run workers."""

@@ -37,6 +37,9 @@ def seat_class() -> Any:
                 os.environ.pop(name, None)
             return facts
 
+        def answer(self) -> None:
+            """What only an actor that lives does."""
+
         def serve(self, token: str, seconds: float) -> None:
             """Run an agent for the launcher that knows the token, until it hangs up."""
             from hvdtrain.launch.placed import seat_agent

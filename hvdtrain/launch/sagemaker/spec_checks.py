@@ -192,6 +192,12 @@ def _require_spot_times(spec: Any) -> None:
             f"It is the time of waiting and training together, so it is at least max_run_s, {spec.max_run_s}.",
             f"give max_wait_s (--max-wait-s), e.g. {2 * spec.max_run_s}.",
         )
+    if spec.use_spot and spec.task is not None and spec.checkpoint_s3_uri is None:
+        raise UsageError(
+            "use_spot is given without checkpoint_s3_uri.",
+            "After an interruption SageMaker starts the job on another machine, where it would begin at step 0.",
+            "give checkpoint_s3_uri (--checkpoint-s3-uri s3://BUCKET/FOLDER).",
+        )
 
 
 def _require_safe_and_kept(spec: Any) -> None:

@@ -41,9 +41,10 @@ from hvdtrain.launch.supervisor.restarts import (
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.supervisor.supervisor import Supervisor
 from hvdtrain.launch.supervisor.worker_state import WorkerState
-from hvdtrain.launch.worker_environment import host_variables
+from hvdtrain.launch.worker_environment import host_variables, require_known_devices
 from hvdtrain.topology.topology import RankAssignment
 
+_NAME = "hvdtrain launch ssh"
 UNSUPPORTED = ("image", "slots_per_host", "time_limit", "allow_root", "binding")
 """Fields of JobSpec for which launchers with agents on given hosts have nothing."""
 
@@ -95,7 +96,7 @@ def run(job: JobSpec, options: SshOptions) -> int:
 def require_runnable(
     job: JobSpec,
     environ: Mapping[str, str],
-    launcher: str = "hvdtrain launch ssh",
+    launcher: str = _NAME,
     unsupported: tuple[str, ...] = UNSUPPORTED,
 ) -> None:
     """Raise UsageError unless this launcher can run the job; `environ` has the variables that are to be passed on,
@@ -105,6 +106,8 @@ def require_runnable(
     if unset is not None:
         raise UsageError(f"{unset} is to be passed on.", "It is not set here.", f"export {unset}, or leave it out.")
     require_changes_possible(job)
+    if launcher == _NAME:
+        require_known_devices(job, environ)
 
 
 @dataclass(eq=False)

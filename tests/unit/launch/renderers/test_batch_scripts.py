@@ -241,15 +241,45 @@ def test_workers_of_pbs_are_asked_to_save_before_the_time_limit(cluster: Cluster
     assert cluster.calls()[1:] == ["mpirun heard SIGUSR1", "qsub hvdtrain.pbs"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGURG, 75), (signal.SIGINT, 143), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGURG, 75), (signal.SIGUSR2, 75), (signal.SIGINT, 143), (signal.SIGTERM, 143)]
+)
 def test_lsfs_signals_reach_the_workers_as_a_request_to_save(
     number: signal.Signals, code: int, cluster: Cluster
 ) -> None:
     """The notice before the time limit leads back into the queue, and `bkill`, which sends INT and then TERM, not."""
     with cluster.running(lsf_script(max_restarts=2), "mpirun") as process:
-        process.send_signal(number)
+        if number == signal.SIGUSR2:  # at the queue's time limit: to the script and all that it has started
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
         assert process.wait(SECONDS) == code
     assert cluster.calls()[1:] == ["mpirun heard SIGUSR1"]
+
+
+def test_elements_of_an_array_have_folders_of_their_own(cluster: Cluster) -> None:
+    """PBS would submit the whole array again."""
+    done = cluster.run(pbs_script(max_restarts=1), PBS_JOBID="12[3].head", PBS_ARRAY_INDEX="3", CODE="75")
+    assert done.returncode == 75
+    assert "is not submitted again" in done.stderr
+    assert cluster.names() == ["mpirun"]
+    cluster.run(lsf_script(), LSB_JOBINDEX="4")
+    folders = [call.rpartition(" ")[2] for call in cluster.calls()]
+    assert folders == ["runs/hvdtrain-12-3", "runs/hvdtrain-7-4"]
+
+
+def test_what_went_before_the_workers_is_not_time_that_they_have(cluster: Cluster) -> None:
+    """The script of PBS counts its own seconds, of which an import on a slow disk may take many."""
+    script = pbs_script(max_restarts=1, time_limit=3600, grace=5).replace("set -eu", "set -eu\nSECONDS=3538", 1)
+    with cluster.running(script, "mpirun") as process:
+        assert process.wait(SECONDS) == 75
+    assert "mpirun heard SIGUSR1" in cluster.calls()
+
+
+def test_lsf_counts_in_minutes() -> None:
+    assert "#BSUB -wt 2\n" in lsf_script(time_limit=121, grace=100)
+    with pytest.raises(UsageError, match="are 2 min for LSF"):
+        lsf_script(time_limit=119, grace=100)
 
 
 def test_jsruns_workers_are_told_by_jskill(cluster: Cluster) -> None:

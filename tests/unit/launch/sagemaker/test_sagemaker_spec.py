@@ -84,6 +84,7 @@ def spec(**changes: Any) -> TrainingSpec:
         ({"metric_definitions": {"a": "("}}, "metric a has the regular expression '('"),
         ({"use_spot": True}, "use_spot is given without max_wait_s"),
         ({"use_spot": True, "max_wait_s": 60}, "use_spot is given, and max_wait_s is 60"),
+        ({"use_spot": True, "max_wait_s": 90_000}, "use_spot is given without checkpoint_s3_uri"),
         ({"max_wait_s": 10**6}, "max_wait_s is 1000000. It is the time that is waited for spot instances"),
         ({"source_dir": ""}, "The source_dir is empty"),
         ({"environment": {"AWS_SECRET_ACCESS_KEY": "hunter2"}}, "environment has AWS_SECRET_ACCESS_KEY"),
@@ -126,9 +127,11 @@ def test_the_estimator_takes_the_names_of_sagemakers_sdk() -> None:
         max_run=3600,
         max_wait=7200,
         use_spot_instances=True,
+        checkpoint_s3_uri="s3://bucket/checkpoints",
         volume_size=100,
     )
-    assert estimator.spec == spec(max_run_s=3600, max_wait_s=7200, use_spot=True, volume_size_gb=100)
+    spot = {"max_run_s": 3600, "max_wait_s": 7200, "use_spot": True, "checkpoint_s3_uri": "s3://bucket/checkpoints"}
+    assert estimator.spec == spec(**spot, volume_size_gb=100)
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,21 @@ def test_jobs_that_this_launcher_refuses(change: dict[str, Any], message: str) -
         require_runnable(replace(PLAIN, **change), ENVIRON)
 
 
+def test_gpus_of_the_first_host_of_a_batch_job_are_not_taken_for_those_of_others() -> None:
+    """PBS and LSF give each host GPUs by numbers of its own."""
+    for devices in ("0,1,2,3", "-1", ""):
+        require_runnable(PLAIN, {**ENVIRON, "PBS_JOBID": "1.head", "CUDA_VISIBLE_DEVICES": devices})
+    some = {**ENVIRON, "CUDA_VISIBLE_DEVICES": "2,3"}
+    require_runnable(PLAIN, some)  # what a user sets
+    for scheduler in ("PBS_JOBID", "LSB_JOBID"):
+        with pytest.raises(UsageError, match=rf"CUDA_VISIBLE_DEVICES is '2,3' in this job \({scheduler}\), and node2"):
+            require_runnable(PLAIN, {**some, scheduler: "1"})
+    require_runnable(replace(PLAIN, env=("CUDA_VISIBLE_DEVICES",)), {**some, "PBS_JOBID": "1"})
+    require_runnable(replace(PLAIN, np=4), {**some, "PBS_JOBID": "1"})  # one host
+    with pytest.raises(UsageError, match="find each other over IPv4"):
+        require_runnable(replace(PLAIN, hosts=(Host("fd77::1", 8),)), ENVIRON)
+
+
 def test_workers_get_what_they_need_and_what_was_asked_for() -> None:
     found = host_variables(FULL, FULL.hosts[0], ENVIRON)
     assert found == {

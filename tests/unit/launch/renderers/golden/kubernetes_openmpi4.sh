@@ -12,6 +12,7 @@ cat > digits.yaml <<'END-OF-FILE'
 #   between them
 # network interface: ib0, as --nic says
 # MPI: Open MPI 4 in the image; --mpi says otherwise
+# signal: none for the workers before the job or a pod is ended: give the command a --max-time
 # launcher: starts when all workers are ready, since names of pods that are not cannot be resolved
 # /dev/shm: 8Gi of memory: 64 MiB, the default, are too few for NCCL and data workers
 # user: 1000, not root; sshd listens where /home/hvdtrain/.sshd_config says
@@ -120,7 +121,7 @@ spec:
               claimName: digits
     Worker:
       replicas: 2
-      restartPolicy: Never
+      restartPolicy: OnFailure
       template:
         spec:
           terminationGracePeriodSeconds: 91

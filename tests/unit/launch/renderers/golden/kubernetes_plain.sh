@@ -11,9 +11,12 @@ cat > hvdtrain.yaml <<'END-OF-FILE'
 # GPUs: a worker uses the GPU of its local rank, if its host has any
 # network interface: a pod has one, and MPI finds it; --nic chooses
 # MPI: Open MPI 5 in the image; --mpi says otherwise
+# signal: none for the workers before the job or a pod is ended: give the command a --max-time
 # launcher: starts when all workers are ready, since names of pods that are not cannot be resolved
 # /dev/shm: 8Gi of memory: 64 MiB, the default, are too few for NCCL and data workers
 # user: 1000, not root; sshd listens where /home/hvdtrain/.sshd_config says
+# run folder: INSIDE A POD, AND DELETED WITH IT, unless a config file names another: give --claim NAME, and
+#   the command --output-dir /data/FOLDER
 apiVersion: kubeflow.org/v2beta1
 kind: MPIJob
 metadata:
@@ -77,7 +80,7 @@ spec:
               sizeLimit: "8Gi"
     Worker:
       replicas: 2
-      restartPolicy: Never
+      restartPolicy: OnFailure
       template:
         spec:
           terminationGracePeriodSeconds: 30

@@ -11,6 +11,7 @@ cat > digits.yaml <<'END-OF-FILE'
 # GPUs: a worker uses the GPU of its local rank and sees all 4 of its host, so that NCCL finds the links
 #   between them
 # network interface: ib0, as --nic says
+# Kubeflow Trainer: 2.2 or later: earlier ones have no runtimePatches
 # runtime: torch-distributed, which tells torchrun where the others are; --runtime names another for torch
 # /dev/shm: 8Gi of memory: 64 MiB, the default, are too few for NCCL and data workers
 # user: 1000, not root

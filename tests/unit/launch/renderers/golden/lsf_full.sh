@@ -39,6 +39,10 @@ if [ -z "${LSB_MCPU_HOSTS:-}" ]; then
     exit 2
 fi
 
+# Of this job, and of its element where it is an array.
+number=$LSB_JOBID
+[ "${LSB_JOBINDEX:-0}" = 0 ] || number=$number-$LSB_JOBINDEX
+
 if ! python -c 'import hvdtrain'; then
     echo "hvdtrain: python cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
     echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
@@ -57,7 +61,7 @@ fi
 
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
-python -m hvdtrain launch ssh \
+(trap '' USR2; exec python -m hvdtrain launch ssh \
     -np 7 \
     -H "$hosts" \
     --max-restarts 2 \
@@ -69,12 +73,13 @@ python -m hvdtrain launch ssh \
     -- train \
     --data.path 'it'"'"'s a folder; $HOME' \
     --max-steps 3 \
-    --output-dir /data/runs < /dev/null &
+    --output-dir /data/runs < /dev/null) &
 job=$!
-# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit.
+# LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
+# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2.
 ended=0
 trap 'ended=1; kill -USR1 "$job" || true' INT TERM
-trap 'kill -USR1 "$job" || true' URG USR1
+trap 'kill -USR1 "$job" || true' URG USR1 USR2
 while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
 code=0
 wait "$job" || code=$?

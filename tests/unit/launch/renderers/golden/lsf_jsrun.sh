@@ -39,6 +39,10 @@ export HOROVOD_GLOO_IFACE=ib0
 export NCCL_SOCKET_IFNAME==ib0
 export OMP_NUM_THREADS=8
 
+# Of this job, and of its element where it is an array.
+number=$LSB_JOBID
+[ "${LSB_JOBINDEX:-0}" = 0 ] || number=$number-$LSB_JOBINDEX
+
 if ! python -c 'import hvdtrain'; then
     echo "hvdtrain: python cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
     echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
@@ -53,7 +57,7 @@ fi
 
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
-jsrun \
+(trap '' USR2; exec jsrun \
     --nrs=2 \
     --rs_per_host=1 \
     --tasks_per_rs=4 \
@@ -64,19 +68,20 @@ jsrun \
     python -m hvdtrain train \
     --data.path 'it'"'"'s a folder; $HOME' \
     --max-steps 3 \
-    --output-dir /data/runs < /dev/null &
+    --output-dir /data/runs < /dev/null) &
 job=$!
-# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit.
+# LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
+# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2.
 ended=0
 trap 'ended=1; jskill -s 10 all || true' INT TERM
-trap 'jskill -s 10 all || true' URG USR1
+trap 'jskill -s 10 all || true' URG USR1 USR2
 while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
 code=0
 wait "$job" || code=$?
 
 # Exit codes: 0 is done; 2 is wrong usage, which a restart does not correct; 75 has saved a checkpoint and always goes
 # on; others are failures, and counted.
-failures="digits-$LSB_JOBID.failures"
+failures="digits-$number.failures"
 again=no
 case "$code" in
     0) rm -f "$failures" ;;

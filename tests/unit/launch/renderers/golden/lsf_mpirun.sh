@@ -41,6 +41,10 @@ export HOROVOD_GLOO_IFACE=ib0
 export NCCL_SOCKET_IFNAME==ib0
 export OMP_NUM_THREADS=8
 
+# Of this job, and of its element where it is an array.
+number=$LSB_JOBID
+[ "${LSB_JOBINDEX:-0}" = 0 ] || number=$number-$LSB_JOBINDEX
+
 if ! python -c 'import hvdtrain'; then
     echo "hvdtrain: python cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
     echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
@@ -59,7 +63,7 @@ fi
 
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
-mpirun \
+(trap '' USR2; exec mpirun \
     -np 7 \
     --host "$hosts" \
     --bind-to core \
@@ -73,19 +77,20 @@ mpirun \
     python -m hvdtrain train \
     --data.path 'it'"'"'s a folder; $HOME' \
     --max-steps 3 \
-    --output-dir /data/runs < /dev/null &
+    --output-dir /data/runs < /dev/null) &
 job=$!
-# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit.
+# LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
+# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2.
 ended=0
 trap 'ended=1; kill -USR1 "$job" || true' INT TERM
-trap 'kill -USR1 "$job" || true' URG USR1
+trap 'kill -USR1 "$job" || true' URG USR1 USR2
 while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
 code=0
 wait "$job" || code=$?
 
 # Exit codes: 0 is done; 2 is wrong usage, which a restart does not correct; 75 has saved a checkpoint and always goes
 # on; others are failures, and counted.
-failures="digits-$LSB_JOBID.failures"
+failures="digits-$number.failures"
 again=no
 case "$code" in
     0) rm -f "$failures" ;;

@@ -20,7 +20,7 @@ cat > hvdtrain.lsf <<'END-OF-FILE'
 # network interface: of each host, the one that leads to the first; --nic chooses
 # slots: one for each core that the job is to have; a worker may have several
 # restart: by LSF when a host fails; after other failures and after the time limit only with --max-restarts
-# signal: none before the queue's time limit, which this script does not know: give --time-limit
+# signal: USR2 at the queue's time limit, after which LSF waits ten minutes, and USR1 for the workers
 
 set -eu
 
@@ -29,6 +29,10 @@ if [ -z "${LSB_MCPU_HOSTS:-}" ]; then
     echo "HINT: submit it: bsub < hvdtrain.lsf" >&2
     exit 2
 fi
+
+# Of this job, and of its element where it is an array.
+number=$LSB_JOBID
+[ "${LSB_JOBINDEX:-0}" = 0 ] || number=$number-$LSB_JOBINDEX
 
 if ! python -c 'import hvdtrain'; then
     echo "hvdtrain: python cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
@@ -48,18 +52,19 @@ fi
 
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
-python -m hvdtrain launch ssh \
+(trap '' USR2; exec python -m hvdtrain launch ssh \
     -np 8 \
     -H "$hosts" \
     -- train \
     --data.path 'it'"'"'s a folder; $HOME' \
     --max-steps 3 \
-    --output-dir "runs/hvdtrain-$LSB_JOBID" < /dev/null &
+    --output-dir "runs/hvdtrain-$number" < /dev/null) &
 job=$!
-# LSF sends INT and TERM to all processes when it ends the job ("ended"), and URG before the time limit.
+# LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
+# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2.
 ended=0
 trap 'ended=1; kill -USR1 "$job" || true' INT TERM
-trap 'kill -USR1 "$job" || true' URG USR1
+trap 'kill -USR1 "$job" || true' URG USR1 USR2
 while kill -0 "$job" 2> /dev/null; do wait "$job" || true; done
 code=0
 wait "$job" || code=$?

@@ -58,13 +58,17 @@ fi
 
 # The same in each job that this script submits: the number of the first one.
 first=${HVDTRAIN_FIRST_JOB:-${PBS_JOBID%%.*}}
+first=${first//[[]/-}  # 12[3], an element of an array, is 12-3
+first=${first//]/}
 
+# Seconds until the workers are asked to save. SECONDS counts those of this script.
+left=$((5309 > SECONDS ? 5309 - SECONDS : 1))
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
 timeout \
     --foreground \
     --preserve-status \
-    --signal=USR1 5309 \
+    --signal=USR1 "$left" \
     python -m hvdtrain launch ssh \
     -np 7 \
     -H "$hosts" \
@@ -92,7 +96,9 @@ wait "$job" || code=$?
 again=no
 [ "$code" -ne 75 ] || again=yes
 # Users may not queue a job of PBS again, so this one submits the script for a new job.
-if [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
+if [ "$again" = yes ] && [ -n "${PBS_ARRAY_INDEX:-${PBS_ARRAYID:-}}" ]; then
+    echo "hvdtrain: This element of an array is not submitted again: the script would start all of them." >&2
+elif [ "$again" = yes ] && [ "$ended" -eq 0 ]; then
     export HVDTRAIN_FIRST_JOB="$first"
     cd "$PBS_O_WORKDIR"
     qsub digits.pbs

@@ -54,6 +54,8 @@ fi
 
 # The same in each job that this script submits: the number of the first one.
 first=${HVDTRAIN_FIRST_JOB:-${PBS_JOBID%%.*}}
+first=${first//[[]/-}  # 12[3], an element of an array, is 12-3
+first=${first//]/}
 
 # A shell runs its traps between two commands, or while it waits: so the command runs in the background. It reads
 # nothing, as a shell may read this script from its standard input.
