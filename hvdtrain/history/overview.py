@@ -117,16 +117,17 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
 
 
 def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:
-    """Of the result's metrics, or of the last line of validation or training."""
+    """Of the result's metrics, or of the last line of validation or training, which its name says then."""
     best = mapping(result, "best")
     values = mapping(result, "metrics") or measures(end.validation) or measures(end.train)
+    is_validated = bool(best) or end.validation is not None
     chosen = text(best, "metric")
     name = readable(values, chosen) if values else ""
     value = number(values, name)
     if value is None:
         return None
     record = number(best, "value") if name == chosen else None
-    return Measure(name, value, None if record == value else record)
+    return Measure(name if is_validated else f"training {name}", value, None if record == value else record)
 
 
 def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd) -> float | None:

@@ -62,8 +62,12 @@ Marks = Mapping[str, Sequence[int]]
 """Name in the legend → the steps of vertical lines, such as restarts."""
 
 
-def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Marks | None = None) -> Markup:
-    """A figure with the curves, their legend and their numbers; a sentence where there is nothing to draw."""
+def line_chart(
+    title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Marks | None = None, of_several: bool = False
+) -> Markup:
+    """A figure with the curves, their legend and their numbers; a sentence where there is nothing to draw.
+
+    Args: `of_several`: of the runs of a page, so that a single line has a legend too."""
     shown = [line for line in lines if line.curve]
     if not shown:
         return tag("figure", tag("figcaption", title), tag("p", "No value was finite.", class_="note"))
@@ -73,7 +77,7 @@ def line_chart(title: str, lines: Sequence[Line], axis: Axis = STEPS, marks: Mar
     return tag(
         "figure",
         tag("figcaption", title),
-        _legend(shown, shown_marks) if len(shown) > 1 or shown_marks else None,
+        _legend(shown, shown_marks) if len(shown) > 1 or shown_marks or of_several else None,
         picture,
         [tag("p", note, class_="note") for note in _notes(lines, axis)],
         details("Numbers", [_numbers(f"{title}: {line.name}", line, axis) for line in shown]),

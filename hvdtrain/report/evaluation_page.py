@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, Part, join, table, tag
 from hvdtrain.report.page import document
 
@@ -16,7 +17,8 @@ def evaluation_page(content: Mapping[str, Any]) -> str:
     """A complete HTML document from what the evaluation's JSON file holds."""
     title = f"Evaluation of {content['run']}, step {content['step']}"
     averaged = ", with averaged weights" if content["averaged_weights"] else ""
-    lead = f"Task {content['task']} in {content['framework']}, by {content['workers']} workers{averaged}."
+    by = wording.plural(content["workers"], "worker")
+    lead = f"Task {content['task']} in {content['framework']}, by {by}{averaged}."
     header = tag("header", tag("p", "Evaluation by hvdtrain", class_="kicker"), tag("h1", title), tag("p", lead))
     sets = content["sets"]
     of_sets = [tag("section", tag("h2", name), join(_of_classes(name, found))) for name, found in sets.items()]

@@ -152,7 +152,8 @@ def _rows(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "stopped early", StoppedEarly(**result["stopped_early"]).reason
     yield "workers", f"{result['world_size']}, global batch {result['global_batch_size']}"
     yield "speed", f"{result['samples_per_second']:,.0f} samples/s"
-    yield "time", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start"
+    this = " of this start" if result.get("goodput", {}).get("restarts") else ""
+    yield f"time{this}", f"{seconds['total']:.1f} s, of which {seconds['start']:.1f} s to start"
     yield "a step's time", _step_shares(seconds)
     for straggler in result.get("stragglers", [])[:_MOST_ROWS]:
         yield "slow", _slow(straggler)

@@ -104,7 +104,7 @@ def _built_in_of_several(runs: Sequence[RunRecord]) -> Iterator[Markup]:
 def _overlaid(title: str, runs: Sequence[RunRecord], curves: Sequence[Curve | None]) -> Iterator[Markup]:
     lines = [Line(run.short, curve, n) for n, (run, curve) in enumerate(zip(runs, curves, strict=True)) if curve]
     if lines:
-        yield line_chart(title, lines)
+        yield line_chart(title, lines, of_several=True)
 
 
 def _measures(every: Sequence[MetricsHistory]) -> list[str]:

@@ -25,7 +25,7 @@ class LocalFolder:
         self.private = (
             Path(tempfile.gettempdir()) if parent is None else parent
         ) / f"hvdtrain-heartbeats-{os.getuid()}"
-        name = hashlib.sha256(f"{run.absolute()}\n{host}".encode()).hexdigest()[:16]
+        name = hashlib.sha256(os.fsencode(f"{run.absolute()}\n{host}")).hexdigest()[:16]
         self.path, self.log = self.private / name, self.private / f"{name}.log"
 
     def make_private(self) -> None:

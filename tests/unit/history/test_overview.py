@@ -48,7 +48,7 @@ def test_a_running_run_is_told_by_its_metrics_and_heartbeats(tmp_path: Path) -> 
     folder.release()
     assert (found.state.word, found.framework, found.task) == ("running", "torch", "digits")
     assert (found.workers, found.steps, found.total_steps, found.samples_per_second) == (2, 9, 100, 1234.0)
-    assert found.measure == Measure("accuracy", 0.75)
+    assert found.measure == Measure("training accuracy", 0.75)
     assert found.seconds is not None
     assert found.seconds > 10**6  # since 1970
 
@@ -56,7 +56,7 @@ def test_a_running_run_is_told_by_its_metrics_and_heartbeats(tmp_path: Path) -> 
 def test_a_result_of_an_earlier_part_is_not_that_of_a_later_one(tmp_path: Path) -> None:
     run = FakeRun.begun(tmp_path / "run").ended().events(events.RunStarted(100, 200, 50, 4), logged(120, loss=0.125))
     found = overview(run.folder)
-    assert (found.state.word, found.steps, found.measure) == ("lost", 120, Measure("accuracy", 0.75))
+    assert (found.state.word, found.steps, found.measure) == ("lost", 120, Measure("training accuracy", 0.75))
 
 
 def test_a_folder_with_next_to_nothing(tmp_path: Path) -> None:
