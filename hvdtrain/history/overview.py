@@ -97,7 +97,7 @@ def overview(run: Path) -> Overview:
         workers=whole(result, "world_size") or whole(mapping(facts.environment, "topology"), "size"),
         steps=whole(result, "steps") if result else max(reached, default=None),
         total_steps=beat.total_steps if beat else None,
-        measure=_measure(result, end),
+        measure=_measure(result, end, text(facts.config, "best_metric")),
         samples_per_second=number(result or end.train, "samples_per_second"),
         seconds=_seconds(facts.result, state, begin, end),
         begun=begin,
@@ -116,12 +116,12 @@ def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
                 yield from _runs_below(Path(path), depth - 1)
 
 
-def _measure(result: Mapping[str, Any] | None, end: MetricsEnd) -> Measure | None:
+def _measure(result: Mapping[str, Any] | None, end: MetricsEnd, asked: str) -> Measure | None:
     """Of the result's metrics, or of the last line of validation or training, which its name says then."""
     best = mapping(result, "best")
     values = mapping(result, "metrics") or measures(end.validation) or measures(end.train)
     is_validated = bool(best) or end.validation is not None
-    chosen = text(best, "metric")
+    chosen = text(best, "metric") or asked
     name = readable(values, chosen) if values else ""
     value = number(values, name)
     if value is None:
@@ -139,9 +139,9 @@ def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | N
         return known
     last = time.time() if state.word == "running" else end.time
     newest = number(end.start, "begun") if end.start is not None else None
-    if newest is None or last is None:
-        return None if begin is None or last is None else max(0.0, last - begin)
-    return (known or 0.0) + max(0.0, last - newest)
+    if known is not None and newest is not None and last is not None:
+        return known + max(0.0, last - newest)
+    return None if begin is None or last is None else max(0.0, last - begin)
 
 
 def _written(run: Path) -> float | None:

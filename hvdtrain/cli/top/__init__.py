@@ -19,7 +19,7 @@ from hvdtrain.cli.top.screen import Look, picture
 from hvdtrain.end_signals import ENDING, exiting_at
 from hvdtrain.history.heartbeats import Listener
 from hvdtrain.history.metrics_end import read_metrics_end
-from hvdtrain.history.reading import mapping, whole
+from hvdtrain.history.reading import mapping, text, whole
 from hvdtrain.history.run_facts import read_facts, read_result
 from hvdtrain.history.run_state import is_locked, state_of
 from hvdtrain.rank_summary import FROM_RANKS
@@ -52,11 +52,12 @@ def _looks_at(run: Path) -> Callable[[], Look]:
     """What looks at the run, once for each call. Raises UsageError (there is no run)."""
     facts, listener = read_facts(run), Listener(run)
     workers = whole(mapping(facts.environment, "topology"), "size")
+    best_metric = text(facts.config, "best_metric")
 
     def look() -> Look:
         heard, end = listener.hear(), read_metrics_end(run / "metrics.jsonl")
         state = state_of(run, read_result(run), end, heard, is_locked(run))
-        return Look(run.resolve().name, state, heard, end, workers, frozenset(listener.unread))
+        return Look(run.resolve().name, state, heard, end, workers, frozenset(listener.unread), best_metric)
 
     return look
 

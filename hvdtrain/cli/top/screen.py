@@ -76,6 +76,7 @@ class Look:
     end: MetricsEnd
     workers: int | None  # how many there are, as env.json tells; None where it does not
     unread: frozenset[int] = frozenset()  # ranks whose heartbeats are there and cannot be read
+    best_metric: str = ""  # of --best-metric, if given
 
 
 def picture(look: Look, lines: int | None, most_ranks: int | None = None) -> RenderableType:
@@ -158,7 +159,7 @@ def _epoch(look: Look) -> str:
 def _values(look: Look) -> Sequence[str]:
     train, validation = look.end.train, measures(look.end.validation)
     loss, speed = number(train, "loss"), number(train, "samples_per_second")
-    name = readable(validation) if validation else ""
+    name = readable(validation, look.best_metric) if validation else ""
     best = number(validation, name)
     return [
         "" if loss is None else f"loss {in_measure(loss)}",

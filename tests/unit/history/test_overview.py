@@ -30,6 +30,17 @@ def test_time_counts_through_all_restarts(tmp_path: Path) -> None:
     assert overview(run.folder).seconds == 99.0
 
 
+def test_the_measure_that_was_asked_for_is_told_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    """And all its time, where it was interrupted and has never ended."""
+    run = FakeRun.begun(tmp_path / "run", TrainConfig(best_metric="top5"))
+    run.events(events.Evaluated(0, 10, 359, 0.1, {"accuracy": 0.5, "top5": 0.75}))
+    assert overview(run.folder).measure == Measure("top5", 0.75)
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "resumed", "step": 10, "begun": 5000.0, "time": 5001.0}\n')
+        file.write('{"split": "train", "step": 12, "loss": 1.0, "samples": 1, "time": 5007.0}\n')
+    assert overview(run.folder).seconds == 4007.0
+
+
 def test_the_measure_that_decides_is_told_with_its_best(tmp_path: Path) -> None:
     best = {"metric": "accuracy", "value": 0.95, "step": 50, "epoch": 0}
     assert overview(FakeRun.begun(tmp_path / "run").ended(best=best).folder).measure == Measure("accuracy", 0.9, 0.95)
