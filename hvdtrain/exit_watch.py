@@ -36,9 +36,20 @@ def completed(rank: int, who: Callable[[], str], work: Callable[[], int]) -> int
         done.code = work()
     _codes.append(done.code)
     if len(_codes) == 1:
-        threading.Thread(target=_watch, args=(who, seconds), name="exit-watch", daemon=True).start()
+        threading.Thread(target=_watch, args=(who, seconds, _beginning()), name="exit-watch", daemon=True).start()
         atexit.register(_set_alarm, seconds)
     return done.code
+
+
+def _beginning() -> Callable[[], object]:
+    """What waits until the interpreter begins to end."""
+    begins = threading.Event()
+    try:
+        # Called before pools of threads are waited for, and that before the main thread counts as ended.
+        threading._register_atexit(begins.set)  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):  # it is of CPython's own modules; or the end has begun
+        return threading.main_thread().join
+    return begins.wait
 
 
 def _timeout() -> float:
@@ -53,14 +64,17 @@ def _timeout() -> float:
     )
 
 
-def _watch(who: Callable[[], str], seconds: float) -> None:
-    threading.main_thread().join()  # which has ended when the interpreter begins to end
+def _watch(who: Callable[[], str], seconds: float, await_beginning: Callable[[], object]) -> None:
+    await_beginning()
     until = time.monotonic() + seconds
     time.sleep(min(_SAID_SECONDS, seconds))
     _say(f"{who()}: the work is done, and the process has not ended: it waits for {_awaited()}.")
     time.sleep(max(0.0, until - time.monotonic()))
     _say(f"{who()}: the process is ended, {seconds:g} s after its work was done ({TIMEOUT_VARIABLE}).")
     close_logs_before_exit()
+    _set_alarm(0)  # what reads the output may not take it
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
     os._exit(_codes[-1])
 
 

@@ -14,10 +14,29 @@ from hvdtrain.errors import UsageError, did_you_mean
 
 _LOWER_IS_BETTER = ("loss", "error", "perplexity")
 _SHORT_NAMES = frozenset(
-    ("mae", "mse", "rmse", "rmsle", "mape", "smape", "nll", "ce", "bce", "ppl", "bpb", "bpc", "wer", "cer", "eer")
+    (
+        "mae",
+        "mse",
+        "rmse",
+        "nrmse",
+        "rmsle",
+        "mape",
+        "smape",
+        "nll",
+        "ce",
+        "bce",
+        "ppl",
+        "bpb",
+        "bpc",
+        "wer",
+        "cer",
+        "eer",
+    )
     + ("fid", "lpips", "brier", "ece", "kl", "kld", "epe", "err")
 )
 """Of measures of which less is better, as whole words of a name."""
+_HIGHER_IS_BETTER = frozenset(("accuracy", "acc", "auc", "f", "precision", "recall", "score", "iou", "dice", "bleu"))
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +117,9 @@ def mode_of(metric: str, mode: Literal["auto", "min", "max"]) -> Literal["min", 
     """`mode`, where auto means: min for names that speak of a loss, an error or a perplexity, else max."""
     if mode != "auto":
         return mode
-    name = metric.lower()
-    has_word = any(word in name for word in _LOWER_IS_BETTER)
-    return "min" if has_word or not _SHORT_NAMES.isdisjoint(re.split(r"[\W\d_]+", name)) else "max"
+    words = {word.lower() for word in _WORD.findall(metric)}
+    is_short = not _SHORT_NAMES.isdisjoint(words) and _HIGHER_IS_BETTER.isdisjoint(words)
+    return "min" if is_short or any(word in metric.lower() for word in _LOWER_IS_BETTER) else "max"
 
 
 def require_metric(metric: str, measured: Collection[str]) -> None:

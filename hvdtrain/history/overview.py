@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.errors import UsageError
+from hvdtrain.history.goodput import is_start
 from hvdtrain.history.metrics_end import MetricsEnd, begun, measures, read_metrics_end
-from hvdtrain.history.reading import mapping, number, text, whole
+from hvdtrain.history.reading import UNREADABLE, JsonLines, mapping, number, text, whole
 from hvdtrain.history.run_facts import is_run, read_facts
 from hvdtrain.history.run_state import RunState, is_locked, state_of, telling_heartbeats, tells_end
 from hvdtrain.set_names import readable
@@ -99,7 +100,7 @@ def overview(run: Path) -> Overview:
         total_steps=beat.total_steps if beat else None,
         measure=_measure(result, end, text(facts.config, "best_metric")),
         samples_per_second=number(result or end.train, "samples_per_second"),
-        seconds=_seconds(facts.result, state, begin, end),
+        seconds=_seconds(facts.result, state, begin, end, metrics),
         begun=begin,
         problems=(*facts.problems, *([f"{end.problem}."] if end.problem and state.word != "unknown" else [])),
     )
@@ -130,7 +131,9 @@ def _measure(result: Mapping[str, Any] | None, end: MetricsEnd, asked: str) -> M
     return Measure(name if is_validated else f"training {name}", value, None if record == value else record)
 
 
-def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd) -> float | None:
+def _seconds(
+    result: Mapping[str, Any] | None, state: RunState, begin: float | None, end: MetricsEnd, metrics: Path
+) -> float | None:
     """Of a run that was continued after the end that its result tells of, without the time between."""
     known = number(mapping(mapping(result, "goodput"), "seconds"), "total") or number(
         mapping(result, "seconds"), "total"
@@ -138,10 +141,22 @@ def _seconds(result: Mapping[str, Any] | None, state: RunState, begin: float | N
     if known is not None and tells_end(state):
         return known
     last = time.time() if state.word == "running" else end.time
-    newest = number(end.start, "begun") if end.start is not None else None
-    if known is not None and newest is not None and last is not None:
-        return known + max(0.0, last - newest)
+    continued = _continued_at(metrics) if known is not None else None
+    if known is not None and continued is not None and last is not None:
+        return known + max(0.0, last - continued)
     return None if begin is None or last is None else max(0.0, last - begin)
+
+
+def _continued_at(metrics: Path) -> float | None:
+    """When the first start after the last end began; None where there is none."""
+    begun: float | None = None
+    with suppress(*UNREADABLE):
+        for line in JsonLines(metrics, (b'"started"', b'"resumed"', b'"ended"')):
+            if line.get("event") == "ended":
+                begun = None
+            elif is_start(line) and begun is None:
+                begun = number(line, "begun")
+    return begun
 
 
 def _written(run: Path) -> float | None:

@@ -178,7 +178,7 @@ def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str,
     words = (*before, *start.words, *start.command)
     text = wrap_command(words)
     for variable in (_HOSTS, LEFT):  # of the script
-        if variable in words:
+        if variable in (*before, *start.words):
             text = text.replace(shlex.quote(variable), f'"{variable}"', 1)
     if may_continue(job) and option_value(job.argv, "output-dir") is None:
         # Double quotes let the shell put the number in.

@@ -14,7 +14,7 @@ jskill.
 import math
 import shlex
 from argparse import Namespace
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch import batch_script, launcher_api
@@ -32,6 +32,9 @@ number=$LSB_JOBID
 [ "${LSB_JOBINDEX:-0}" = 0 ] || number=$number-$LSB_JOBINDEX
 """
 
+_SPARED = ("bash", "-c", "trap '' USR2; exec \"$@\"", "bash")
+"""What starts a worker that ignores LSF's USR2: mpirun listens to that itself, and passes it on."""
+
 _HOSTS = """\
 # Each host once, with its workers: LSF names hosts with their slots, which may be their cores.
 """
@@ -46,7 +49,7 @@ fi
 
 _WHY = """\
 # LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
-# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2."""
+# queue's limit, ten minutes before it ends the job. Workers ignore USR2."""
 
 _AGAIN = """\
 # LSF queues a job again that ends with 75, also one that it was told to end.
@@ -141,7 +144,8 @@ def _notice_minutes(job: JobSpec, limit: int) -> int:
 
 def _start_of(job: JobSpec, options: LsfOptions) -> Start:
     if options.inner == "mpirun":
-        return batch_script.start_by_mpirun(job, options.flavor, options.mpirun)
+        start = batch_script.start_by_mpirun(job, options.flavor, options.mpirun)
+        return replace(start, command=(*_SPARED, *start.command))
     return _start_by_jsrun(job) if options.inner == "jsrun" else batch_script.start_by_ssh(job)
 
 

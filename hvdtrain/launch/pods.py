@@ -99,7 +99,8 @@ def pod_notes(job: JobSpec, options: KubernetesOptions, user_note: str) -> list[
         ("/dev/shm", f"{options.shared_memory} of memory: 64 MiB, the default, are too few for NCCL and data workers"),
         ("user", f"{options.run_as_user}, not root{user_note}"),
     ]
-    if trains(job.argv) and (options.claim is None or option_value(job.argv, "output-dir") is None):
+    folder = option_value(job.argv, "output-dir")
+    if trains(job.argv) and (options.claim is None or folder is None or not f"{folder}/".startswith("/data/")):
         kept = "give --claim NAME, and the command --output-dir /data/FOLDER"
         notes.append(("run folder", f"INSIDE A POD, AND DELETED WITH IT, unless a config file names another: {kept}"))
     if job.env:

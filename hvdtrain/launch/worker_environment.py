@@ -98,8 +98,8 @@ def require_known_devices(job: JobSpec, environ: Mapping[str, str]) -> None:
         raise UsageError(
             f"CUDA_VISIBLE_DEVICES is {given!r} in this job ({jobs[0]}), and {others[0].name} is another host.",
             "It names GPUs of the first host; which ones the job has on others is not known here.",
-            "ask for whole hosts (PBS: -l place=scatter:excl, LSF: -x), or give --pass-env CUDA_VISIBLE_DEVICES if the "
-            "same ones are right on all hosts.",
+            "ask for whole hosts (PBS: -l place=scatter:excl, LSF: -x) and put `unset CUDA_VISIBLE_DEVICES` into the "
+            "script, or give --pass-env CUDA_VISIBLE_DEVICES if the same numbers are right on all hosts.",
         )
 
 

@@ -51,6 +51,7 @@ class Ending:
     def write(self, outcome: RunResult) -> None:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
         seconds = time.perf_counter() - self.begin, self.start_seconds
+        self._took_s, self._kept = seconds[0], dict[str, Any]()
         self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
         self._summary["goodput"] = goodput(JsonLines(self.folder.metrics), time.time())
         before = self.folder.result
@@ -59,10 +60,10 @@ class Ending:
         if self._keeps_before:
             before.touch()  # who has started the job sees that it has come to its end
             kept, goodput_now = json.loads(before.read_text()), self._summary["goodput"]
-            self._summary |= kept  # which an older version may have left
+            self._kept = kept
             if goodput_now["restarts"] != kept.get("goodput", {}).get("restarts"):
-                self._summary["goodput"] = goodput_now
-                write_json(before, {**kept, "goodput": goodput_now})
+                self._kept = {**kept, "goodput": goodput_now}
+                write_json(before, self._kept)
         else:
             write_json(before, self._summary)
 
@@ -73,12 +74,16 @@ class Ending:
             print("nothing was left to train; result.json stays as it was", flush=True)
         # Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for.
         is_hurried = option == "auto" and "SIG" in outcome.stopped_by
-        report = None if is_hurried else write_report(folder, option, self._summary["seconds"]["total"])
+        report = None if is_hurried else write_report(folder, option, self._took_s)
         shown = (
             f"`hvdtrain report {shlex.quote(shown_path(folder))}` draws it" if report is None else shown_path(report)
         )
         columns = table_columns(sys.stdout, self.launcher)
-        print_table(self._summary, shown_path(folder), None if option == "never" else shown, columns)
+        about = shown_path(folder), None if option == "never" else shown, columns
+        try:
+            print_table(self._kept or self._summary, *about)
+        except (KeyError, TypeError):  # an older version has left that result
+            print_table(self._summary, *about)
         if outcome.stopped_by:
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "

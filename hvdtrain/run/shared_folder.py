@@ -12,8 +12,8 @@ from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree, broadcast_json, gather_json, ranks_where
 from hvdtrain.errors import UsageError
 
-_MARK: Final = ".seen"
-_SECONDS: Final = 10.0  # a network file system shows other hosts' new files so late at most
+_MARK: Final = ".seen_"
+_SECONDS: Final = 10.0  # for a network file system to show another host's new file
 _PAUSE_SECONDS: Final = 0.1
 _CONTAINERS: Final = "SM_HOSTS"  # of SageMaker, whose containers have disks of their own: it keeps rank 0's
 
@@ -25,15 +25,16 @@ def hosts_that_see_another(folder: Path, comm: Communicator, continues: bool) ->
     Raises UsageError: one of these holds a checkpoint, and rank 0 has none, so that the run would begin again.
     """
     topology = comm.topology
-    if topology.num_nodes == 1 or _CONTAINERS in os.environ:
+    if topology.num_nodes == 1:
         return []
-    mark = agree(comm, lambda: _leave_mark(folder) if topology.is_root else "", "hvdtrain.folder.mark")
-    mark = broadcast_json(comm, mark, "hvdtrain.folder.mark.text")
+    mark = agree(comm, lambda: _leave_mark(folder) if topology.is_root else None, "hvdtrain.folder.mark")
+    mark = broadcast_json(comm, mark, "hvdtrain.folder.mark.text")  # rank 0 decides, whose variables others may lack
+    if mark is None:
+        return []
     differs = agree(comm, lambda: topology.local_rank == 0 and not _sees(folder, mark), "hvdtrain.folder.look")
     others = ranks_where(comm, differs, "hvdtrain.folder.seen")
     if topology.is_root:
-        with suppress(OSError):
-            (folder / _MARK).unlink()
+        _remove_marks(folder)
     if not others:
         return []
     begins = bool(broadcast_json(comm, not _has_checkpoint(folder), "hvdtrain.folder.begins"))
@@ -48,18 +49,27 @@ def hosts_that_see_another(folder: Path, comm: Communicator, continues: bool) ->
     return [names[rank] for rank in others]
 
 
-def _leave_mark(folder: Path) -> str:
-    mark = secrets.token_hex(16)
-    (folder / _MARK).write_text(mark)
+def _leave_mark(folder: Path) -> str | None:
+    """The name of a new file, for which no host has looked before; None where nobody needs to look."""
+    if _CONTAINERS in os.environ:
+        return None
+    _remove_marks(folder)
+    mark = f"{_MARK}{secrets.token_hex(8)}"
+    (folder / mark).touch()
     return mark
+
+
+def _remove_marks(folder: Path) -> None:
+    for mark in folder.glob(f"{_MARK}*"):
+        with suppress(OSError):
+            mark.unlink()
 
 
 def _sees(folder: Path, mark: str) -> bool:
     until = time.monotonic() + _SECONDS
     while True:
-        with suppress(OSError):
-            if (folder / _MARK).read_text() == mark:
-                return True
+        if os.path.exists(folder / mark):
+            return True
         if time.monotonic() > until:
             return False
         time.sleep(_PAUSE_SECONDS)

@@ -92,12 +92,20 @@ def test_a_job_trains_on_the_hosts_that_it_is_given(
     assert (topology["size"], topology["launcher"]) == (2, launcher)
 
 
-@pytest.mark.parametrize(("scheduler", "signal", "code"), [("pbs", "USR1", 75), ("lsf", "URG", 0), ("lsf", "USR2", 0)])
+@pytest.mark.parametrize(
+    ("scheduler", "signal", "code", "start"),
+    [
+        ("pbs", "USR1", 75, ["ssh"]),
+        ("lsf", "URG", 0, ["ssh"]),
+        ("lsf", "USR2", 0, ["ssh"]),
+        ("lsf", "USR2", 0, ["mpirun", *ROOT]),
+    ],
+)
 def test_a_job_that_has_saved_goes_on_in_its_run_folder_until_it_is_done(
-    cluster: Path, scheduler: str, signal: str, code: int
+    cluster: Path, scheduler: str, signal: str, code: int, start: list[str]
 ) -> None:
     """PBS's first job ends with 75, and another one goes on; LSF's is one job all the time."""
-    limits = ["--max-restarts", "1", *(["--time-limit", "1:00:00"] if signal != "USR2" else [])]
+    limits = ["--start", *start, "--max-restarts", "1", *(["--time-limit", "1:00:00"] if signal != "USR2" else [])]
     jobs = launch(cluster, [scheduler, "-np", "2", *limits, "--", "train", "--epochs", "12"], code, signal)
     assert jobs == 2
     (run,) = (cluster / "runs").iterdir()

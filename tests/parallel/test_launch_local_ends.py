@@ -208,6 +208,7 @@ def test_strangers_at_the_rendezvous_are_refused_while_the_job_runs(start: Start
 
 DONE = """
 import atexit, ctypes, threading
+from concurrent.futures import ThreadPoolExecutor
 from hvdtrain.exit_watch import completed
 from hvdtrain.failure_record import claim_failure_file
 def wait(): time.sleep(300)
@@ -221,6 +222,7 @@ sys.exit(code)
 """
 WAYS = {  # not to end, or not as it should, after the work is done: what is said
     "threading.Thread(target=wait, name='pump').start()": "it waits for thread 'pump', in wait() at <string>:",
+    "ThreadPoolExecutor(1).submit(wait)": "it waits for thread 'ThreadPoolExecutor-0_0', in wait() at <string>:",
     "atexit.register(wait)": "it waits for what is called at exit, in wait() at <string>:",
     "in_c()": "rank 1 was killed by SIGALRM after its work was done",
     "atexit.register(os.kill, os.getpid(), signal.SIGSEGV)": "rank 1 was killed by SIGSEGV after its work was done",

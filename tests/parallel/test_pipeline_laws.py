@@ -197,7 +197,6 @@ def test_layers_that_share_weights_train_in_stages(tmp_path: Path) -> None:
 TIED = """
 import torch
 from torch import nn
-from hvdtrain.weights.weight_files import read_run, weights_of_run
 from hvdtrain.tasks.torch import TorchDigits
 
 

@@ -199,6 +199,7 @@ class RayPlaces(AbstractContextManager["RayPlaces"]):
     def _follow(self, died: _Seat) -> _Seat:
         """Begin an actor in the place of one that has died."""
         place = next(place for place, seat in self._seats.items() if seat is died)
+        self._ray.kill(died.actor)  # it may only be out of reach, and hold the place's GPUs
         seat = self._seats[place] = self._seat(place, died.node)
         seat.facts, seat.follows = died.facts, True
         return seat

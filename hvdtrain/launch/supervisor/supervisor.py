@@ -54,7 +54,7 @@ class Supervisor:
 
     def __post_init__(self) -> None:
         self._ended = 0
-        self._connected = self._ever_connected = False
+        self._connected = self._ever_connected = self._one_ended_well = False
         # Times of the monotonic clock, None: never.
         self._start_by = _after(self.start_timeout)  # all ranks must be connected
         self._hold_until = _after(_HOLD_SECONDS)  # other ranks' lines are held back no longer
@@ -138,8 +138,8 @@ class Supervisor:
             self.console.say(f"hvdtrain launch: rank {worker.rank}{worker.on_host} {end.failure.cause}.")
         if end.failed and self._give_up_at is None:
             self._await_others(self.grace if end.code == RESUMABLE else LAST_WORDS_SECONDS)
-        elif self._ended == 1:
-            self._linger_until = _after(LINGER_SECONDS)
+        elif not self._one_ended_well:
+            self._one_ended_well, self._linger_until = True, _after(LINGER_SECONDS)
 
     def _await_others(self, seconds: float) -> None:
         """After a failure: one that exits with 75 has saved its checkpoint, and others may still be writing. Who was
@@ -213,14 +213,18 @@ class Supervisor:
             there = (self.server.connected, self.server.arrived) if self.server else ()
             self._late = start_timed_out(self.workers, there, self.start_timeout or 0.0, self.console.held)
         if _is_due(self._linger_until):
-            self._linger_until = None
-            self.console.say(lingering(self.workers, LINGER_SECONDS))
+            self._name_lingering()
         if _is_due(self._kill_at):
             self._kill()
         if _is_due(self._give_up_at):
             self._give_up_at = None
             for number in range(len(self.workers)):
                 self.ended(number, WorkerExit(-signal.SIGKILL, by_us=True))
+
+    def _name_lingering(self) -> None:
+        self._linger_until = None
+        if self._kill_at is None and self._give_up_at is None and self._ended < len(self.workers):
+            self.console.say(lingering(self.workers, LINGER_SECONDS))
 
     def _act_on_changes(self) -> None:
         for number in self.elastic.departures.overdue():

@@ -6,7 +6,7 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,9 @@ class MlflowRun:
         # MLflow discourages folders, but a database needs more than its client's package.
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client = MlflowClient(_store())
+        self._keys = Keys(
+            in_files="://" not in self._client.tracking_uri or self._client.tracking_uri.startswith("file:")
+        )
         self._id = self._earlier(kept_run(folder.mlflow).get("id")) or self._new(folder, config)
         write_json(folder.mlflow, {"id": self._id, "tracking_uri": redacted(self._client.tracking_uri)})
         _log.info("MLflow has this run as %s", self._id)
@@ -45,9 +48,9 @@ class MlflowRun:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(key, value, int(point.time * 1000), point.step)
+            Metric(self._keys.of(name), value, int(point.time * 1000), point.step)
             for point in points
-            for key, value in zip(keys_of(point.values), point.values.values(), strict=True)
+            for name, value in point.values.items()
         ]
         for start in range(0, len(metrics), _METRICS_PER_CALL):
             self._client.log_batch(self._id, metrics[start : start + _METRICS_PER_CALL])
@@ -103,19 +106,30 @@ def key_of(name: str) -> str:
     return plain if plain == posixpath.normpath(plain).lstrip("/.") else re.sub(r"[./]", "_", plain)
 
 
-def keys_of(names: Iterable[str]) -> list[str]:
-    """Names as MLflow allows them. Its store of files has a folder for what stands before a slash, so that "loss" and
-    "loss/box" cannot be metrics of one run: the latter is called "loss.box"."""
-    keys = list(map(key_of, names))
-    taken = set(keys)
-    return [_beside(key, taken) for key in keys]
+class Keys:
+    """Names as MLflow allows them, each the same in the whole run. Args: `in_files`: its store is one of files."""
 
+    def __init__(self, in_files: bool) -> None:
+        self._in_files = in_files
+        self._keys: dict[str, str] = {}
+        self._taken: set[str] = set()
 
-def _beside(key: str, taken: set[str]) -> str:
-    for slash in (place for place, sign in enumerate(key) if sign == "/"):
-        if key[:slash] in taken:
-            return key[:slash] + key[slash:].replace("/", ".")
-    return key
+    def of(self, name: str) -> str:
+        """A store of files has a folder for what stands before a slash, so that "loss" and "loss/box" cannot be metrics
+        of one run: the one that comes later is called "loss.box"."""
+        if name not in self._keys:
+            key = key_of(name)
+            if self._in_files and self._is_crossed(key):
+                key = key.replace("/", ".")
+            while key in self._taken:
+                key += "_"
+            self._keys[name] = key
+            self._taken.add(key)
+        return self._keys[name]
+
+    def _is_crossed(self, key: str) -> bool:
+        """Whether a folder of it is another metric, or the other way round."""
+        return any(key.startswith(f"{other}/") or other.startswith(f"{key}/") for other in self._taken)
 
 
 def _store() -> str | None:

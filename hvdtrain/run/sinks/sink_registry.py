@@ -68,13 +68,15 @@ def open_sinks(context: SinkContext, stack: ExitStack) -> Iterator[Callback]:
             yield sink
     if context.topology.is_root:
         for name, logger in loggers_of(context.config).items():
-            if (sink := _guarded(f"{name}_logger", partial(_open_logger, logger), context, stack)) is not None:
+            if (sink := _guarded(f"{name}_logger", partial(_open_logger, name, logger), context, stack)) is not None:
                 yield sink
 
 
-def _open_logger(logger: Logger, context: SinkContext, stack: ExitStack) -> LoggerSink:
-    end = read_metrics_end(context.folder.metrics)
-    validated = whole(end.validation, "step") if text(end.end, "event") == "ended" else None
+def _open_logger(name: str, logger: Logger, context: SinkContext, stack: ExitStack) -> LoggerSink:
+    end, folder = read_metrics_end(context.folder.metrics), context.folder
+    kept = {"tensorboard": folder.tensorboard, "wandb": folder.wandb, "mlflow": folder.mlflow}.get(name)
+    has_been_used = kept is not None and kept.exists() and text(end.end, "event") == "ended"
+    validated = whole(end.validation, "step") if has_been_used else None
     sink = LoggerSink(logger.title, partial(logger.open, context), logger.further(context), validated)
     stack.callback(sink.close)
     return sink

@@ -122,6 +122,6 @@ def test_an_unknown_metric_is_refused_with_all_names() -> None:
 def test_auto_is_the_smallest_for_what_one_wants_small() -> None:
     smallest = ["loss", "val_loss", "Error", "top1_error", "perplexity"]
     assert {mode_of(name, "auto") for name in smallest} == {"min"}
-    assert {mode_of(name, "auto") for name in ["accuracy", "top5", "f1", "maestro", "precision", "recall"]} == {"max"}
-    assert {mode_of(name, "auto") for name in ["mae", "val/RMSE", "wer_clean", "nll"]} == {"min"}
+    assert {mode_of(name, "auto") for name in ["accuracy", "top5", "f1", "maestro", "kl_accuracy"]} == {"max"}
+    assert {mode_of(name, "auto") for name in ["mae", "val/RMSE", "wer_clean", "nll", "ValMAE"]} == {"min"}
     assert (mode_of("loss", "max"), mode_of("accuracy", "min")) == ("max", "min")

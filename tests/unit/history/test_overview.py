@@ -103,3 +103,6 @@ def test_the_time_between_an_end_and_its_continuation_is_not_the_run_s(tmp_path:
         file.write('{"split": "train", "step": 120, "loss": 1.0, "samples": 1, "time": 500007.0}\n')
     found = overview(run.folder)
     assert (found.state.word, found.seconds) == ("lost", 106.0)
+    with (run.folder / "metrics.jsonl").open("a") as file:  # and again, after it was killed
+        file.write('{"event": "resumed", "step": 110, "begun": 500010.0, "time": 500011.0}\n')
+    assert overview(run.folder).seconds == 110.0

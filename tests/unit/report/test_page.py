@@ -349,5 +349,5 @@ def test_starts_are_told_as_what_they_were(tmp_path: Path) -> None:
     assert any(row.startswith("begun from another run's checkpoint60") for row in rows)
     killed = [{"event": "started", "step": 0, "time": 1.0}] * 2
     rows = [row.text for row in page_of(write_run(tmp_path / "again", killed)).all("tr")]
-    assert [row[:7] for row in rows if row.startswith(("start", "restart"))] == ["start0T", "restart"] or rows
-    assert sum(row.startswith("restart0") for row in rows) == 1
+    kinds = [row.partition("0")[0] for row in rows if row.startswith(("start0", "restart0"))]
+    assert kinds == ["start", "restart"]

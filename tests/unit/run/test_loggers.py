@@ -17,7 +17,7 @@ from support.ranks import run_on_ranks
 from hvdtrain.config.train_config import DataConfig, TrainConfig
 from hvdtrain.errors import UsageError
 from hvdtrain.run.prepare import prepare
-from hvdtrain.run.sinks.mlflow_logger import key_of, keys_of
+from hvdtrain.run.sinks.mlflow_logger import Keys, key_of
 
 SCRIPT = Path(__file__).parents[2] / "support" / "scripts" / "loggers_here.py"
 
@@ -122,5 +122,23 @@ def test_names_become_keys_that_mlflow_takes(name: str, key: str) -> None:
 
 
 def test_no_name_is_the_folder_of_another_one_in_mlflow() -> None:
-    names = ["train/loss", "train/loss/box/x", "validation/old/loss", "lr"]
-    assert keys_of(names) == ["train/loss", "train/loss.box.x", "validation/old/loss", "lr"]
+    """Whatever comes first, and in whichever point; a database takes all names."""
+    keys = Keys(in_files=True)
+    names = [
+        "train/loss",
+        "train/loss/box/x",
+        "train.loss.box.x",
+        "validation/old/loss",
+        "validation/old",
+        "train/loss",
+    ]
+    expected = [
+        "train/loss",
+        "train.loss.box.x",
+        "train.loss.box.x_",
+        "validation/old/loss",
+        "validation.old",
+        "train/loss",
+    ]
+    assert list(map(keys.of, names)) == expected
+    assert list(map(Keys(in_files=False).of, names[:2])) == names[:2]

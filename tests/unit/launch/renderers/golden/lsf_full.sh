@@ -76,7 +76,7 @@ fi
     --output-dir /data/runs < /dev/null) &
 job=$!
 # LSF sends INT and TERM to all processes when it ends the job ("ended"), URG before the time limit, and USR2 at the
-# queue's limit, ten minutes before it ends the job. The command and all that it starts ignore USR2.
+# queue's limit, ten minutes before it ends the job. Workers ignore USR2.
 ended=0
 trap 'ended=1; kill -USR1 "$job" || true' INT TERM
 trap 'kill -USR1 "$job" || true' URG USR1 USR2
