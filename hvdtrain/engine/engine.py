@@ -266,6 +266,7 @@ class Engine:
         if measured is None:
             self._cut_short = True
             return position
+        average_rank_local_state(self.comm, self.adapter)  # a model may change its buffers in evaluation, too
         self._metrics = measured.values
         position = self._validations.note(position, epoch, measured.values)
         named = {name: samples for name, samples in measured.samples.items() if name}

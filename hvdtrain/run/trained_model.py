@@ -152,16 +152,17 @@ def _config_of(checkpoint: Checkpoint, data: Mapping[str, Any]) -> TrainConfig:
 
 
 _FILES: Final = {"mode": "file", "pipe_dir": None, "pipe_plan": None, "pipe_steps": None}
+_PLAIN: Final = TrainConfig()
 _ONLY_TRAINING: Final = {
-    "accumulate_steps": 1,
-    "virtual_workers": None,
-    "check_workers": None,
-    "steps_per_call": 1,
-    "shard": "none",
+    **{
+        option: getattr(_PLAIN, option)
+        for option in (
+            *("accumulate_steps", "virtual_workers", "check_workers", "steps_per_call", "shard", "trace"),
+            *("init_weights", "init_weights_exclude", "sync_every", "process_sets", "reduce_op", "compression"),
+            *("powersgd_rank", "sparse_gradients", "gradient_sync"),
+        )
+    },
     "tune": "never",
-    "trace": None,
-    "init_weights": None,
-    "init_weights_exclude": None,
 }
 
 

@@ -120,9 +120,13 @@ def fitted(
     excluded = exclusion or Exclusion(None)
     if weights.framework == "torch":
         names = [name for name in weights.arrays if name not in excluded]
-        weights = _without_prefix(weights, _wrappers_of(names, wanted if framework == "torch" else ()))
+        prefix = _wrappers_of(names, wanted if framework == "torch" else ())
+        wrapped = [name.removeprefix(prefix) for name in weights.arrays if name in excluded]  # by its name in the file
+        weights = _without_prefix(weights, prefix)
+    else:
+        wrapped = []
     arrays, origin = weights.arrays, weights.origin
-    fresh = {_in_torch(name) for name in [*arrays, *wanted] if name in excluded}
+    fresh = {_in_torch(name) for name in [*(name for name in [*arrays, *wanted] if name in excluded), *wrapped]}
     excluded.require_used(origin, wanted)
     kept = {name: array for name, array in wanted.items() if _in_torch(name) not in fresh}
     arrays = {name: array for name, array in arrays.items() if _in_torch(name) not in fresh}

@@ -43,6 +43,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
         self._hvd: Any = hvd
         self._model, self._optimizer = model, optimizer
         trainable = trainable_of(model)
+        self._ever_trained = {parameter: None for _, parameter in trainable}
         if chosen.ranks == 1:
             self._gradients: GradientSync = NoSync(trainable, fills_unused=True)
         else:
@@ -50,6 +51,7 @@ class LocalSgd(PeriodicAverage, GradientSync):
             self._gradients = SummedGradients(trainable, hook, hvd.synchronize)
 
     def set_trainable(self, trainable: Trainable) -> None:
+        self._ever_trained |= {parameter: None for _, parameter in trainable}
         self._gradients.set_trainable(trainable)
 
     def set_grad_sync(self, last: bool) -> None:
@@ -71,8 +73,9 @@ class LocalSgd(PeriodicAverage, GradientSync):
             average.finish()
 
     def _averaged(self) -> Iterator[torch.Tensor]:
-        """Yield tensors in one order on all ranks: each has a gradient for every parameter, and so the same slots."""
-        trained = [p for p in self._model.parameters() if p.requires_grad]
+        """Yield tensors in one order on all ranks: each has a gradient for every parameter, and so the same slots. What
+        user code has frozen since the last average may differ between ranks, too."""
+        trained = [p for p in self._model.parameters() if p.requires_grad or p in self._ever_trained]
         yield from (parameter.detach() for parameter in trained)
         for parameter in trained:
             for name, slot in sorted(self._optimizer.state.get(parameter, {}).items()):

@@ -105,6 +105,18 @@ def test_tied_weights_need_one_name_only(tied_file: Path, tmp_path: Path) -> Non
                 assert not np.array_equal(first["head.weight"], fresh["head.weight"])
 
 
+@pytest.mark.parametrize("pattern", ["module.2.*", "2.*"])
+def test_an_excluded_weight_stays_fresh_by_its_name_in_the_file_or_in_the_model(pattern: str, tmp_path: Path) -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+
+    state = {f"module.{name}": tensor for name, tensor in build().state_dict().items()}
+    torch.save(state, tmp_path / "wrapped.pt")
+    first, fresh = started(build, tmp_path / "wrapped.pt", pattern)
+    np.testing.assert_array_equal(first["2.weight"], fresh["2.weight"])
+    np.testing.assert_array_equal(first["0.weight"], state["module.0.weight"].numpy())
+
+
 def test_one_name_of_tied_weights_that_is_excluded_changes_no_rank_s_weights(
     tied_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
