@@ -145,6 +145,8 @@ class PredictionParts:
 
     def _remove_others(self, force: bool, difference: str) -> None:
         if not (self.folder / _PLAN).is_file():
+            if all(entry.name.startswith(".") for entry in self.folder.iterdir()):
+                return  # a command was killed before it wrote its plan
             raise UsageError(
                 f"{self.folder} is there already, and is no folder of predictions.",
                 "Parts of the predictions are kept in a folder of this name.",

@@ -48,14 +48,28 @@ def read_into(model: keras.Model, path: Path, names: Sequence[str], exclusion: E
 
 def _places(model: keras.Model, names: Sequence[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Find where in a Keras file each weight of `model` is, by writing numbers to a file; with its name and shape."""
-    for number, variable in enumerate(weights_of(model).values()):
-        variable.assign(tf.fill(variable.shape, tf.cast(number, variable.dtype)))
-    with tempfile.TemporaryDirectory() as folder, _quiet():
-        probe = Path(folder) / "own.weights.h5"
-        model.save_weights(probe)
-        with opened(probe) as file:
-            items = datasets(file, probe).items()
-            return {place: (names[int(np.ravel(item[()])[0])], item.shape) for place, item in items}
+    variables = list(weights_of(model).values())
+    holds_numbers = all(keras.backend.standardize_dtype(variable.dtype) in _HOLD_NUMBERS for variable in variables)
+    base = len(variables) if holds_numbers else 2  # others hold digits, in several files
+    numbers: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    power = 1
+    while power == 1 or power < len(variables):
+        for number, variable in enumerate(variables):
+            variable.assign(tf.fill(variable.shape, tf.cast(number // power % max(base, 2), variable.dtype)))
+        with tempfile.TemporaryDirectory() as folder, _quiet():
+            probe = Path(folder) / "own.weights.h5"
+            model.save_weights(probe)
+            with opened(probe) as file:
+                for place, item in datasets(file, probe).items():
+                    numbers[place] = numbers.get(place, 0) + power * int(np.ravel(item[()])[0])
+                    shapes[place] = item.shape
+        power *= max(base, 2)
+    return {place: (names[number], shapes[place]) for place, number in numbers.items()}
+
+
+_HOLD_NUMBERS: Final = frozenset(("float32", "float64", "int32", "int64", "uint32", "uint64"))
+"""Dtypes that hold the number of any weight of a model."""
 
 
 def weights_of(model: keras.Model) -> dict[str, Any]:

@@ -67,6 +67,18 @@ def test_rows_of_ranks_are_in_the_order_of_the_records() -> None:
     assert joined([columns_of([0, 3], "a"), columns_of([1, 2], "bb")])["file"].tolist() == ["a", "bb", "bb", "a"]
 
 
+def test_a_folder_that_a_killed_command_has_just_made_is_used(tmp_path: Path) -> None:
+    output = tmp_path / "out.npz"
+    folder = tmp_path / "out.npz.parts"
+    folder.mkdir()
+    (folder / ".lock").touch()
+    assert PredictionParts(output).begin({"task": "a"}, False) == 0
+    (tmp_path / "other.npz.parts").mkdir()
+    (tmp_path / "other.npz.parts" / "thesis.tex").touch()
+    with pytest.raises(UsageError, match="is no folder of predictions"):
+        PredictionParts(tmp_path / "other.npz").begin({"task": "a"}, False)
+
+
 def test_batches_with_other_columns_are_refused(tmp_path: Path) -> None:
     said = r"the predictions are id, file, x \[2\], and for others id, file, x \[3\]"
     first, other = columns_of([0], "a"), columns_of([1], "a", width=3)

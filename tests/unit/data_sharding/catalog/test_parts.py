@@ -211,3 +211,13 @@ def test_a_part_that_cannot_be_is_refused(make: Callable[[Catalog], object], wor
     with pytest.raises(PlanError, match=words) as caught:
         make(numbers(4))
     assert "HINT: " in str(caught.value)
+
+
+@pytest.mark.parametrize("stratify", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_that_is_too_large_does_not_spoil_a_split(seed: int, stratify: bool) -> None:
+    """Where smaller ones reach the fraction; else a part has the smallest one."""
+    large = np.concatenate([np.zeros(300, int), np.repeat(np.arange(1, 141), 5)])
+    assert len(numbers(1000, large % 3).split(0.1, seed=seed, groups=large, stratify=stratify)[0]) == 100
+    two = np.repeat([0, 1], [900, 100])
+    assert len(numbers(1000, two).split(0.05, seed=seed, groups=two, stratify=stratify)[0]) == 100

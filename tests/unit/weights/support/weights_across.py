@@ -27,7 +27,8 @@ from hvdtrain.tasks.torch import TorchDigits, TorchSynthetic, TorchText
 from hvdtrain.topology import Topology
 from hvdtrain.weights.export import FORMATS, export
 from hvdtrain.weights.initial_weights import initial_state
-from hvdtrain.weights.keras_models import weights_of
+from hvdtrain.weights.keras_models import read_into, weights_of
+from hvdtrain.weights.named_weights import Exclusion
 from hvdtrain.weights.weight_files import kind_of, read_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras' own, in saving
@@ -280,6 +281,30 @@ def test_averaged_weights_are_exported_to_the_other_framework(tmp_path: Path) ->
     done = export(run, "weights-h5", averaged=True)
     found = to_torch(read_weights(done.path, kind_of(done.path)).arrays)
     for name, array in averages.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+class Masked(keras.layers.Layer):
+    """Has a weight of bool, which cannot hold the number of a weight."""
+
+    def build(self, shape: Any) -> None:
+        self.mask = self.add_weight(shape=(shape[-1],), dtype="bool", initializer="ones", trainable=False)
+
+    def call(self, inputs: Any) -> Any:
+        return inputs * keras.ops.cast(self.mask, inputs.dtype)
+
+
+def test_a_keras_model_with_weights_that_hold_no_numbers_loads_its_own_file(tmp_path: Path) -> None:
+    def build() -> keras.Model:
+        layers = [keras.Input((4,)), keras.layers.Dense(3, name="a"), Masked(name="m"), keras.layers.Dense(2, name="b")]
+        return keras.Sequential(layers)
+
+    model = build()
+    model.save_weights(tmp_path / "own.weights.h5")
+    expected, names = arrays_of(model), list(arrays_of(model))
+    found = read_into(build(), tmp_path / "own.weights.h5", names, Exclusion(None))
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
 
 
