@@ -132,7 +132,7 @@ def test_a_rank_with_a_tenth_of_a_processor_is_named(tmp_path: Path) -> None:
     quota = f"{int(_SHARE * _PERIOD_US)}"
     first = {"cpu.cfs_period_us": f"{_PERIOD_US}", "cpu.cfs_quota_us": quota}
     with limited_group("cpu", first, {"cpu.max": f"{quota} {_PERIOD_US}"}) as group:
-        argv = command("Throttled", "--epochs", "10000", "--max-time", "12", "--resume", "never")
+        argv = command("Throttled", "--epochs", "10000", "--max-time", "120", "--report", "always")
         finished = run_ranks(argv, 2, "horovodrun-gloo", 180, env=environment(LIMITED_GROUP=str(group)), cwd=tmp_path)
     assert (tmp_path / "out" / "result.json").exists(), finished.tail()
     _check_result(tmp_path / "out", "cpu throttled", finished)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
 from torch import nn
 
 from data_sharding import RecordBatch
+from hvdtrain.engine import events
 from hvdtrain.task.task import Features
 from hvdtrain.tasks.torch import TorchDigits
 from hvdtrain.topology import detect_topology
@@ -28,7 +30,17 @@ class SlowInput(TorchDigits):
 
 
 class Throttled(TorchDigits):
-    """Rank 1 enters the control group in LIMITED_GROUP."""
+    """Rank 1 enters the control group in LIMITED_GROUP. Rank 0 asks for a stop when one is found to be slow."""
+
+    stops = True
+
+    def callbacks(self) -> list[events.Callback]:
+        return [self._stop] if self.stops else []
+
+    @staticmethod
+    def _stop(event: events.Event) -> None:
+        if isinstance(event, events.StragglerFound) and not _IS_SLOW:
+            os.kill(os.getpid(), signal.SIGUSR1)
 
     def build_model(self) -> nn.Module:
         if _IS_SLOW:
@@ -38,6 +50,8 @@ class Throttled(TorchDigits):
 
 class SlowDisk(Throttled):
     """And for each batch it reads from COLD_FILE, which is not in memory."""
+
+    stops = False
 
     def decode(self, records: RecordBatch) -> Features:
         if _IS_SLOW:
