@@ -17,7 +17,7 @@ from typing import Final
 
 from hvdtrain.errors import UsageError
 from hvdtrain.failure_record import must_return
-from hvdtrain.log_flush import close_logs_before_exit
+from hvdtrain.log_flush import close_logs_before_exit, flush_output
 
 TIMEOUT_VARIABLE: Final = "HVDTRAIN_EXIT_TIMEOUT"
 TIMEOUT_SECONDS: Final = 1800.0
@@ -72,9 +72,7 @@ def _watch(who: Callable[[], str], seconds: float, await_beginning: Callable[[],
     time.sleep(max(0.0, until - time.monotonic()))
     _say(f"{who()}: the process is ended, {seconds:g} s after its work was done ({TIMEOUT_VARIABLE}).")
     close_logs_before_exit()
-    _set_alarm(0)  # what reads the output may not take it
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
+    flush_output()
     os._exit(_codes[-1])
 
 

@@ -1,6 +1,7 @@
 """When log files hold records back that another process may write (see `hvdtrain.run.log_files`), and when not."""
 
 import logging
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +37,19 @@ def close_logs_before_exit() -> None:
     with suppress(RuntimeError):  # no thread can be started any more
         closing.start()
         closing.join(_SECONDS)
+
+
+def flush_output() -> None:
+    """Flush standard output, which somebody must read, before such an end."""
+    flushing = threading.Thread(target=_flush, daemon=True)
+    with suppress(RuntimeError):
+        flushing.start()
+        flushing.join(_SECONDS)
+
+
+def _flush() -> None:
+    with suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
 
 
 def _close() -> None:

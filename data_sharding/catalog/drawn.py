@@ -37,8 +37,8 @@ class Drawn(Joining):
         Args:
             shares: 0 or more for each catalog; they need not add up to 1.
             epoch: records of an epoch; "first exhausted": as many as until the first catalog has been seen as a whole,
-                so that none is drawn twice in the first epoch, and later ones, which begin where the one before has
-                ended, draw some twice; "all seen": until each of them has been.
+                so that none is drawn twice in the first epoch; later epochs begin where the one before has ended, and
+                may draw some twice. "all seen": until each of them has been.
             seed: selects the order in which a catalog is gone through.
 
         Raises:

@@ -30,10 +30,13 @@ def split_groups(groups: NDArray[Any], seed: int, fraction: float, labels: Label
         first = _by_label(numbers, sizes, order, labels, shares)[numbers] == 0
     if distance(first) <= _NEAR * wanted:
         return first
-    others = [np.isin(numbers, _fitting(sizes, order, wanted))]
+    parts = [first, np.isin(numbers, _fitting(sizes, order, wanted))]
     if labels is not None:
-        others.insert(0, _by_label(numbers, sizes, order, labels, shares, looks_ahead=True)[numbers] == 0)
-    return min([first, *others], key=distance)
+        ahead: NDArray[np.bool_] = _by_label(numbers, sizes, order, labels, shares, looks_ahead=True)[numbers] == 0
+        if distance(ahead) <= _NEAR * wanted:
+            return ahead
+        parts.insert(1, ahead)
+    return min(parts, key=distance)
 
 
 def _first_ones(sizes: NDArray[np.int64], order: NDArray[np.int64], wanted: float) -> NDArray[np.int64]:

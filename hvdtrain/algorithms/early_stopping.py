@@ -35,7 +35,8 @@ _SHORT_NAMES = frozenset(
     + ("fid", "lpips", "brier", "ece", "kl", "kld", "epe", "err")
 )
 """Of measures of which less is better, as whole words of a name."""
-_HIGHER_IS_BETTER = frozenset(("accuracy", "acc", "auc", "f", "precision", "recall", "score", "iou", "dice", "bleu"))
+_HIGHER_IS_BETTER = frozenset(("accuracy", "auc", "recall", "iou", "dice", "bleu"))
+"""Of which more is, whatever else the name says."""
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
@@ -117,7 +118,7 @@ def mode_of(metric: str, mode: Literal["auto", "min", "max"]) -> Literal["min", 
     """`mode`, where auto means: min for names that speak of a loss, an error or a perplexity, else max."""
     if mode != "auto":
         return mode
-    words = {word.lower() for word in _WORD.findall(metric)}
+    words = {*re.split(r"[\W\d_]+", metric.lower()), *(word.lower() for word in _WORD.findall(metric))}
     is_short = not _SHORT_NAMES.isdisjoint(words) and _HIGHER_IS_BETTER.isdisjoint(words)
     return "min" if is_short or any(word in metric.lower() for word in _LOWER_IS_BETTER) else "max"
 

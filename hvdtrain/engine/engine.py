@@ -263,10 +263,10 @@ class Engine:
         self._emit(events.EvalStarted(epoch, step))
         with self._meter.watch.span("validation") as span:
             measured = self._validations.measure(step, self._vote, partial(self._read_ahead.after_set, step))
+        average_rank_local_state(self.comm, self.adapter)  # a model may change its buffers in evaluation, too
         if measured is None:
             self._cut_short = True
             return position
-        average_rank_local_state(self.comm, self.adapter)  # a model may change its buffers in evaluation, too
         self._metrics = measured.values
         position = self._validations.note(position, epoch, measured.values)
         named = {name: samples for name, samples in measured.samples.items() if name}

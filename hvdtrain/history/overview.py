@@ -148,15 +148,15 @@ def _seconds(
 
 
 def _continued_at(metrics: Path) -> float | None:
-    """When the first start after the last end began; None where there is none."""
-    begun: float | None = None
+    """When the first start after the last end began; None where there is none, or no end was written."""
+    begun, has_ended = None, False
     with suppress(*UNREADABLE):
         for line in JsonLines(metrics, (b'"started"', b'"resumed"', b'"ended"')):
             if line.get("event") == "ended":
-                begun = None
+                begun, has_ended = None, True
             elif is_start(line) and begun is None:
-                begun = number(line, "begun")
-    return begun
+                begun = number(line, "begun") or number(line, "time")
+    return begun if has_ended else None
 
 
 def _written(run: Path) -> float | None:

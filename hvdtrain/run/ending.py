@@ -17,7 +17,7 @@ from hvdtrain.engine.limits import RunResult
 from hvdtrain.files import write_json
 from hvdtrain.history.goodput import goodput
 from hvdtrain.history.metrics_end import read_metrics_end
-from hvdtrain.history.reading import JsonLines, size_of
+from hvdtrain.history.reading import JsonLines, number, size_of
 from hvdtrain.history.run_facts import read_result
 from hvdtrain.history.run_state import state_at_end
 from hvdtrain.measured import STEP
@@ -51,7 +51,7 @@ class Ending:
     def write(self, outcome: RunResult) -> None:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
         seconds = time.perf_counter() - self.begin, self.start_seconds
-        self._took_s, self._kept = seconds[0], dict[str, Any]()
+        self._long_s, self._kept = seconds[0], dict[str, Any]()
         self._summary = result(self.setup.about, outcome, self.totals, seconds, self.adapter.parameter_count())
         self._summary["goodput"] = goodput(JsonLines(self.folder.metrics), time.time())
         before = self.folder.result
@@ -61,7 +61,8 @@ class Ending:
             before.touch()  # who has started the job sees that it has come to its end
             kept, goodput_now = json.loads(before.read_text()), self._summary["goodput"]
             self._kept = kept
-            if goodput_now["restarts"] != kept.get("goodput", {}).get("restarts"):
+            self._long_s = max(self._long_s, number(kept.get("seconds") or {}, "total") or 0.0)
+            if goodput_now["restarts"] != (kept.get("goodput") or {}).get("restarts"):
                 self._kept = {**kept, "goodput": goodput_now}
                 write_json(before, self._kept)
         else:
@@ -74,7 +75,7 @@ class Ending:
             print("nothing was left to train; result.json stays as it was", flush=True)
         # Who has sent a signal gives a job some seconds to end: then a report is made only if it is asked for.
         is_hurried = option == "auto" and "SIG" in outcome.stopped_by
-        report = None if is_hurried else write_report(folder, option, self._took_s)
+        report = None if is_hurried else write_report(folder, option, self._long_s)
         shown = (
             f"`hvdtrain report {shlex.quote(shown_path(folder))}` draws it" if report is None else shown_path(report)
         )
@@ -82,7 +83,7 @@ class Ending:
         about = shown_path(folder), None if option == "never" else shown, columns
         try:
             print_table(self._kept or self._summary, *about)
-        except (KeyError, TypeError):  # an older version has left that result
+        except (KeyError, TypeError, AttributeError, ValueError):  # an older version has left that result
             print_table(self._summary, *about)
         if outcome.stopped_by:
             print(

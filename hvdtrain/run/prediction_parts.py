@@ -145,7 +145,7 @@ class PredictionParts:
 
     def _remove_others(self, force: bool, difference: str) -> None:
         if not (self.folder / _PLAN).is_file():
-            if all(entry.name.startswith(".") for entry in self.folder.iterdir()):
+            if self.folder.is_dir() and all(entry.name.startswith(".") for entry in self.folder.iterdir()):
                 return  # a command was killed before it wrote its plan
             raise UsageError(
                 f"{self.folder} is there already, and is no folder of predictions.",

@@ -60,9 +60,9 @@ def _leave_mark(folder: Path) -> str | None:
 
 
 def _remove_marks(folder: Path) -> None:
-    for mark in folder.glob(f"{_MARK}*"):
-        with suppress(OSError):
-            mark.unlink()
+    with suppress(OSError):
+        for mark in folder.glob(f"{_MARK}*"):
+            mark.unlink(missing_ok=True)
 
 
 def _sees(folder: Path, mark: str) -> bool:

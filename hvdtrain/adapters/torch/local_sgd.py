@@ -73,8 +73,9 @@ class LocalSgd(PeriodicAverage, GradientSync):
             average.finish()
 
     def _averaged(self) -> Iterator[torch.Tensor]:
-        """Yield tensors in one order on all ranks: each has a gradient for every parameter, and so the same slots. What
-        user code has frozen since the last average may differ between ranks, too."""
+        """Yield tensors in one order on all ranks: each has a gradient for every parameter, and so the same slots.
+        Layers that user code has frozen since the last average still differ between ranks, so they are averaged, too.
+        """
         trained = [p for p in self._model.parameters() if p.requires_grad or p in self._ever_trained]
         yield from (parameter.detach() for parameter in trained)
         for parameter in trained:

@@ -38,7 +38,7 @@ class MlflowRun:
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client = MlflowClient(_store())
         self._keys = Keys(
-            in_files="://" not in self._client.tracking_uri or self._client.tracking_uri.startswith("file:")
+            in_files=not self._client.tracking_uri.startswith(_DATABASES)  # a server may have files
         )
         self._id = self._earlier(kept_run(folder.mlflow).get("id")) or self._new(folder, config)
         write_json(folder.mlflow, {"id": self._id, "tracking_uri": redacted(self._client.tracking_uri)})
@@ -106,8 +106,12 @@ def key_of(name: str) -> str:
     return plain if plain == posixpath.normpath(plain).lstrip("/.") else re.sub(r"[./]", "_", plain)
 
 
+_DATABASES = ("sqlite:", "postgresql", "mysql", "mssql", "databricks")
+"""How the addresses of stores begin that take all names."""
+
+
 class Keys:
-    """Names as MLflow allows them, each the same in the whole run. Args: `in_files`: its store is one of files."""
+    """Names as MLflow allows them, each the same in one start. Args: `in_files`: its store may be one of files."""
 
     def __init__(self, in_files: bool) -> None:
         self._in_files = in_files
@@ -116,12 +120,12 @@ class Keys:
 
     def of(self, name: str) -> str:
         """A store of files has a folder for what stands before a slash, so that "loss" and "loss/box" cannot be metrics
-        of one run: the one that comes later is called "loss.box"."""
+        of one run: the one that comes later has dots in the place of its slashes."""
         if name not in self._keys:
             key = key_of(name)
             if self._in_files and self._is_crossed(key):
                 key = key.replace("/", ".")
-            while key in self._taken:
+            while key in self._taken or (self._in_files and self._is_crossed(key)):
                 key += "_"
             self._keys[name] = key
             self._taken.add(key)

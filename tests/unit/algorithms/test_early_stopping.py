@@ -123,5 +123,7 @@ def test_auto_is_the_smallest_for_what_one_wants_small() -> None:
     smallest = ["loss", "val_loss", "Error", "top1_error", "perplexity"]
     assert {mode_of(name, "auto") for name in smallest} == {"min"}
     assert {mode_of(name, "auto") for name in ["accuracy", "top5", "f1", "maestro", "kl_accuracy"]} == {"max"}
-    assert {mode_of(name, "auto") for name in ["mae", "val/RMSE", "wer_clean", "nll", "ValMAE"]} == {"min"}
+    assert {
+        mode_of(name, "auto") for name in ["mae", "val/RMSE", "wer_clean", "ValMAE", "mAPE", "mae_f", "fid_score"]
+    } == {"min"}
     assert (mode_of("loss", "max"), mode_of("accuracy", "min")) == ("max", "min")

@@ -141,4 +141,5 @@ def test_no_name_is_the_folder_of_another_one_in_mlflow() -> None:
         "train/loss",
     ]
     assert list(map(keys.of, names)) == expected
+    assert list(map(Keys(in_files=True).of, ["loss/box", "loss"])) == ["loss/box", "loss_"]
     assert list(map(Keys(in_files=False).of, names[:2])) == names[:2]
