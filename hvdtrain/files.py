@@ -21,12 +21,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_atomically` of indented JSON, which has no NaN and no infinity: they become null."""
-    write_atomically(path, (json.dumps(finite(value), indent=2, allow_nan=False) + "\n").encode())
+    """`write_atomically` of indented JSON; NaN and infinity, which only Python reads back, stay what they are."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
 def finite(value: Any) -> Any:
-    """`value` as JSON can have it, with None in the place of numbers that are not finite, at any depth."""
+    """`value` as every reader of JSON takes it, with None in the place of numbers that are not finite, at any depth."""
     if isinstance(value, dict):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

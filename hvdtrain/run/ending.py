@@ -14,7 +14,7 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.engine.limits import RunResult
-from hvdtrain.files import write_json
+from hvdtrain.files import finite, write_json
 from hvdtrain.history.goodput import goodput
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import JsonLines, number, size_of
@@ -64,9 +64,9 @@ class Ending:
             self._long_s = max(self._long_s, number(kept.get("seconds") or {}, "total") or 0.0)
             if goodput_now["restarts"] != (kept.get("goodput") or {}).get("restarts"):
                 self._kept = {**kept, "goodput": goodput_now}
-                write_json(before, self._kept)
+                write_json(before, finite(self._kept))
         else:
-            write_json(before, self._summary)
+            write_json(before, finite(self._summary))
 
     def print(self, outcome: RunResult) -> None:
         """After the sinks have left the terminal."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hvdtrain.checkpoints.resume import followed
 from hvdtrain.errors import UsageError
-from hvdtrain.files import write_atomically
+from hvdtrain.files import finite, write_atomically
 from hvdtrain.report.evaluation_page import evaluation_page
 from hvdtrain.run.evaluation import SetResult
 from hvdtrain.run.trained_model import TrainedModel
@@ -57,7 +57,7 @@ def written(place: Path, trained: TrainedModel, results: Mapping[str, SetResult]
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(place.with_suffix(".html"), evaluation_page(content).encode(errors="replace"))
-        write_atomically(place, (json.dumps(content) + "\n").encode())
+        write_atomically(place, (json.dumps(finite(content), allow_nan=False) + "\n").encode())
     except OSError as error:
         raise _unwritable(place, error, "The result is lost.") from error
 
