@@ -15,24 +15,10 @@ from hvdtrain.errors import UsageError, did_you_mean
 _LOWER_IS_BETTER = ("loss", "error", "perplexity")
 _SHORT_NAMES = frozenset(
     (
-        "mae",
-        "mse",
-        "rmse",
-        "nrmse",
-        "rmsle",
-        "mape",
-        "smape",
-        "nll",
-        "ce",
-        "bce",
-        "ppl",
-        "bpb",
-        "bpc",
-        "wer",
-        "cer",
-        "eer",
+        *("mae", "mse", "rmse", "nrmse", "rmsle", "mape", "smape", "err", "epe"),
+        *("nll", "ce", "bce", "ppl", "bpb", "bpc", "kl", "kld"),
+        *("wer", "cer", "eer", "fid", "lpips", "brier", "ece"),
     )
-    + ("fid", "lpips", "brier", "ece", "kl", "kld", "epe", "err")
 )
 """Of measures of which less is better, as whole words of a name."""
 _HIGHER_IS_BETTER = frozenset(("accuracy", "auc", "recall", "iou", "dice", "bleu"))

@@ -6,7 +6,7 @@ resume) is hvdtrain's. The same class shape serves both frameworks; `framework` 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -191,12 +191,7 @@ def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]
             "There is nothing to differentiate.",
             "return a dict of per-sample tensors with the key 'loss'.",
         )
-    if taken := sorted(_TAKEN.intersection(measures)):
-        raise UsageError(
-            f"The task's measure() returned a value under the name {taken[0]!r}.",
-            "Lines of metrics.jsonl have a value of that name already, and hold one of them.",
-            f"choose another name, such as {'my_' + taken[0]!r}.",
-        )
+    refuse_taken(_TAKEN.intersection(measures), "The task's measure() returned a value under the name")
     expected = (samples,)
     for name, value in measures.items():
         if not isinstance(name, str) or not is_tensor(value):
@@ -207,6 +202,18 @@ def check_measures(measures: Any, samples: int, is_tensor: Callable[[Any], bool]
                 "hvdtrain weights each sample itself, so values must not be averaged over the batch.",
                 f"return one value a sample, shape ({samples},), e.g. with reduction='none'.",
             )
+
+
+def refuse_taken(names: Collection[str], fact: str) -> None:
+    """Raise `UsageError` for `names` that lines of metrics.jsonl have for something else. Args: `fact`: what such a
+    name was given for; it follows."""
+    if names:
+        name = min(names)
+        raise UsageError(
+            f"{fact} {name!r}.",
+            "Lines of metrics.jsonl have a value of that name already, and hold one of them.",
+            f"choose another name, such as {'my_' + name!r}.",
+        )
 
 
 def _wrong_kind(name: object, value: object, samples: int) -> UsageError:

@@ -17,6 +17,7 @@ from hvdtrain.measured import LINE_KEYS
 from hvdtrain.run.ending import write_report
 from hvdtrain.run.result import environment
 from hvdtrain.run.run_folder import RunFolder
+from hvdtrain.task.task import refuse_taken
 from hvdtrain.torch.mean import Mean
 from hvdtrain.torch.world import communicator
 
@@ -43,12 +44,7 @@ class Run:
         return self._log("validation", step, epoch, values)
 
     def _log(self, split: str, step: int, epoch: int, values: Mapping[str, Value]) -> dict[str, float]:
-        if taken := sorted(_TAKEN.intersection(values)):
-            raise UsageError(
-                f"A metric is called {taken[0]!r}.",
-                "Lines of metrics.jsonl have a value of that name already, and hold one of them.",
-                f"choose another name, such as {'my_' + taken[0]!r}.",
-            )
+        refuse_taken(_TAKEN.intersection(values), "A metric is called")
         self.step, numbers = step, {name: _number(value) for name, value in values.items()}
         self.write({"split": split, "epoch": epoch, "step": step, **numbers})
         return numbers

@@ -50,22 +50,26 @@ def _places(model: keras.Model, names: Sequence[str]) -> dict[str, tuple[str, tu
     """Find where in a Keras file each weight of `model` is, by writing numbers to a file; with its name and shape."""
     variables = list(weights_of(model).values())
     holds_numbers = all(keras.backend.standardize_dtype(variable.dtype) in _HOLD_NUMBERS for variable in variables)
-    base = len(variables) if holds_numbers else 2  # others hold digits, in several files
-    numbers: dict[str, int] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    base = max(2, len(variables)) if holds_numbers else 2  # others hold digits, in several files
+    found: dict[str, tuple[int, tuple[int, ...]]] = {}
     power = 1
     while power == 1 or power < len(variables):
         for number, variable in enumerate(variables):
-            variable.assign(tf.fill(variable.shape, tf.cast(number // power % max(base, 2), variable.dtype)))
-        with tempfile.TemporaryDirectory() as folder, _quiet():
-            probe = Path(folder) / "own.weights.h5"
-            model.save_weights(probe)
-            with opened(probe) as file:
-                for place, item in datasets(file, probe).items():
-                    numbers[place] = numbers.get(place, 0) + power * int(np.ravel(item[()])[0])
-                    shapes[place] = item.shape
-        power *= max(base, 2)
-    return {place: (names[number], shapes[place]) for place, number in numbers.items()}
+            variable.assign(tf.fill(variable.shape, tf.cast(number // power % base, variable.dtype)))
+        for place, (digit, shape) in _first_numbers(model).items():
+            found[place] = found.get(place, (0, shape))[0] + power * digit, shape
+        power *= base
+    return {place: (names[number], shape) for place, (number, shape) in found.items()}
+
+
+def _first_numbers(model: keras.Model) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Place in a file of the weights of `model` → the first number there, and the shape."""
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        probe = Path(folder) / "own.weights.h5"
+        model.save_weights(probe)
+        with opened(probe) as file:
+            items = datasets(file, probe).items()
+            return {place: (int(np.ravel(item[()])[0]), item.shape) for place, item in items}
 
 
 _HOLD_NUMBERS: Final = frozenset(("float32", "float64", "int32", "int64", "uint32", "uint64"))
