@@ -230,6 +230,37 @@ def test_a_late_rank_is_named_by_all_that_wait(launcher: Literal["mpirun", "horo
     assert sorted(re.findall(r"TOLD (\d)", finished.stdout)) == ["0", "1", "2"], finished.tail()
 
 
+SUBMITTING = """
+import pathlib, sys, time, torch, hvdtrain.torch as hvd
+from hvdtrain.torch.collectives import LostPeerError
+hvd.init()
+ended = [pathlib.Path(sys.argv[1]) / str(rank) for rank in (0, 2)]
+submitted = 0
+try:
+    while hvd.rank() != 1:
+        hvd.allreduce_async(torch.ones(1))  # kept by Horovod alone, which has to release all of them at its end
+        submitted += 1
+        time.sleep(0.0005 if submitted > 300 else 0)
+except LostPeerError:
+    (pathlib.Path(sys.argv[1]) / str(hvd.rank())).touch()
+    sys.stdout.write(f"REFUSED {hvd.rank()}\\n")
+while hvd.rank() == 1 and not all(file.exists() for file in ended):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun-gloo"])
+def test_a_rank_that_submits_while_horovod_ends_is_refused(
+    launcher: Literal["mpirun", "horovodrun-gloo"], tmp_path: Path
+) -> None:
+    """Python's lock and that of Horovod's queue were taken in both orders: neither thread went on."""
+    (tmp_path / "submitting.py").write_text(SUBMITTING)
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}
+    worker = ["python", str(tmp_path / "submitting.py"), str(tmp_path)]
+    finished = run_ranks(worker, 3, launcher, 120, {**ENVIRONMENT, **limits})
+    assert sorted(re.findall(r"REFUSED (\d)", finished.stdout)) == ["0", "2"], finished.tail()
+
+
 ELASTIC = """
 import os, signal, torch, hvdtrain.torch as hvd
 hvd.init()
