@@ -211,7 +211,7 @@ class Adapter(Protocol):
         """
 
     def load_rank_local_state(self, buffers: State) -> None:
-        """Put back what `rank_local_state` returned, changed or not."""
+        """Put back what `rank_local_state` returned, changed or not, or the model's own part of it, "model/…"."""
 
     def parameter_count(self) -> int:
         """Trainable parameters."""

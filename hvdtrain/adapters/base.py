@@ -17,7 +17,7 @@ from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.config.training_options import TrainingOptions
-from hvdtrain.named_arrays import NO_STATE, State
+from hvdtrain.named_arrays import NO_STATE, State, weights_of
 
 
 class AdapterState(ABC):
@@ -129,6 +129,8 @@ class AdapterState(ABC):
 
     def load_rank_local_state(self, buffers: State) -> None:
         self._state_arrays.load_rank_local_state(self.model, buffers)
+        if set(buffers) == set(weights_of(buffers)):
+            return  # the model's own alone
         self._gradient_sync.load_rank_local_state(buffers)
         if self._options.sync_every:
             self._average.load_state(buffers)

@@ -24,7 +24,12 @@ from hvdtrain.engine.meter import Meter, rank_times
 from hvdtrain.engine.noted_passes import NotedPasses
 from hvdtrain.engine.saves import SavePolicy, Saves
 from hvdtrain.engine.source import Ledger, ReadAhead, Source
-from hvdtrain.engine.state_sync import average_rank_local_state, weights_in_common
+from hvdtrain.engine.state_sync import (
+    average_changed_buffers,
+    average_rank_local_state,
+    model_buffers,
+    weights_in_common,
+)
 from hvdtrain.engine.stop_vote import StopRequest, StopVote, never_asked
 from hvdtrain.engine.validator import Validations, Validator
 from hvdtrain.slowness.causes import Straggler
@@ -261,9 +266,13 @@ class Engine:
             return position
         step, epoch = position.step, max(0, position.step - 1) // self._steps_per_epoch
         self._emit(events.EvalStarted(epoch, step))
+        before = model_buffers(self.adapter)  # a model may change them in evaluation, too
         with self._meter.watch.span("validation") as span:
             measured = self._validations.measure(step, self._vote, partial(self._read_ahead.after_set, step))
-        average_rank_local_state(self.comm, self.adapter)  # a model may change its buffers in evaluation, too
+        if measured is None or not self._validations.owed_at(position):
+            self.adapter.load_rank_local_state(before)  # a run that goes on from here repeats it, or has none
+        else:
+            average_changed_buffers(self.comm, self.adapter, before)
         if measured is None:
             self._cut_short = True
             return position

@@ -154,14 +154,35 @@ def average_rank_local_state(comm: Communicator, adapter: Adapter) -> None:
     if adapter.worker_states is not None:
         _average_virtual_workers(comm, adapter.worker_states)
         return
-    if not comm.topology.is_distributed:
-        return
-    arrays = adapter.rank_local_state()
+    if comm.topology.is_distributed:
+        _average(comm, adapter, adapter.rank_local_state())
+
+
+def _average(comm: Communicator, adapter: Adapter, arrays: State) -> None:
     common = without_means_in_common(comm, adapter.stage or 0, arrays)
     buffers = {name: array for name, array in arrays.items() if has_mean(array)}
     common |= _means([buffers], lambda rows: comm.allreduce(rows[0], "hvdtrain.buffers"), comm.topology.size)
     if common:
         adapter.load_rank_local_state(common)
+
+
+def model_buffers(adapter: Adapter) -> State:
+    """Copies of what `Adapter.rank_local_state` has of the model, all that a validation can change. Collective."""
+    if adapter.worker_states is not None:
+        return {}  # a validation may not change them: each virtual worker has its own
+    return {name: np.array(array) for name, array in weights_of(adapter.rank_local_state()).items()}
+
+
+def average_changed_buffers(comm: Communicator, adapter: Adapter, before: State) -> None:
+    """As `average_rank_local_state`, after which only buffers of the model may have changed: where these are no longer
+    as `before` on any rank, and without anything else. Collective."""
+    if adapter.worker_states is not None:
+        _average_virtual_workers(comm, adapter.worker_states)
+        return
+    after = model_buffers(adapter)
+    own = _hash([array.tobytes() for array in before.values()]) != _hash([array.tobytes() for array in after.values()])
+    if comm.allreduce(np.array([own], np.int64), "hvdtrain.buffers.changed", "max")[0]:
+        _average(comm, adapter, after)
 
 
 def _average_virtual_workers(comm: Communicator, workers: WorkerStates) -> None:

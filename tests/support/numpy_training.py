@@ -129,11 +129,15 @@ class NumpyAdapter:
             gradient += self._noise * np.random.default_rng((self._seed, step)).normal(size=gradient.shape)
             self.velocity[name] = MOMENTUM * self.velocity[name] + gradient
             self.model[name] = self.model[name] - lr * self.velocity[name]
-        mean = x.mean(axis=0)
-        self.model["running_mean"] = (1 - DRIFT) * self.model["running_mean"] + DRIFT * mean
+        self._drift(x, DRIFT)
 
     def eval_step(self, batch: LoadedBatch) -> None:
         self._add(batch)
+        self._drift(batch.features["x"].astype(np.float64), DRIFT / 10)
+
+    def _drift(self, x: Any, share: float) -> None:
+        """Change the model's buffer, by this rank's samples alone: in training and in evaluation."""
+        self.model["running_mean"] = (1 - share) * self.model["running_mean"] + share * x.mean(axis=0)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
