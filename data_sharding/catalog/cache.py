@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import filelock
+import numpy as np
 
 from data_sharding.catalog import Catalog
 from data_sharding.catalog.catalog_file import VERSION
@@ -82,7 +83,7 @@ def open_catalog(
     listed: dict[str, FileEntry] = {}
     files = find_files(paths, chosen.patterns, chosen.recursive, listed)
     wanted = _Wanted(paths, files, listed, chosen, check_data, on_corrupt, file_cache)
-    if cache_dir is None:
+    if cache_dir is None or chosen.labels_beside:
         return wanted.scan()
     plain = Path(cache_dir, f"catalog-{_key(paths, chosen)}")
     checked = plain.with_name(f"{plain.name}-checked")
@@ -120,6 +121,7 @@ def _first_true(wanted: _Wanted, places: Sequence[Path]) -> Catalog | None:
             if catalog.format != wanted.format or [file.path for file in catalog.files] != wanted.files:
                 raise ChangedDataError(f"{place} lists other files.", "Files were added or removed.", "index again.")
             _verify_all(catalog.files, wanted.listed)
+            _verify_labels(catalog, place)
         except (CatalogError, ChangedDataError, MissingDataError) as error:
             _log.info("indexing again: %s", error.fact)
             continue
@@ -134,6 +136,14 @@ def _verify_all(files: Sequence[FileEntry], listed: Mapping[str, FileEntry]) -> 
             file.verify_same(listed[file.path])
     others = [file for file in files if file.path not in listed]
     for_files(verify_unchanged, others, _VERIFY_THREADS if any(is_remote(file.path) for file in others) else 1)
+
+
+def _verify_labels(catalog: Catalog, place: Path) -> None:
+    """Where folders name classes: an empty one that was added or removed gives others other labels."""
+    by_file = catalog.format.file_labels([file.path for file in catalog.files])
+    kept = catalog.labels
+    if by_file is not None and (kept is None or not np.array_equal(by_file[catalog.file_ids], kept)):
+        raise ChangedDataError(f"{place} has other labels.", "Folders were added or removed.", "index again.")
 
 
 def _key(paths: Paths, chosen: RecordFormat) -> str:

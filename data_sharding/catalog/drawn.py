@@ -92,7 +92,8 @@ class Drawn(Joining):
                 "leave it out, or give times.",
             )
         assert weights is not None
-        return self._with_draws(Weighted.by(weights, len(self), epoch, whole("seed", seed), replacement=False))
+        count = None if epoch is None else at_least(1, "epoch", epoch, "An epoch has at least one record.")
+        return self._with_draws(Weighted.by(weights, len(self), count, whole("seed", seed), replacement=False))
 
     def sample(self, epoch: int, *, weights: ArrayLike | None = None, seed: int = 0) -> Self:
         """`epoch` draws of an epoch at random with replacement, as torch's `WeightedRandomSampler` makes them.

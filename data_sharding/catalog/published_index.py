@@ -27,6 +27,12 @@ _log = logging.getLogger(__name__)
 
 def publish(catalog: StoredCatalog) -> None:
     """Write the index of these files beside them. Raises PlanError or CatalogError."""
+    if catalog.format.labels_beside:
+        raise PlanError(
+            f"Files of {catalog.format.name} have their labels in files beside them.",
+            "An index would not notice that these change.",
+            "leave it out: such files are indexed quickly.",
+        )
     if catalog.damage:
         fact = f"{catalog.damage[0].reason}"
         raise PlanError(fact, "An index of it would hide that.", "restore the file, and publish the index then.")
@@ -47,7 +53,7 @@ def find(names: Sequence[str], listed: Mapping[str, FileEntry], record_format: R
 
     Args: `listed`: what is known of the files already.
     """
-    place = place_of(names)
+    place = None if record_format.labels_beside else place_of(names)
     read = None if place is None else _read(place, place.rpartition("/")[0])
     if place is None or read is None:
         return None

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from data_sharding.catalog import Catalog
 from data_sharding.convert.targets import SourceRecord
-from data_sharding.errors import CorruptRecordError, PlanError
+from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.image_folder import root_of
 from data_sharding.formats.record_format import GZIP_MAGIC, RecordFormat
 from data_sharding.formats.registry import format_named, format_of
@@ -63,11 +63,24 @@ def index_source(sources: Paths, record_format: RecordFormat | str | None, scrat
                     files[number] = str(scratch / f"joined-{number}-{os.path.basename(file)}")
                     _join_samples(file, Path(files[number]))
         return Catalog.index(files, check_data=bool(originals), format=chosen)
-    except CorruptRecordError as error:
-        if (original := originals.get(error.path)) is None:
+    except (MissingDataError, CorruptRecordError) as error:
+        of_original = _of_originals(error, originals)
+        if of_original is None:
             raise
-        fact = error.fact.replace(error.path, f"the content of {original}")
-        raise CorruptRecordError(fact, error.conflict, error.hint, path=original, offset=error.offset) from error
+        raise of_original from error
+
+
+def _of_originals(error: MissingDataError | CorruptRecordError, originals: Mapping[str, str]) -> Exception | None:
+    """The same error about the file that a user knows, of an expanded one; None: it is of none. `originals`: the file
+    that each was expanded from."""
+    expanded = next((each for each in originals if each in error.fact), None)
+    if expanded is None:
+        return None
+    original = originals[expanded]
+    fact = error.fact.replace(expanded, f"the content of {original}")
+    if isinstance(error, MissingDataError):
+        return MissingDataError(fact, error.conflict, error.hint)
+    return CorruptRecordError(fact, error.conflict, error.hint, path=original, offset=error.offset)
 
 
 class ImageNames:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError, MissingDataError, PlanError
 from data_sharding.formats.labelled_rows import labelled_bytes, labelled_index
-from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, refuse_gzip
+from data_sharding.formats.record_format import RecordBatch, RecordFormat, RecordIndex, refuse_compressed
 from data_sharding.storage import ByteSource, describe_file, open_source
 
 Split = Literal["train", "test"]
@@ -37,6 +37,7 @@ class MnistFormat(RecordFormat):
     split: Split = "train"  # which files of a folder are meant; a file of images named by itself is taken, whichever
     classes: int = 10  # labels are 0 to classes - 1; EMNIST has up to 62
     name = "mnist"
+    labels_beside = True
 
     def __post_init__(self) -> None:
         one_of("split", self.split, Split)
@@ -82,7 +83,7 @@ def decode_mnist(records: RecordBatch, shape: tuple[int, int] = (28, 28)) -> dic
 
 def _shape(path: str, source: ByteSource, dimensions: int) -> tuple[int, ...]:
     start = source[0 : 4 + 4 * dimensions]
-    refuse_gzip(path, start, f"decompress it once with `gunzip --keep {path}`.")
+    refuse_compressed(path, start, f"decompress it once with `gunzip --keep {path}`.")
     if start[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise _not_idx(path, f"does not begin as an idx file of unsigned bytes in {dimensions} dimensions does")
     if len(start) < 4 + 4 * dimensions:

@@ -31,6 +31,7 @@ from data_sharding.storage.input_files import Paths
 from data_sharding.storage.torn_maps import watching_maps
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 RowType = tuple[np.dtype[Any], tuple[int, ...]]
 """dtype and shape of a row of an array."""
@@ -107,6 +108,10 @@ class RecordFormat(Protocol):
 
     scans_content: ClassVar[bool] = False
     """Whether `scan` goes through a whole file; else it reads little of it."""
+
+    labels_beside: ClassVar[bool] = False
+    """Whether labels stand in other files than records, whose versions a catalog does not know: it is made anew each
+    time, and not kept or published."""
 
     is_stored: ClassVar[bool] = True
     """Whether records are bytes of files; else `items` makes them."""
@@ -274,8 +279,20 @@ def cut_short(path: str, record: int, number: int, how: str) -> CorruptRecordErr
     return CorruptRecordError(fact, f"The file was cut short: {how}.", path=path, offset=record)
 
 
-def refuse_gzip(path: str, head: bytes, hint: str = "") -> None:
-    """Raise CorruptRecordError if a file that should be read at random is compressed as a whole with gzip."""
+def refuse_compressed(path: str, head: bytes, hint: str = "") -> None:
+    """Raise CorruptRecordError if a file that should be read at random is compressed as a whole.
+
+    Args:
+        head: the first four bytes, or more.
+        hint: for a file of gzip.
+    """
+    if head.startswith(_ZSTD_MAGIC):
+        raise CorruptRecordError(
+            f"{path} is compressed with zstd, from byte offset 0 on.",
+            "Its records cannot be read at random.",
+            f"decompress it once with `zstd --decompress {shlex.quote(path)}`.",
+            path=path,
+        )
     if head.startswith(GZIP_MAGIC):
         raise CorruptRecordError(
             f"{path} is compressed with gzip, from byte offset 0 on.",

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from data_sharding.checks import one_of
 from data_sharding.errors import CorruptRecordError, ExampleError
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip
+from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_compressed
 from data_sharding.storage import ByteSource
 
 Multipart = Literal["dmlc", "sagemaker"]
@@ -134,7 +134,7 @@ def _damage(path: str, head: bytes, frame: int, record: int, number: int, end: i
     """
     if head[:4] != MAGIC_BYTES[: len(head)]:
         if frame == 0:
-            refuse_gzip(path, head)
+            refuse_compressed(path, head)
             raise CorruptRecordError(
                 f"{path} is not a RecordIO file.",
                 f"It begins with {head[:4].hex()} at byte offset 0, where every RecordIO file has {MAGIC_BYTES.hex()}.",

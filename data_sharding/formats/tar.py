@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import CorruptRecordError, ScatteredSampleError
-from data_sharding.formats.record_format import FrameError, RecordFormat, RecordIndex, Unpacked, refuse_gzip
+from data_sharding.formats.record_format import FrameError, RecordFormat, RecordIndex, Unpacked, refuse_compressed
 from data_sharding.formats.tar_index_file import DisagreementError, IndexedMembers, index_beside, say_unused
 from data_sharding.formats.tar_members import Member, SampleParts, Sliced, next_member, parse_sample, split_name
 from data_sharding.storage import ByteSource, FileEntry
@@ -182,7 +182,7 @@ class _Scan:
     def _lost(self, error: FrameError) -> CorruptRecordError:
         """Why nothing can be read from a member on; raised instead where the file is not a tar archive."""
         if error.offset == 0:
-            refuse_gzip(self._path, self._source[0:2])
+            refuse_compressed(self._path, self._source[0:4])
         if error.offset == 0 and self._source[257:262] != b"ustar":
             raise CorruptRecordError(
                 f"{self._path} is not a tar archive.",

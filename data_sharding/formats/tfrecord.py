@@ -26,7 +26,14 @@ from numpy.typing import NDArray
 
 from data_sharding.atomic import atomic_file
 from data_sharding.errors import CatalogError, CorruptRecordError, MissingDataError, PlanError
-from data_sharding.formats.record_format import RecordFormat, RecordIndex, Unpacked, cut_short, refuse_gzip, scan_file
+from data_sharding.formats.record_format import (
+    RecordFormat,
+    RecordIndex,
+    Unpacked,
+    cut_short,
+    refuse_compressed,
+    scan_file,
+)
 from data_sharding.storage import ByteSource, is_remote
 
 if TYPE_CHECKING:
@@ -108,13 +115,15 @@ def _walk(path: str, source: ByteSource) -> RecordIndex:
     frame, end = 0, source.size()
     while frame < end:
         if end - frame < HEADER.size:
+            if frame == 0:
+                refuse_compressed(path, source[0:4])
             how = f"the record needs more than the {end - frame} bytes left"
             damage = (cut_short(path, frame, len(offsets), how),)
             break
         length, stored = HEADER.unpack(source[frame : frame + HEADER.size])
         if stored != length_crc(length):
             if frame == 0:  # not looked at before: a sound length may begin so too
-                refuse_gzip(path, source[0:2])
+                refuse_compressed(path, source[0:4])
             damage = (_bad_length(path, frame, len(offsets)),)
             break
         payload = frame + HEADER.size

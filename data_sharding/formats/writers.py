@@ -127,7 +127,7 @@ class TarWriter(_Writer):
                 raise PlanError(
                     f"A member was to be named {name!r}.",
                     f"A reader of the archive would not find key {key!r} and extension {extension!r} in it.",
-                    "use keys without a dot in the last part, and extensions in lower case.",
+                    "use keys without a dot in the last part, or a folder like __this__, and extensions in lower case.",
                 )
 
 

@@ -89,6 +89,10 @@ class _SeveralAtOnce(_OneByOne):
                 "It is asked for a list of items.",
                 "return one item for each number, and join them in a collate_fn.",
             )
+        if found is None:
+            raise UnlikeItemsError(
+                f"__getitems__ of the {kind} returned None.", "It is asked for a list of items.", "return that list."
+            )
         items: Sequence[Any] = found if isinstance(found, Sequence) else list(found)
         if len(items) != count:
             raise UnlikeItemsError(

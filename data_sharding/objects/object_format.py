@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
@@ -50,6 +51,7 @@ class ObjectFormat(RecordFormat):
 
         Raises PlanError: it has none of these.
         """
+        _require_usable(names, collate_fn)
         if padding is not None and collate_fn is not None:
             raise PlanError(
                 "pad and collate_fn were given.",
@@ -151,12 +153,21 @@ class ObjectFormat(RecordFormat):
         """dtypes of the parts of the first item that is not refused, which those of all others take: a batch's do not
         depend on its items."""
         if "_types" not in vars(self):
-            each = (self.items(np.array([number]), None) for number in range(self.length))
-            items = next((items for items in each if not isinstance(items[0], Damaged)), None)
-            arrays = {} if items is None else collate(items, names, stack=self._stack(None))
-            vars(self)["_types"] = {name: array.dtype for name, array in arrays.items()}
+            vars(self)["_types"] = self._types_of_first(names)
         types: dict[str, np.dtype[Any]] = vars(self)["_types"]
         return types
+
+    def _types_of_first(self, names: Names) -> dict[str, np.dtype[Any]]:
+        """A padded part without an element, such as an empty list of Python, has the dtype that the next ones have."""
+        found: dict[str, np.dtype[Any]] = {}
+        empty: dict[str, np.dtype[Any]] = {}
+        each = (self.items(np.array([number]), None) for number in range(self.length))
+        for items in islice((items for items in each if not isinstance(items[0], Damaged)), _MEASURED_TOGETHER):
+            for name, array in collate(items, names, stack=self._stack(None)).items():
+                (found if array.size else empty).setdefault(name, array.dtype)
+            if empty.keys() <= found.keys():
+                break
+        return empty | found
 
     def identity(self) -> str:
         """What the object holds, as far as that can be told; see `identity_of`."""
@@ -168,6 +179,28 @@ class ObjectFormat(RecordFormat):
             "A saved catalog has their numbers only.",
             "make the catalog of the object itself: Catalog.of(dataset), or data.dataset(dataset) in a task.",
         )
+
+
+def _require_usable(names: Any, collate_fn: Any) -> None:
+    """Raise PlanError unless these are what `Catalog.of` takes."""
+    if collate_fn is not None and not callable(collate_fn):
+        raise PlanError(
+            f"collate_fn is {collate_fn!r}.",
+            "It makes a batch of a list of items.",
+            "give a function, or leave it out.",
+        )
+    if not _are_names(names):
+        raise PlanError(
+            f"names is {names!r}.",
+            "A name is a text; a part that is a tuple has several.",
+            'give for example names=("image", "label"), or names="tokens" for items of one part.',
+        )
+
+
+def _are_names(names: Any) -> bool:
+    if names is None or isinstance(names, str):
+        return True
+    return isinstance(names, Sequence) and all(each is not None and _are_names(each) for each in names)
 
 
 def _length_of(item: Any, names: Names, padding: Padding) -> int:

@@ -67,7 +67,7 @@ class Padding:
         """Raises PlanError: lengths without parts, or below 1."""
         if values is None and not lengths:
             return None
-        if isinstance(lengths, int):
+        if not isinstance(lengths, Sequence):
             lengths = (lengths,)
         if not isinstance(values, Mapping) or not values:
             raise PlanError(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
-from data_sharding.objects.arrays import as_column
+from data_sharding.objects.arrays import array_of_objects, as_column
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -193,11 +193,23 @@ def _numpy(column: Any) -> NDArray[Any]:
         maps = np.empty(len(column), object)
         maps[:] = [dict(pairs) for pairs in column.to_pylist()]
         return maps
+    if _has_structs_of_polars(column):  # whose fields it would put side by side, without their names
+        return array_of_objects(column.to_list())
     return np.asarray(column.to_numpy())
+
+
+def _has_structs_of_polars(column: Any) -> bool:
+    """Whether its lists have structs in them."""
+    if not is_a(column, "polars", "Series"):
+        return False
+    dtype = column.dtype
+    while hasattr(dtype, "inner"):
+        dtype = dtype.inner
+    return bool(dtype == sys.modules["polars"].Struct)
 
 
 def _stacked(column: NDArray[Any]) -> NDArray[Any]:
     """A column of lists of one length as an array of rows."""
     are_lists = column.dtype == object and all(isinstance(each, np.ndarray | list) for each in column)
     are_even = are_lists and len({len(each) for each in column}) == 1
-    return np.stack([np.asarray(each) for each in column]) if are_even else column
+    return np.stack([as_column(each) for each in column]) if are_even else column

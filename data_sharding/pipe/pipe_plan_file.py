@@ -24,8 +24,11 @@ def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
 
     A manifest is SageMaker's ManifestFile, `[{"prefix": "s3://…"}, "key", …]` (API_S3DataSource): it names the objects
     of a channel where they are, instead of copies of them under a prefix of their own.
+
+    What an earlier plan left there is replaced. Raises PlanError: plan.json is there already, and is no plan.
     """
     folder = Path(folder)
+    earlier = _manifests_of_earlier(folder)
     folder.mkdir(parents=True, exist_ok=True)
     described = {
         "format": PLAN_FORMAT,
@@ -42,7 +45,21 @@ def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
     for name, content in contents.items():
         with atomic_file(folder / name) as file:
             file.write((json.dumps(content, indent=1) + "\n").encode())
+    for name in earlier - contents.keys():  # a job would be given these files, too
+        (folder / name).unlink(missing_ok=True)
     return [folder / name for name in contents]
+
+
+def _manifests_of_earlier(folder: Path) -> set[str]:
+    path = folder / "plan.json"
+    if not path.exists():
+        return set()
+    try:
+        return {f"{channel.name}.manifest" for channel in load_plan(path).channels}
+    except (CatalogError, PlanError) as error:
+        raise PlanError(
+            f"{path} is there already, and is no plan: {error.fact}", "It would be lost.", "choose another folder."
+        ) from error
 
 
 def load_plan(path: str | Path) -> PipePlan:

@@ -104,8 +104,9 @@ def _source(task: Task) -> str:
 def _no_tensor(task: Task, name: str, array: NDArray[Any]) -> NoTensorError:
     what, hint = f"an array of {array.dtype}", f"convert {name!r} to numbers, for example with .astype(np.float32)."
     if array.dtype.kind == "O":
-        first = next((each for each in array.flat if not isinstance(each, int | float | np.generic)), None)
-        what = f"an array of Python objects ({type(first).__name__})"
+        plain = int | float | np.generic
+        first = next((type(each).__name__ for each in array.flat if not isinstance(each, plain)), "numbers")
+        what = f"an array of Python objects ({first})"
         hint = f"make {name!r} an array of numbers: rows of one length and one dtype, padded where they differ."
     elif array.dtype.kind in "SU":
         what, hint = f"an array of text ({array.dtype})", f"return numbers for {name!r}, such as those of its tokens."

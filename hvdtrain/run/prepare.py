@@ -161,7 +161,8 @@ def require_same(comm: Communicator, local: list[list[Any]]) -> None:
         raise UsageError(
             f"Rank {other} sees other data than rank 0: {_counts(everywhere[other])} against {_counts(everywhere[0])}.",
             "Each rank reads its part of one plan, so that some records would be read twice and others never.",
-            "give every host the same files; `hvdtrain env --explain` shows where each rank runs.",
+            "give every host the same files (`hvdtrain env --explain` shows where each rank runs); if the data are an "
+            "object, seed what shuffles or samples it.",
         ).on_all_ranks()
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +11,7 @@ from data_sharding.convert import convert
 from data_sharding.convert.targets import SUFFIXES
 from data_sharding.formats.registry import format_named
 from hvdtrain.cli.shard.data_arguments import FORMATS, PAIRS, Parser, pairs, record_format
-from hvdtrain.errors import HvdtrainError
+from hvdtrain.errors import HvdtrainError, UsageError
 
 _DESCRIPTION = """\
 Rewrite records in another format or number of files. The order is kept, or with --shuffle a seeded permutation of it;
@@ -40,7 +41,8 @@ def run(argv: Sequence[str]) -> int:
                 on_progress=progress.update,
             )
         except OSError as error:
-            raise HvdtrainError(
+            is_given_so = isinstance(error, FileExistsError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
+            raise (UsageError if is_given_so else HvdtrainError)(
                 f"Writing to {options.dst} failed: {error}.", "Nothing was converted.", "check the folder and its disk."
             ) from error
     files = f"{len(done.paths)} files" if len(done.paths) > 1 else "1 file"

@@ -40,7 +40,8 @@ class Parser(CommandParser):
 
 
 def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
-    """Names and values of an option that was given several times; UsageError unless each is NAME=VALUE."""
+    """Names and values of an option that was given several times; UsageError unless each is NAME=VALUE, with
+    a name of its own."""
     parts = [text.partition(sign) for text in texts]
     for name, equals, value in parts:
         if not (name and equals):
@@ -50,6 +51,8 @@ def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
                 f"It is a name, then {sign!r}, then a value.",
                 f"write {option} NAME{sign}VALUE.",
             )
+    if twice := [name for number, (name, _, _) in enumerate(parts) if name in [each[0] for each in parts[:number]]]:
+        raise UsageError(f"{option} {twice[0]} is given twice.", "It has one value.", "leave one of them out.")
     return {name: value for name, _, value in parts}
 
 

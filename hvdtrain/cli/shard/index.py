@@ -1,8 +1,10 @@
 """`hvdtrain shard index`: find all records of a data set and describe them."""
 
 import os
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -39,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     options = parser.parse(argv)
     if options.out is not None:
         with writing(options.out):
-            final_path(options.out)
+            _require_folder(final_path(options.out).parent)
         _require_catalog(options.out)
     begin = time.perf_counter()
     catalog = scan(options, options.check_data, options.publish)
@@ -55,6 +57,12 @@ def run(argv: Sequence[str]) -> int:
     if options.publish and (path := place_of([file.path for file in catalog.files])) is not None:
         print(f"index published at {redacted(path)} ({in_bytes(locate_file(path).size)})")
     return 1 if catalog.damage else 0
+
+
+def _require_folder(folder: Path) -> None:
+    """Raise OSError unless files can be made there, before all data are looked at."""
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def _require_catalog(path: str) -> None:

@@ -217,3 +217,39 @@ def test_help_names_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert shard(["--help"]) == 0
     out = capsys.readouterr().out
     assert all(f"  {name} " in out for name in COMMANDS)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_files_are_read(
+    records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shard", "index", str(records), "--out", str(tmp_path / "nowhere" / "x.npz")]) == 2
+    said = capsys.readouterr()
+    assert "cannot be written" in said.err
+    assert not said.out
+
+
+def test_a_pipe_plan_replaces_its_own_files_alone(
+    records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pipes"
+    for workers, channels in ((3, 3), (2, 2)):
+        argv = ["shard", "pipe-plan", str(records), "--workers-per-host", str(workers), "--out", str(out)]
+        assert main(argv) == 0
+        assert len(list(out.glob("*.manifest"))) == channels
+    (out / "plan.json").write_text('{"mine": 1}')
+    assert main(argv) == 2
+    assert "is there already, and is no plan" in capsys.readouterr().err
+    assert (out / "plan.json").read_text() == '{"mine": 1}'
+
+
+def test_an_option_of_a_format_has_one_value(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = ["--option", "multipart=sagemaker", "--option", "multipart=none"]
+    assert main(["shard", "index", str(records), "--format", "recordio", *twice]) == 2
+    assert "--option multipart is given twice" in capsys.readouterr().err
+
+
+def test_files_of_zstd_are_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.tfrecord.zst"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(6))
+    assert main(["shard", "index", str(path), "--format", "tfrecord"]) == 2
+    assert "is compressed with zstd" in capsys.readouterr().err

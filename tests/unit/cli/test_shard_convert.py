@@ -83,7 +83,7 @@ def test_a_destination_that_is_a_file_is_named(forker: Forker, tmp_path: Path) -
     (tmp_path / "out" / "file").touch()
     (source(tmp_path)).rename(tmp_path / "out" / "b.tfrecord")
     done = forker.run(["shard", "convert", "out/b.tfrecord", "out/file/x"], tmp_path)
-    assert done.code == 1
+    assert done.code == 2
     assert "Writing to out/file/x failed" in done.stderr
     assert "Traceback" not in done.stderr
 

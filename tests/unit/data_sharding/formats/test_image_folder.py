@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_sharding as ds
+from data_sharding.catalog.cache import open_catalog
 from data_sharding.formats.image_folder import ImageFolderFormat, class_names
 
 
@@ -125,3 +126,16 @@ def test_remote_paths_are_labelled_like_local_ones() -> None:
 def test_other_catalogs_have_no_class_names(catalog: ds.Catalog) -> None:
     with pytest.raises(ds.PlanError, match="tfrecord"):
         class_names(catalog)
+
+
+def test_a_kept_catalog_has_the_labels_of_the_folders_that_are_there_now(tmp_path: Path) -> None:
+    """An empty folder of a class is no file that a catalog lists."""
+    root = tmp_path / "pictures"
+    write(root, "cat/1.jpg", "dog/2.jpg")
+    for change, expected in ((None, [0, 1]), ((root / "bird").mkdir, [1, 2]), ((root / "bird").rmdir, [0, 1])):
+        if change is not None:
+            change()
+        catalog = open_catalog(root, cache_dir=tmp_path / "cache")
+        assert catalog.labels is not None
+        assert catalog.labels.tolist() == expected
+        assert len(class_names(catalog)) == max(expected) + 1

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import data_sharding as ds
+from data_sharding.catalog.cache import open_catalog
 from data_sharding.formats.mnist import MnistFormat, decode_mnist
 
 
@@ -148,3 +149,24 @@ def test_garbage_is_refused_or_read_but_never_more(noise: bytes, at: int, in_lab
 def test_unknown_options_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ds.PlanError):
         MnistFormat(**options)  # type: ignore[arg-type]
+
+
+def test_labels_that_changed_are_seen(tmp_path: Path) -> None:
+    """They stand in a file of their own: neither a kept catalog nor a published index would notice."""
+    write(tmp_path, images_of(9), labels_of(9))
+
+    def opened() -> ds.Catalog:
+        return open_catalog(tmp_path, format="mnist", cache_dir=tmp_path / "cache")
+
+    first = opened()
+    with pytest.raises(ds.PlanError, match="labels in files beside them"):
+        ds.Catalog.index(tmp_path, format="mnist", publish=True)
+    labels = tmp_path / "train-labels-idx1-ubyte"
+    labels.write_bytes(idx(labels_of(9)[::-1].copy()))
+    again = opened()
+    assert again.labels is not None
+    assert again.labels.tolist() == labels_of(9)[::-1].tolist()
+    assert again.fingerprint != first.fingerprint
+    labels.unlink()
+    with pytest.raises(ds.MissingDataError, match="labels are missing"):
+        opened()

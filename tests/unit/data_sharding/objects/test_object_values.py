@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
+import torch
 from PIL import Image
 
 from data_sharding import BadRecord, Catalog, PackedSequences, PlanError, RecordReader, UnlikeItemsError
@@ -127,3 +130,61 @@ def test_a_sequence_that_cannot_be_made_spoils_no_other_one() -> None:
         records = reader.load(np.arange(len(catalog)))
     assert sorted(number for row in rows.members for number in row.tolist()) == [0, 1, 2, 3, 4]
     assert [row.tolist() == [2] for row in rows.members] == (~records.intact).tolist()
+
+
+BYTES = [b"\1\2\0\0", b"\5\0", b"\7"]
+
+
+def lists_of_bytes() -> list[list[bytes]]:
+    return [[each, each] for each in BYTES]
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"x": BYTES},
+        {"x": lists_of_bytes()},
+        [{"x": each} for each in lists_of_bytes()],
+        pd.DataFrame({"x": lists_of_bytes()}),
+        pl.DataFrame({"x": lists_of_bytes()}),
+    ],
+)
+def test_bytes_keep_the_zeros_at_their_end(items: Any) -> None:
+    assert batch(items, of=[2, 0, 1])["x"].reshape(3, -1)[:, 0].tolist() == [BYTES[2], BYTES[0], BYTES[1]]
+
+
+def test_structs_in_lists_of_polars_keep_their_names() -> None:
+    boxes = [[{"x": 1, "score": 0.5}], [{"x": 3, "score": 0.25}]]
+    made = batch(pl.DataFrame({"boxes": boxes}), of=[1])["boxes"]
+    assert made.dtype == object
+    assert made.tolist() == [boxes[1]]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([2**63 + 5, 7], "the whole number 9223372036854775813, which int64 does not have"),
+        ([1e300, 1.0], "the number 1e\\+300, which float32 does not have"),
+        (["a", 3], "has texts and 3"),
+    ],
+)
+def test_what_numpy_would_change_without_a_word_is_refused(values: list[Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        Catalog.of({"x": values})
+    with pytest.raises(PlanError, match=words):
+        batch([{"x": values}], of=[0])
+    fine = batch({"x": [1e30, float("inf"), float("nan")]}, of=[0, 1, 2])["x"]
+    assert (fine.dtype, fine[1], np.isnan(fine[2])) == (np.float32, np.inf, True)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"names": 5}, {"names": ("a", 5)}, {"collate_fn": 5}, {"pad": {"x": 0}, "pad_to": 2.5}]
+)
+def test_arguments_of_other_kinds_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        Catalog.of([{"x": [1]}], **wrong)
+
+
+def test_a_sparse_tensor_is_refused_with_what_to_do() -> None:
+    with pytest.raises(PlanError, match="to_dense"):
+        batch([{"x": torch.eye(2).to_sparse()}], of=[0])

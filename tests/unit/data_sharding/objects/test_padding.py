@@ -154,3 +154,11 @@ def test_torch_loaders_of_all_ranks_have_one_shape() -> None:
 def test_what_cannot_be_padded_is_refused(make: Callable[[list[Any]], object], words: str) -> None:
     with pytest.raises(ShardingError, match=f"(?s){words}"):
         make(sequences([1, 3, 2]))
+
+
+def test_an_empty_list_does_not_decide_of_which_type_the_others_are() -> None:
+    lists: list[list[float]] = [[], [1.5], [2.5, 3.0], []]
+    catalog = Catalog.of([{"x": each} for each in lists], pad={"x": 0})
+    with RecordReader(catalog) as reader:
+        assert decode(reader.load(np.array([3, 0, 2])))["x"].tolist() == [[0, 0], [0, 0], [2.5, 3.0]]
+        assert decode(reader.load(np.array([0, 3])))["x"].dtype == np.float32
