@@ -36,10 +36,10 @@ def is_change(stopped_by: str) -> bool:
     return all(reason.startswith(CHANGE) for reason in reasons)
 
 
-def continues_itself(resume: str | None, has_checkpoint: Callable[[], bool]) -> bool:
+def continues_itself(resume: str | None, has_begun: Callable[[], bool]) -> bool:
     """Whether a training that is started again is to have `--resume auto`: any other way to begin, such as another
-    run's checkpoint, gives way once the run has a checkpoint of its own."""
-    return resume in (None, "auto", "never") or has_checkpoint()
+    run's checkpoint, gives way once this job has begun to train in the run folder. What was there before is not it."""
+    return resume in (None, "auto") or has_begun()
 
 
 _READ_BYTES = 2**16

@@ -189,7 +189,7 @@ class CoverageLedger:
 
     def _prepare_folder(self) -> None:
         if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
-            shutil.copytree(self.origin, self.folder, dirs_exist_ok=True)
+            _copy_of_origin(self.origin, self.folder)
         kept = None
         with suppress(MissingDataError, CatalogError):  # it is written again
             kept = Catalog.load(self.folder / CATALOG)
@@ -206,6 +206,28 @@ class CoverageLedger:
         name = f"{stem}.bin" if number == 0 else f"{stem}_{number}.bin"  # a repetition after a crash
         write_atomically(self.folder / name, of_all.to_bytes())
         return name
+
+
+def _copy_of_origin(origin: Path, folder: Path) -> None:
+    """The ledger comes last: where it is, what it names is."""
+    shutil.copytree(origin, folder, dirs_exist_ok=True, ignore=lambda _, names: {LEDGER} & set(names))
+    if (origin / LEDGER).exists():
+        write_atomically(folder / LEDGER, (origin / LEDGER).read_bytes())
+
+
+def trained_updates(folder: Path) -> int:
+    """After how many updates the last segment ends of which the ledger in `folder` tells; 0: of none."""
+    try:
+        lines = (folder / LEDGER).read_text(errors="replace").splitlines()
+    except OSError:
+        return 0
+    return max((_end_of(line) for line in lines), default=0)
+
+
+def _end_of(line: str) -> int:
+    with suppress(ValueError, TypeError, AttributeError):  # of a line that was cut short
+        return int(json.loads(line).get("end", 0))
+    return 0
 
 
 def _warn_of_changes(before: Catalog, now: Catalog) -> None:

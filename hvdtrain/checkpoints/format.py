@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,10 @@ class Checkpoint:
     about: dict[str, Any]  # what else the manifest says: framework, task, plan, world size, config, versions
 
 
+REPLACED: Final = ".{}.replaced.tmp"
+"""Name of a checkpoint's folder while another one takes its place."""
+
+
 def write_checkpoint(folder: Path, checkpoint: Checkpoint, write: WriteFiles | None = None) -> None:
     """Write `folder`, in place of one of that name; a crash leaves at most hidden neighbours `.….tmp`. `write`: writes
     the arrays, as `write_files`, which is the default. Raises OSError: nothing was written under the final name."""
@@ -108,13 +112,17 @@ def publish(staging: Path, folder: Path, position: Position, about: Mapping[str,
     for name in hashes:
         (staging / name).stat()
     _write_manifest(staging, {"format": FORMAT, **position.to_json(), "sha256": hashes, **about})
-    replaced = folder.with_name(f".{folder.name}.replaced.tmp")
-    try:
-        if folder.exists():  # damaged, or from before a resume that went back further
-            folder.rename(replaced)
-        staging.rename(folder)
-    finally:
+    replaced = folder.with_name(REPLACED.format(folder.name))
+    if folder.exists():  # damaged, or from before a resume that went back further
         shutil.rmtree(replaced, ignore_errors=True)
+        folder.rename(replaced)
+    try:
+        staging.rename(folder)
+    except OSError:
+        if replaced.exists():
+            replaced.rename(folder)
+        raise
+    shutil.rmtree(replaced, ignore_errors=True)
     sync_folder(folder.parent)
 
 

@@ -7,11 +7,12 @@ Order of writing, so that a stop at any moment leaves what was there or the new 
 manifest, the pointers; only then what is superfluous is removed.
 """
 
+import json
 import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hvdtrain.checkpoints.format import DamagedCheckpointError, read_checkpoint, read_manifest
 from hvdtrain.checkpoints.remote_folder import LATEST, MANIFEST, RemoteFolder, RemoteRun, Version
@@ -63,18 +64,26 @@ class Mirror:
 
     def fetch(self) -> None:
         """Bring the newest sound checkpoint here if it is newer than all that are here, with the ledger and metrics.
-        Raises UsageError: the store cannot be read: starting again from the beginning must be the user's choice."""
+        Raises UsageError: the store cannot be read, or has damaged ones alone, and there is none here: starting again
+        from the beginning must be the user's choice."""
         try:
             self._latest = self._folder.version(LATEST)
             newest = self._store.paths()[-1].name if self._store.paths() else ""
+            problem = ""
             for name in self._there.names_newest_first():
                 if name <= newest:
                     return
-                if self._fetch_checkpoint(name):
-                    self._fetch_rest()
+                problem = self._fetch_checkpoint(name)
+                if not problem:
                     return
         except OSError as error:
             raise self._unusable(error) from error
+        if problem and not newest:
+            raise UsageError(
+                f"Every checkpoint at {self._folder.url} is damaged; the last that was tried: {problem}.",
+                "Training cannot be resumed, and starting from the beginning would remove them.",
+                "give another --checkpoint-url, or move what is there away.",
+            )
 
     def send(self, checkpoint: Path) -> None:
         """Write a checkpoint that is on disk, and all that belongs to it; then remove what is no longer on disk. Raises
@@ -83,12 +92,13 @@ class Mirror:
             self._latest = self._folder.version(LATEST)
         self._send_rest()
         inside = f"checkpoints/{checkpoint.name}"
-        files = sorted(read_manifest(checkpoint)["sha256"])
+        hashes = read_manifest(checkpoint)["sha256"]
         there = self._folder.read(f"{inside}/{MANIFEST}")
         if there != (checkpoint / MANIFEST).read_bytes():
-            if there is not None:
+            has_arrays = _hashes_in(there) == hashes  # only the history of validations is another one
+            if there is not None and not has_arrays:
                 self._folder.remove(f"{inside}/{MANIFEST}")
-            for name in [*files, MANIFEST]:
+            for name in [*([] if has_arrays else sorted(hashes)), MANIFEST]:
                 self._folder.upload(checkpoint / name, f"{inside}/{name}")
         self._latest = self._folder.replace(LATEST, f"{checkpoint.name}\n".encode(), self._latest)
         best = self._store.folder / "best"
@@ -118,8 +128,8 @@ class Mirror:
             if (self._run / name).is_file():
                 self._folder.upload(self._run / name, name)
 
-    def _fetch_checkpoint(self, name: str) -> bool:
-        """Whether it was sound, and is here now."""
+    def _fetch_checkpoint(self, name: str) -> str:
+        """Why it is not sound; "": it is, and is here now. It comes last: where it is, all else is."""
         target = self._store.folder / name
         staging = target.with_name(f".{name}.fetched.tmp")
         shutil.rmtree(staging, ignore_errors=True)
@@ -127,14 +137,15 @@ class Mirror:
         try:
             self._there.bring(name, staging)
             read_checkpoint(staging)
+            self._fetch_rest()
             staging.rename(target)
         except DamagedCheckpointError as error:
             _log.warning("skipping a damaged checkpoint of %s: %s", self._folder.url, error)
-            return False
+            return str(error)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         _log.info("fetched %s from %s", name, self._folder.url)
-        return True
+        return ""
 
     def _fetch_rest(self) -> None:
         """The ledger of used records and the metrics take the place of older ones that are here."""
@@ -154,3 +165,11 @@ class Mirror:
             temporary.replace(file)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _hashes_in(manifest: bytes | None) -> Any:
+    """File → SHA-256 of a checkpoint; None: there is no manifest that tells them."""
+    try:
+        return None if manifest is None else json.loads(manifest)["sha256"]
+    except (ValueError, KeyError, TypeError):
+        return None

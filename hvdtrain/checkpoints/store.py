@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
+    REPLACED,
     Checkpoint,
     DamagedCheckpointError,
     Position,
@@ -53,6 +54,7 @@ class CheckpointStore:
             best: where `best` is to point; default: to the best that `position` knows. Both are kept.
             write: makes or changes the folder that it receives. Raises OSError; older checkpoints are intact then.
         """
+        self._restore_replaced()
         self._remove_leftovers()
         path = self._path(position.step)
         write(path)
@@ -67,6 +69,15 @@ class CheckpointStore:
     def staging(self, step: int) -> Path:
         """The folder for parts of the checkpoint of `step`, which several ranks write."""
         return self.folder / f".{self._path(step).name}{_STAGED}"
+
+    def adopt(self, checkpoint: Checkpoint) -> None:
+        """Begin with another run's checkpoint, which is put here and is the latest. One of its step that is here stays
+        as it is: a run may be sent back to an own one. Raises OSError."""
+        path = self._path(checkpoint.position.step)
+        if not path.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_checkpoint(path, checkpoint)
+        self._make_latest(path)
 
     def resume_from(self, position: Position, origin: Path | None = None) -> None:
         """Continue after `position`: `latest` points to its checkpoint, and `best` to its best one.
@@ -139,6 +150,13 @@ class CheckpointStore:
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"
 
+    def _restore_replaced(self) -> None:
+        """Where a run was killed between taking a checkpoint away and putting another in its place: the first one."""
+        for hidden in self.folder.glob(REPLACED.format("*")):
+            path = self.folder / hidden.name.split(".")[1]
+            if not path.exists():
+                hidden.rename(path)
+
     def _remove_leftovers(self) -> None:
         """What a run that was killed while it saved or removed has left behind. Parts may be of a later checkpoint."""
         for leftover in self.folder.glob(".*.tmp"):
@@ -162,6 +180,7 @@ class CheckpointStore:
         """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last. Raises
         UsageError: one may not be read; or all are damaged: starting again must be the user's choice."""
         problems = []
+        self._restore_replaced()
         for name in newest_first([path.name for path in self.paths()], self.named("latest").name):
             try:
                 return read_checkpoint(self.folder / name)

@@ -27,6 +27,7 @@ from hvdtrain.run.training import TrainingEnd, train
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
+from hvdtrain.topology.launcher_variables import JOB_VARIABLE, begun_file
 from hvdtrain.units import seconds_of
 from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, claim_world_channel, continues_itself, is_change
 
@@ -140,8 +141,8 @@ def _enter_world(channel: WorldChannel, signals: StopSignals) -> int | None:
 
 def _continuing(config: TrainConfig) -> TrainConfig:
     """What continues the run of an earlier world."""
-    latest = Path(config.output_dir or ".") / "checkpoints" / "latest"
-    return replace(config, resume="auto") if continues_itself(config.resume, latest.exists) else config
+    begun = Path(config.output_dir or ".") / begun_file(os.environ.get(JOB_VARIABLE, ""))
+    return replace(config, resume="auto") if continues_itself(config.resume, begun.exists) else config
 
 
 def with_deadline(asked: StopRequest, config: TrainConfig, begin: float) -> StopRequest:

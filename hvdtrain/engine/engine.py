@@ -78,6 +78,7 @@ class Engine:
         self._metrics: Mapping[str, float] = {}
         self._masked = 0
         self._cut_short = False
+        self._changed_since_save = False  # by the last validation, which may change buffers
 
     def run(self, start: Position, saved: bool = False) -> RunResult:
         """Train from `start`. The arguments are the same on all ranks; `saved`: whether the newest checkpoint is of
@@ -139,7 +140,7 @@ class Engine:
             position = self._evaluate(start)  # also where it was resumed and nothing is left to train
         if unvalidated and not self._cut_short:
             self._emit(events.EpochEnded((start.step - 1) // self._steps_per_epoch, start.step))
-            if saved:
+            if saved and not self._changed_since_save:
                 self._saves.save_history(position, self._validations.best)
             else:
                 self._saves.begin(position, self._validations.best)
@@ -272,7 +273,7 @@ class Engine:
         if measured is None or not self._validations.owed_at(position):
             self.adapter.load_rank_local_state(before)  # a run that goes on from here repeats it, or has none
         else:
-            average_changed_buffers(self.comm, self.adapter, before)
+            self._changed_since_save = average_changed_buffers(self.comm, self.adapter, before)
         if measured is None:
             self._cut_short = True
             return position

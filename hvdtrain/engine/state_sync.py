@@ -173,16 +173,18 @@ def model_buffers(adapter: Adapter) -> State:
     return {name: np.array(array) for name, array in weights_of(adapter.rank_local_state()).items()}
 
 
-def average_changed_buffers(comm: Communicator, adapter: Adapter, before: State) -> None:
+def average_changed_buffers(comm: Communicator, adapter: Adapter, before: State) -> bool:
     """As `average_rank_local_state`, after which only buffers of the model may have changed: where these are no longer
-    as `before` on any rank, and without anything else. Collective."""
+    as `before` on any rank, which is returned, and without anything else. Collective."""
     if adapter.worker_states is not None:
         _average_virtual_workers(comm, adapter.worker_states)
-        return
+        return False
     after = model_buffers(adapter)
     own = _hash([array.tobytes() for array in before.values()]) != _hash([array.tobytes() for array in after.values()])
-    if comm.allreduce(np.array([own], np.int64), "hvdtrain.buffers.changed", "max")[0]:
+    have_changed = bool(comm.allreduce(np.array([own], np.int64), "hvdtrain.buffers.changed", "max")[0])
+    if have_changed and comm.topology.is_distributed:
         _average(comm, adapter, after)
+    return have_changed
 
 
 def _average_virtual_workers(comm: Communicator, workers: WorkerStates) -> None:

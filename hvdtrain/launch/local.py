@@ -90,7 +90,9 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
             console.holding = True
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
-                argv = command_for_restart(command, lambda path: (folder / path).exists()) if restarts else command
+                argv = command
+                if restarts:
+                    argv = command_for_restart(command, lambda path: (folder / path).exists(), token)
                 start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery, is_here)
                 stack.callback(start.close)
                 return start.supervisor(console).run()

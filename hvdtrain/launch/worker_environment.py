@@ -9,12 +9,14 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import (
     ASKED_SIZE_VARIABLE,
+    JOB_VARIABLE,
     LAUNCHER_VARIABLE,
     MOST_SIZE_VARIABLE,
     RANK_VARIABLES,
     RESTART_CAUSE_VARIABLE,
     RESTART_CAUSES_VARIABLE,
     RESTART_VARIABLE,
+    job_name,
     matches,
     without_launcher,
 )
@@ -63,6 +65,7 @@ def worker_environment(
         **rendezvous,
         LAUNCHER_VARIABLE: LAUNCHER,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
+        JOB_VARIABLE: job_name(token),
         RESTART_VARIABLE: str(restarts),
         **({RESTART_CAUSE_VARIABLE: causes.splitlines()[-1], RESTART_CAUSES_VARIABLE: causes} if causes else {}),
     }

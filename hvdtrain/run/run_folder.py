@@ -8,6 +8,7 @@ from typing import Final
 
 from filelock import FileLock, Timeout
 
+from hvdtrain.audit.ledger import LEDGER
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
@@ -21,7 +22,7 @@ from hvdtrain.rank_summary import summarizes
 from hvdtrain.run.log_files import host_log, rank_log
 from hvdtrain.run.shared_folder import hosts_that_see_another
 from hvdtrain.run.watch.local_folder import LocalFolder
-from hvdtrain.topology.launcher_variables import RESTART_VARIABLE
+from hvdtrain.topology.launcher_variables import JOB_VARIABLE, RESTART_VARIABLE, begun_file
 from hvdtrain.world_channel import WORLD_VARIABLE
 
 _log = logging.getLogger("hvdtrain.run")
@@ -30,6 +31,10 @@ _LOST_SECONDS: Final = 60.0
 """A worker of a job that goes on waits so long for one that was lost: its host may be frozen, and end it later."""
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
+
+
+_OF_A_RUN: Final = ("metrics.jsonl", "checkpoints/step_*", f"audit/{LEDGER}")
+"""A new run would write over these, or remove them."""
 
 
 class RunFolder:
@@ -78,6 +83,14 @@ class RunFolder:
             ) from error
         except OSError as error:
             raise unwritable(self.path, error) from error
+
+    def note_job(self) -> None:
+        """Note that this job trains here, if its launcher may start it again. Rank 0 only. Raises OSError."""
+        job = os.environ.get(JOB_VARIABLE)
+        for earlier in self.path.glob(begun_file("*")):
+            earlier.unlink()
+        if job is not None:
+            (self.path / begun_file(job)).touch()
 
     def release(self) -> None:
         """End what `claim` began, on any rank."""
@@ -144,7 +157,7 @@ def choose_folder(config: TrainConfig, framework: str) -> Path:
         (path / ".writable").unlink()
     except OSError as error:
         raise unwritable(path, error) from error
-    if (path / "metrics.jsonl").exists() and not _continues(config.resume, path):
+    if any(file for name in _OF_A_RUN for file in path.glob(name)) and not _continues(config.resume, path):
         raise UsageError(
             f"{path} already holds a run.",
             f"--resume {config.resume} would mix another one into it.",

@@ -1,5 +1,6 @@
 """Make the models of all ranks equal before the first step."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,14 +10,16 @@ import numpy as np
 
 from data_sharding.storage import is_remote
 from hvdtrain.adapters.adapter_protocol import Adapter, TunableAdapter
+from hvdtrain.audit.ledger import LEDGER, trained_updates
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.resume import checkpoint_at, require_same_training
 from hvdtrain.comm.communicator import Communicator
-from hvdtrain.comm.messages import agree, broadcast_json
+from hvdtrain.comm.messages import SAVE_SECONDS, agree, broadcast_json, do_while_others_wait
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
+from hvdtrain.files import unwritable
 from hvdtrain.named_arrays import State
 from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.prepare import RunSetup
@@ -26,6 +29,8 @@ from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 from hvdtrain.weights.initial_weights import initial_state
+
+_log = logging.getLogger("hvdtrain.run")
 
 
 def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
@@ -59,7 +64,21 @@ def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) ->
     if setup.config.resume != "auto":
         return None
     checkpoint = folder.checkpoints.newest()
+    if checkpoint is None:
+        _warn_of_lost_checkpoints(folder)
     return None if checkpoint is None else require_same_training(checkpoint, setup.about)
+
+
+def _warn_of_lost_checkpoints(folder: RunFolder) -> None:
+    """Of a run whose checkpoints someone has removed. One may be missing that was just about to be written."""
+    trained = trained_updates(folder.audit)
+    if trained:
+        _log.warning(
+            "%s tells of %d updates, and there is no checkpoint: training begins again from the beginning. HINT: if "
+            "the checkpoints are elsewhere, stop this, and give --resume PATH and a new --output-dir",
+            folder.audit / LEDGER,
+            trained,
+        )
 
 
 def _open_mirror(setup: RunSetup, folder: RunFolder, url: str) -> None:
@@ -146,6 +165,34 @@ def restore_and_broadcast(
     del state
     weights_in_common(comm, adapter, "Before training")
     return position
+
+
+def begin_in(folder: RunFolder, named: Checkpoint | None, comm: Communicator) -> None:
+    """From here on this job continues what is in `folder`, also where it is started again. Collective. Raises
+    UsageError: on all ranks; the folder cannot be written.
+
+    Args:
+        named: on rank 0 the checkpoint that `--resume PATH` names. It is put into the folder, if it is not there yet: a
+            job that is lost before its own first one would begin from nothing.
+    """
+
+    def begin() -> str:
+        try:
+            if named is not None:
+                folder.checkpoints.adopt(named)
+            folder.note_job()
+        except OSError as error:
+            return str(error)
+        return ""
+
+    is_root = comm.topology.is_root
+    problem = do_while_others_wait(comm, lambda: begin() if is_root else "", "hvdtrain.start.begin", SAVE_SECONDS)
+    agree(comm, lambda: _require_written(folder, problem), "hvdtrain.start.begun")
+
+
+def _require_written(folder: RunFolder, problem: str) -> None:
+    if problem:
+        raise unwritable(folder.path, OSError(problem))
 
 
 def _own_start(setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> State | None:

@@ -31,6 +31,7 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment
 from hvdtrain.run.run_folder import RunFolder, open_folder
 from hvdtrain.run.start import (
+    begin_in,
     named_checkpoint,
     newest_checkpoint,
     open_own_adapter,
@@ -65,6 +66,7 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
         position = restore_and_broadcast(setup, adapter, checkpoint, comm)
         if setup.validation and setup.config.best_metric is not None:
             require_measured(adapter, comm, setup.validation, setup.config.best_metric)
+        begin_in(folder, named, comm)
         about_checkpoint = {} if checkpoint is None else checkpoint.about
         del checkpoint, named  # rank 0 needs their arrays no more
         tuned = tune(setup, adapter, comm, position.step, about_checkpoint)

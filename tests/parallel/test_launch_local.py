@@ -147,6 +147,23 @@ def test_a_worker_that_never_comes_is_named(start: Start) -> None:
     assert "HINT: " in job.said.stderr
 
 
+def test_a_restart_keeps_to_what_the_user_asked_for_until_its_job_has_begun(start: Start) -> None:
+    """A worker is lost before. What is in the folder is then of another branch, or of a run that was refused."""
+    task = ("--task", "train_torch_tasks:Faulty")
+    first = start(*task, "--max-steps", "4", "--checkpoint-interval", "2", "--keep-checkpoints", "9")
+    assert first.ended() in (0, 75), first.said.tail()
+    lost = {"place": "build_model", "kind": "kill", "once": True}
+    back = ["--resume", str(first.out / "checkpoints" / "step_00000002"), "--max-steps", "5"]
+    job = start(*back, flags=("--max-restarts", "1", "--backoff", "0"), **lost)
+    assert job.ended() in (0, 75), job.said.tail()
+    assert "restart 1 of 1" in job.said.stderr, job.said.tail()
+    assert "training from step 2 to " in job.said.stderr, job.said.tail()
+    (job.folder / "stamp").unlink()
+    job = start("--resume", "never", flags=("--max-restarts", "1", "--backoff", "0"), **lost)
+    assert job.ended() == 2, job.said.tail()
+    assert "already holds a run" in job.said.stderr, job.said.tail()
+
+
 def test_no_workers_is_bad_usage(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "hvdtrain", "launch", "local", "-np", "0", "--", "train"]
     finished = run_command(argv, 60, cwd=tmp_path)

@@ -55,9 +55,10 @@ def test_a_terminal_that_stands_still_stops_workers_and_does_not_end_them(tmp_pa
     assert said.decode().splitlines() == [f"{i} {'x' * 100}" for i in range(30_000)]
 
 
-def test_a_restart_continues_from_the_checkpoint_that_the_hosts_have(tmp_path: Path) -> None:
-    lines = "import os, sys; print(sys.argv[1:]); os.makedirs('out/checkpoints', exist_ok=True)"
-    lines += "; open('out/checkpoints/latest', 'w').close(); sys.exit(os.environ['HVDTRAIN_RESTART'] == '0')"
+def test_a_restart_continues_what_has_begun_on_the_hosts(tmp_path: Path) -> None:
+    lines = "import os, sys; print(sys.argv[1:]); os.makedirs('out', exist_ok=True)"
+    lines += "; open('out/.begun-' + os.environ['HVDTRAIN_JOB_NAME'], 'w').close()"
+    lines += "; sys.exit(os.environ['HVDTRAIN_RESTART'] == '0')"
     interpreter = write_interpreter(tmp_path / "python", lines)
     flags = ["-H", "localhost:1", "--python", str(interpreter), "--max-restarts", "1", "--backoff", "0"]
     command = ["-m", "hvdtrain", "train", "--output-dir", "out", "--resume", "/elsewhere"]

@@ -219,7 +219,7 @@ class Attempt:
         def exists(path: str) -> bool:
             return self.agents.exists(host, os.path.join(self._folder, path))
 
-        return command_for_restart(self._command, exists) if restarts else self._command
+        return command_for_restart(self._command, exists, self._token) if restarts else self._command
 
     def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
         """Those `places`, which are on this host."""

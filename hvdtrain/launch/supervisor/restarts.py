@@ -12,6 +12,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.signals import SignalInbox
+from hvdtrain.topology.launcher_variables import begun_file, job_name
 from hvdtrain.world_channel import continues_itself
 
 MAX_BACKOFF_SECONDS = 60.0
@@ -111,13 +112,14 @@ def no_run_folder(fact: str) -> UsageError:
     return UsageError(fact, "A restart must know the run folder to continue in it.", hint)
 
 
-def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool]) -> tuple[str, ...]:
-    """The command that continues; `exists` tells whether there is a file, relative to where workers start."""
+def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool], token: str) -> tuple[str, ...]:
+    """The command that continues the job `token`; `exists` tells whether there is a file, relative to where workers
+    start."""
     folder = option_value(command, "output-dir") if trains(command) else None
     if folder is None:
         return command
-    latest = str(Path(folder) / "checkpoints" / "latest")
-    continues = continues_itself(option_value(command, "resume"), lambda: exists(latest))
+    begun = str(Path(folder) / begun_file(job_name(token)))
+    continues = continues_itself(option_value(command, "resume"), lambda: exists(begun))
     return (*command, "--resume", "auto") if continues else command
 
 

@@ -2,6 +2,7 @@
 
 The test says which in the variable TRAIN_FAULT, because a fault at import comes before any argument is read:
     {"place": "decode", "kind": "raise", "rank": 1, "call": 3, "stamp": "/path"}
+With "once": true it comes in one start only, and not in restarts.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def strikes(place: str) -> str | None:
         return None
     with _counting:
         call = _calls[place] = _calls.get(place, 0) + 1
-    if call != fault["call"]:
+    if call != fault["call"] or (fault.get("once") and Path(fault["stamp"]).exists()):
         return None
     Path(fault["stamp"]).write_text(str(time.monotonic()))
     return str(fault["kind"])

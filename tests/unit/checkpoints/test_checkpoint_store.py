@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -233,3 +235,36 @@ def test_the_manifest_says_what_the_writer_was_told(tmp_path: Path) -> None:
     newest = store.newest()
     assert newest is not None
     assert (newest.position, newest.about) == (Position(4, 30), {"format": 1, "seed": 7, "world_size": 1})
+
+
+def test_a_checkpoint_that_another_one_replaces_is_there_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the two renames, or where the second one fails."""
+    store = CheckpointStore(tmp_path / "checkpoints", keep=1)
+    path = store.save(checkpoint(5, value=1.0))
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if target == path and self.name.endswith(f"{os.getpid()}.tmp"):
+            raise OSError(errno.EIO, "the disk")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="the disk"):
+        store.save(checkpoint(5, value=2.0))
+    monkeypatch.undo()
+    path.rename(path.with_name(f".{path.name}.replaced.tmp"))
+    newest = CheckpointStore(tmp_path / "checkpoints", keep=1).newest()
+    assert newest is not None
+    assert newest.state["model/w"].tolist() == [1.0] * 3
+
+
+def test_a_run_that_begins_with_anothers_checkpoint_has_it_from_the_beginning(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "checkpoints", keep=1)
+    store.adopt(checkpoint(5, value=1.0))
+    store.adopt(checkpoint(5, value=2.0))
+    newest = CheckpointStore(tmp_path / "checkpoints", keep=1).newest()
+    assert newest is not None
+    assert newest.state["model/w"].tolist() == [1.0] * 3
+    assert store.named("latest").name == "step_00000005"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from support.s3_server import Store, serving, use
 
-from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.format import Checkpoint, Position, write_position
 from hvdtrain.checkpoints.mirror import Mirror
 from hvdtrain.checkpoints.remote_folder import LATEST, RemoteFolder, RemoteRun, checkpoint_behind
 from hvdtrain.checkpoints.store import CheckpointStore
@@ -231,3 +232,50 @@ def test_a_large_file_goes_in_parts_and_comes_back_whole(bucket: str, tmp_path: 
     assert folder.sizes("checkpoint") == {"model": size}
     folder.download("checkpoint/model", tmp_path / "again", size)
     assert filecmp.cmp(tmp_path / "large", tmp_path / "again", shallow=False)
+
+
+def test_where_all_are_damaged_nothing_is_begun(tmp_path: Path) -> None:
+    """The run would begin from nothing, and remove them."""
+    url = f"file://{tmp_path}/store"
+    Machine(tmp_path / "here", url).train_to(10)
+    (tmp_path / "store" / "checkpoints" / "step_00000010" / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UsageError, match="Every checkpoint at .* is damaged"):
+        Machine(tmp_path / "new", url).fetched()
+    assert names(url) == ["step_00000010"]
+    Machine(tmp_path / "here", url).mirror.fetch()  # it has a sound one itself
+
+
+def test_another_history_is_sent_without_taking_the_arrays_away(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    machine = Machine(tmp_path / "here", url)
+    machine.train_to(10)
+    (path,) = machine.store.paths()
+    write_position(path, Position(10, 11))
+    for at in range(20):
+        breaking = Machine(tmp_path / "here", url, Breaking(url, at))
+        with suppress(OSError):
+            breaking.mirror.send(path)
+        assert Machine(tmp_path / f"new_{at}", url).fetched() == 10
+
+
+def test_a_checkpoint_is_here_only_with_what_belongs_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the ledger of a run that was killed while it fetched would stay away, and later replace the whole one."""
+    url = f"file://{tmp_path}/store"
+    Machine(tmp_path / "here", url).train_to(10)
+    new = Machine(tmp_path / "new", url)
+    monkeypatch.setattr(RemoteFolder, "download", failing_for("audit/", RemoteFolder.download))
+    with pytest.raises(UsageError, match="cannot be used"):
+        new.mirror.fetch()
+    assert new.store.paths() == []
+    monkeypatch.undo()
+    assert new.fetched() == 10
+    assert (tmp_path / "new" / "audit" / "segment_10.npy").exists()
+
+
+def failing_for(start: str, download: Callable[..., None]) -> Callable[..., None]:
+    def failing(self: RemoteFolder, name: str, *rest: object) -> None:
+        if name.startswith(start):
+            raise OSError("gone")
+        download(self, name, *rest)
+
+    return failing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,41 @@ def test_a_crash_after_going_back_does_not_return_to_the_branch_that_was_left(
     (ended,) = hvdtrain([*flags, "--max-steps", "4", "--resume", "auto"])
     assert ended.code == 0, ended
     assert "training from step 1 to " in ended.stderr, ended
+
+
+def test_a_run_that_begins_with_anothers_checkpoint_goes_on_from_it_after_a_crash(
+    hvdtrain: Command, tmp_path: Path
+) -> None:
+    """Also before its first checkpoint, by the same way of going on as any other run."""
+    flags = ["--task", "own:Crashing", "--checkpoint-interval", "1"]
+    (whole,) = hvdtrain([*flags, "--output-dir", "first", "--max-steps", "2"])
+    assert whole.code == 0, whole
+    (tmp_path / "crash").touch()
+    second = [*flags, "--output-dir", "second", "--max-steps", "4"]
+    (crashed,) = hvdtrain([*second, "--resume", "first"])
+    assert (crashed.code, "cannot decode now" in crashed.stderr) == (1, True), crashed
+    (tmp_path / "crash").unlink()
+    (refused, ended) = hvdtrain([*second, "--resume", "first"], [*second, "--resume", "auto"])
+    refused.require_refusal("already holds a run")
+    assert ended.code == 0, ended
+    assert "training from step 2 to " in ended.stderr, ended
+
+
+def test_checkpoints_alone_are_a_run(hvdtrain: Command, tmp_path: Path, run_folder: Path) -> None:
+    """A new run would remove them."""
+    shutil.copytree(run_folder / "checkpoints", tmp_path / "copied" / "checkpoints")
+    before = tree(tmp_path / "copied")
+    for resume in ("never", str(run_folder)):
+        (refused,) = hvdtrain(["--output-dir", "copied", "--resume", resume])
+        refused.require_refusal("already holds a run")
+    assert tree(tmp_path / "copied") == before
+
+
+def test_lost_checkpoints_are_told(hvdtrain: Command, run_folder: Path) -> None:
+    shutil.rmtree(run_folder / "checkpoints")
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "1"])
+    assert ended.code == 0, ended
+    assert "tells of 2 updates, and there is no checkpoint: training begins again" in ended.stderr
 
 
 def test_damaged_checkpoints(hvdtrain: Command, run_folder: Path) -> None:

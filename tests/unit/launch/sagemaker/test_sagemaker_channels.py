@@ -186,6 +186,7 @@ def test_a_plan_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text('{"format": "other"}')
     with pytest.raises(UsageError, match="its format is 'other'"):
         read_plan(str(tmp_path))
+    (tmp_path / "plan.json").unlink()
     save(tmp_path, workers_per_host=4)
     (tmp_path / "train-2.manifest").unlink()
     with pytest.raises(UsageError, match=r"no .*train-2\.manifest"):
