@@ -6,11 +6,13 @@ No framework is imported that is not used, and every refusal names the argument.
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 import traceback
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,16 @@ def task_arguments(kind: type[Task], model: str | None, arguments: Mapping[str, 
             "give one of them.",
         )
     return {**arguments, "model": model}
+
+
+def argument_defaults(kind: type[Task]) -> dict[str, Any]:
+    """What the task's arguments are where they are not given, as JSON gives it back; without what JSON cannot write."""
+    defaults = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is not parameter.empty:
+            with suppress(TypeError, ValueError):
+                defaults[name] = json.loads(json.dumps(parameter.default, allow_nan=False))
+    return defaults
 
 
 def build_task(kind: type[Task], arguments: Mapping[str, Any]) -> Task:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 from support.commands import tree
 from support.digits_runs import Command, flip
 from support.runs import result_of
+
+from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.resume import require_same_training
+from hvdtrain.errors import UsageError
+from hvdtrain.tasks.task_registry import argument_defaults
 
 MODEL = "checkpoints/step_00000002/model.safetensors"
 
@@ -19,7 +25,7 @@ OTHER_TRAININGS = {
     "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
     "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
     "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
-    "model": (["--task-args.width", "8"], "is from a task built with"),
+    "model": (["--task-args.width", "8"], "is from a task built with width 32, not width 8."),
     "never": (["--resume", "never"], "already holds a run"),
 }
 
@@ -67,6 +73,37 @@ def test_a_named_checkpoint_does_not_go_on_in_the_folder_of_another_run(
     (own,) = hvdtrain(["--resume", step, "--output-dir", "out", "--max-steps", "3"])
     assert own.code == 0, own
     assert (tmp_path / "other").is_dir()
+
+
+def test_an_argument_of_the_task_that_is_its_default_is_the_same_as_none(hvdtrain: Command, run_folder: Path) -> None:
+    width = ["--task-args.width", "32"]
+    given, left_out = hvdtrain(
+        ["--output-dir", "out", "--max-steps", "3", *width], ["--output-dir", "out", "--max-steps", "4"]
+    )
+    assert (given.code, left_out.code) == (0, 0), (given, left_out)
+    assert result_of(run_folder)["steps"] == 4
+
+
+def test_arguments_of_a_checkpoint_are_compared_with_the_defaults_of_today() -> None:
+    """Checkpoints have only the arguments that were given, and what JSON makes of them."""
+
+    class Shaped:
+        def __init__(self, depth: int, sizes: tuple[int, ...] = (8, 4), of: object = print) -> None: ...
+
+    defaults = argument_defaults(Shaped)  # type: ignore[arg-type]
+    assert defaults == {"sizes": [8, 4]}
+    about: dict[str, Any] = {**dict.fromkeys(["mode", "optimizer", "block_order"]), "task_defaults": defaults}
+
+    def resume(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+        checkpoint = Checkpoint({}, Position(step=7), {**about, "task_args": saved})
+        require_same_training(checkpoint, {**about, "task_args": wanted})
+
+    resume({"depth": 1}, {"depth": 1, "sizes": [8, 4]})
+    resume({"depth": 1, "sizes": [8, 4]}, {"depth": 1})
+    with pytest.raises(UsageError, match=r"built with sizes \[8, 4\], not sizes \[8\]\."):
+        resume({"depth": 1}, {"depth": 1, "sizes": [8]})
+    with pytest.raises(UsageError, match=r"built with no arguments, not old 1\."):
+        resume({"depth": 1}, {"depth": 1, "old": 1})
 
 
 def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> None:
