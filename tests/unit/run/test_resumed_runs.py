@@ -15,6 +15,7 @@ from support.runs import result_of
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.resume import require_same_training
 from hvdtrain.errors import UsageError
+from hvdtrain.history.overview import overview
 from hvdtrain.tasks.task_registry import argument_defaults
 
 MODEL = "checkpoints/step_00000002/model.safetensors"
@@ -137,6 +138,15 @@ def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, ru
     told = json.loads((run_folder / "result.json").read_text())
     assert told["goodput"]["restarts"] == [], "restarts are those that metrics.jsonl tells of now"
     assert {**told, "goodput": None} == {**json.loads(before), "goodput": None}
+
+
+def test_less_than_is_trained_already_is_said_to_be_done(hvdtrain: Command, run_folder: Path) -> None:
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "1"])
+    assert ended.code == 0, ended
+    assert "2 steps are trained already; nothing is left to train of --max-steps 1\n" in ended.stderr
+    assert "training from step" not in ended.stderr
+    view = overview(run_folder)
+    assert (view.steps, view.total_steps) == (2, 2)
 
 
 @pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
