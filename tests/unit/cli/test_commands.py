@@ -92,6 +92,14 @@ def test_a_refusal_says_nothing_on_standard_output(forker: Forker, tmp_path: Pat
     assert forker.run(["--epochs", "0"], tmp_path).stdout == ""
 
 
+@pytest.mark.parametrize("argv", [["--epochs", "1"], ["report", "X"], ["ls"]])
+def test_a_working_directory_that_was_deleted_is_refused(argv: list[str], forker: Forker, tmp_path: Path) -> None:
+    program = f"import os, sys; from hvdtrain.cli.main import main; os.rmdir(os.getcwd()); sys.exit(main({argv}))"
+    (tmp_path / "gone").mkdir()
+    ended = forker.run_python(["-c", program], tmp_path / "gone")
+    ended.require_refusal("The working directory was deleted.", "HINT: change to a folder that exists; to this one")
+
+
 def test_debug_adds_the_traceback(forker: Forker, tmp_path: Path) -> None:
     done = forker.run(["--epochs", "0", "--debug"], tmp_path)
     assert done.code == 2
