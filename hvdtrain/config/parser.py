@@ -3,6 +3,7 @@
 import argparse
 import functools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -65,6 +66,8 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
 
 def _config_of(parser: ArgumentParser, parsed: Any) -> TrainConfig:
     for name, key in keys().items():
+        if key.is_path and isinstance(value := parsed.get(name), str):  # shells do it for unquoted words only
+            parsed[name] = os.path.expanduser(value)
         if key.hint is str and parsed.get(name) is None:  # which the parser takes for any text
             raise UsageError(
                 f"--{name.replace('_', '-')} is null.", "It must be a text.", "leave it out, which means the default."
@@ -165,15 +168,18 @@ def _as_list(text: str) -> str:
 
 
 def _files_first(arguments: Iterable[str]) -> list[str]:
-    """The same with all --config in front: jsonargparse lets the later of two win, and options override files."""
+    """The same with all --config in front: jsonargparse lets the later of two win, and options override files.
+    A leading ~ in the name of a file is the home folder, as in other paths."""
     files: list[str] = []
     options: list[str] = []
     tokens = iter(arguments)
     for token in tokens:
         if token == "--config":
-            files += [token, *([value] if (value := next(tokens, "")) else [])]
+            files += [token, *([os.path.expanduser(value)] if (value := next(tokens, "")) else [])]
+        elif token.startswith("--config="):
+            files.append("--config=" + os.path.expanduser(token.partition("=")[2]))
         else:
-            (files if token.startswith("--config=") else options).append(token)
+            options.append(token)
     return files + options
 
 
