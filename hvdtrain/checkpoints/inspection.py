@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -52,7 +52,8 @@ def entries(path: Path) -> list[Entry]:
         return [_entry(path, ())]
     store = store_at(path)
     pointed = {pointer: store.named(pointer) for pointer in POINTERS}
-    all_entries = [_entry(folder, tuple(n for n in POINTERS if pointed[n] == folder)) for folder in store.paths()]
+    names = {folder: tuple(n for n in POINTERS if pointed[n] == folder) for folder in store.paths()}
+    all_entries = [entry for folder in names for entry in _entry_if_there(folder, names[folder])]
     return [entry for entry in all_entries if entry.path == path] or all_entries
 
 
@@ -95,6 +96,14 @@ def problems(entry: Entry) -> Iterator[str]:
             yield f"{name} is damaged: its SHA-256 is not that of the manifest"
 
 
+def examined(checkpoints: Iterable[Entry]) -> Iterator[tuple[Entry, list[str]]]:
+    """Each with its `problems`; without those that the run itself removes meanwhile, of which files are missed."""
+    for entry in checkpoints:
+        found = list(problems(entry))
+        if not found or entry.path.exists():
+            yield entry, found
+
+
 def superfluous(checkpoints: list[Entry], keep: int) -> list[Entry]:
     """All but the newest `keep` that are sound, what `latest` or `best` names, and the best that those kept know."""
     stays = [entry for entry in checkpoints if entry.names]
@@ -107,6 +116,18 @@ def superfluous(checkpoints: list[Entry], keep: int) -> list[Entry]:
 def _history(entry: Entry) -> dict[str, Any]:
     """Of validations, as its manifest has it."""
     return {} if entry.problem else read_manifest(entry.path).get("standing") or {}
+
+
+def _entry_if_there(folder: Path, names: tuple[str, ...]) -> Iterator[Entry]:
+    """Nothing where the run itself has just removed it."""
+    try:
+        entry = _entry(folder, names)
+    except FileNotFoundError:
+        if folder.exists():
+            raise
+        return
+    if not entry.problem or folder.exists():
+        yield entry
 
 
 def _entry(folder: Path, names: tuple[str, ...]) -> Entry:

@@ -1,5 +1,6 @@
 """Find the checkpoint to continue from, and refuse one that belongs to another training."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,8 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Chec
     by_pipe = about["mode"] == "pipe"
     for key, what, hint in _MUST_AGREE:
         saved, wanted = written.get(key), about.get(key)
+        if key == "task_args":
+            saved, wanted = _differing(saved or {}, wanted or {}, about.get("task_defaults", {}))
         if saved != wanted:
             raise UsageError(
                 f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, "
@@ -72,6 +75,19 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Chec
                 f"{_PIPE_HINTS.get(key, hint) if by_pipe else hint}, or choose another --output-dir.",
             )
     return checkpoint
+
+
+def _differing(
+    saved: Mapping[str, Any], wanted: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of both what the other does not have so. Checkpoints have only the arguments that were given."""
+    first, second = {**defaults, **saved}, {**defaults, **wanted}
+    equal = {name for name in first if name in second and first[name] == second[name]}
+    return _without(first, equal), _without(second, equal)
+
+
+def _without(arguments: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if name not in names}
 
 
 _MUST_AGREE = (
@@ -110,6 +126,6 @@ _PIPE_HINTS = {"data": "give the same --data.pipe-plan"}
 
 def _short(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_short(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_short(each)}" for name, each in value.items()) or "no arguments"
     text = str(value)
     return text[:12] + "…" if len(text) > 40 else repr(value)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from data_sharding.storage import is_remote
 from hvdtrain.checkpoints.format import remove_checkpoint, state_bytes, write_checkpoint
-from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind, problems, store_at, superfluous
+from hvdtrain.checkpoints.inspection import Entry, entries, entries_behind, examined, store_at, superfluous
 from hvdtrain.checkpoints.parts import in_parts
 from hvdtrain.checkpoints.resume import checkpoint_at, followed
 from hvdtrain.checkpoints.store import CHECKPOINT_NAME
@@ -62,8 +62,7 @@ def _verify(argv: Sequence[str]) -> int:
     parser = CommandParser("hvdtrain checkpoint verify", "Nothing was verified.", description=_VERIFY)
     parser.add_argument("run", metavar="RUN", help=_ANY)
     damaged = 0
-    for entry in _entries(parser.parse(argv).run, arrays=True):
-        faults = list(problems(entry))
+    for entry, faults in examined(_entries(parser.parse(argv).run, arrays=True)):
         damaged += bool(faults)
         print(f"{entry.path.name}: {'; '.join(faults) or f'sound, {entry.size / 1e6:,.1f} MB'}", flush=True)
     return 1 if damaged else 0

@@ -116,6 +116,19 @@ def _dispatch(arguments: list[str]) -> int:
     if name is not None and name not in COMMANDS and name not in INTERNAL:
         near = f"did you mean {_OTHER_WORDS[name]}?" if name in _OTHER_WORDS else did_you_mean(name, COMMANDS)
         raise UsageError(f"There is no command {name!r}.", "Nothing was started.", near)
+    _require_working_directory()
     module = importlib.import_module(INTERNAL[name] if name in INTERNAL else COMMANDS[name or "train"][0])
     code: int = module.run(arguments[1:] if name else arguments)
     return code
+
+
+def _require_working_directory() -> None:
+    """Modules and relative paths are looked for there, by libraries too."""
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise UsageError(
+            "The working directory was deleted.",
+            "Relative paths would lead nowhere.",
+            'change to a folder that exists; to this one, if it was made again: cd "$PWD".',
+        ) from error

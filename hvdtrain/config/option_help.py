@@ -54,6 +54,11 @@ class Key:
     group: Group  # its heading
     hint: Any  # its type
 
+    @property
+    def is_path(self) -> bool:
+        """Whether it names a file or folder, in which a leading ~ is the home folder."""
+        return re.search(r"\b(DIR|FILE|PATH)\b", self.metavar) is not None
+
 
 @cache
 def keys() -> Mapping[str, Key]:

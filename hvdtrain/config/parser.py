@@ -3,7 +3,7 @@
 import argparse
 import functools
 import json
-import re
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -12,22 +12,12 @@ import yaml
 from jsonargparse import ArgumentParser
 
 from hvdtrain.config.option_help import PAGES, keys
-from hvdtrain.config.option_synonyms import near_options
+from hvdtrain.config.parser_refusals import nearest, refused_parse, unknown_key
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.config.yaml_file import NUMBER, commented_config, read_yaml
 from hvdtrain.errors import UsageError
 
 _BOOLEANS = {"true", "false", "yes", "no"}
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "dict": "a mapping",
-    "list": "a list, e.g. [30, 60]",
-    "str": "a text (in YAML in quotes, if it looks like a number)",
-    "NoneType": "null",
-}
-_ALL_OPTIONS = "`hvdtrain train --help-all` explains all options."
 _REPEATED = {"--data.validation"}  # each occurrence adds a value
 _FREE_FORM = "task_args"  # its keys are the task's, checked when the task is built
 
@@ -49,7 +39,7 @@ def parse_train_config(argv: Sequence[str]) -> TrainConfig:
     try:
         parsed = parser.parse_args(arguments)
     except (argparse.ArgumentError, OverflowError) as error:
-        raise _refusal(str(error)) from error
+        raise refused_parse(str(error)) from error
     parsed.pop("config")
     wants_print = parsed.pop("print_config")
     _type_option_values(parsed[_FREE_FORM], arguments)
@@ -68,7 +58,7 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
     try:
         parsed = parser.parse_object(dict(values))
     except (argparse.ArgumentError, OverflowError) as error:
-        raise _refusal(str(error)) from error
+        raise refused_parse(str(error)) from error
     for name in ("config", "print_config"):
         parsed.pop(name, None)
     return _config_of(parser, parsed)
@@ -76,6 +66,8 @@ def train_config_of(values: Mapping[str, Any]) -> TrainConfig:
 
 def _config_of(parser: ArgumentParser, parsed: Any) -> TrainConfig:
     for name, key in keys().items():
+        if key.is_path and isinstance(value := parsed.get(name), str):  # shells do it for unquoted words only
+            parsed[name] = os.path.expanduser(value)
         if key.hint is str and parsed.get(name) is None:  # which the parser takes for any text
             raise UsageError(
                 f"--{name.replace('_', '-')} is null.", "It must be a text.", "leave it out, which means the default."
@@ -176,15 +168,18 @@ def _as_list(text: str) -> str:
 
 
 def _files_first(arguments: Iterable[str]) -> list[str]:
-    """The same with all --config in front: jsonargparse lets the later of two win, and options override files."""
+    """The same with all --config in front: jsonargparse lets the later of two win, and options override files.
+    A leading ~ in the name of a file is the home folder, as in other paths."""
     files: list[str] = []
     options: list[str] = []
     tokens = iter(arguments)
     for token in tokens:
         if token == "--config":
-            files += [token, *([value] if (value := next(tokens, "")) else [])]
+            files += [token, *([os.path.expanduser(value)] if (value := next(tokens, "")) else [])]
+        elif token.startswith("--config="):
+            files.append("--config=" + os.path.expanduser(token.partition("=")[2]))
         else:
-            (files if token.startswith("--config=") else options).append(token)
+            options.append(token)
     return files + options
 
 
@@ -210,7 +205,7 @@ def _check_options(arguments: Sequence[str]) -> None:
             raise UsageError(
                 f"There is no option {shown}.",
                 "A run with an option that does nothing would not be the run you asked for.",
-                _nearest(shown, valid),
+                nearest(shown, valid),
             )
 
 
@@ -220,12 +215,6 @@ def _is_null(value: str) -> bool:
     except (yaml.YAMLError, RecursionError):
         return False
     return node is None or node.tag == "tag:yaml.org,2002:null"
-
-
-def _nearest(wrong: str, valid: Iterable[str]) -> str:
-    """The end of a HINT: at most three options, and where the others are explained."""
-    near = near_options(wrong, [option.replace("_", "-") for option in valid])
-    return f"{near} {_ALL_OPTIONS}".lstrip()
 
 
 def _check_files(arguments: Sequence[str]) -> None:
@@ -253,12 +242,7 @@ def _check_keys(content: Mapping[str, Any], path: Path | str, prefix: str = "") 
                 else "write its keys below it, indented, or leave it out.",
             )
         elif name not in keys():
-            as_options = [f"--{key}" for key in keys()]
-            raise UsageError(
-                f"There is no key {name!r} in a config, but {path} has it.",
-                "A run with a key that does nothing would not be the run you asked for.",
-                re.sub(r"(?<!train )--([\w.-]+)", lambda flag: flag[1].replace("-", "_"), _nearest(name, as_options)),
-            )
+            raise unknown_key(name, path)
 
 
 def _check_texts(content: Mapping[str, Any], prefix: str = "") -> None:
@@ -282,32 +266,3 @@ def _require_names(values: object, path: Path | str) -> None:
                 "Its keys are names of the task's arguments.",
                 f"write for example {_FREE_FORM}: {{width: 64}}.",
             )
-
-
-def _refusal(message: str) -> UsageError:
-    """jsonargparse's message in our three parts."""
-    key = re.search(r'(?:Parser key "|argument --?)([\w.]+)', message)
-    value = re.search(r"(?:Given value|Got value): (.*)", message)
-    if key and value:
-        wanted = re.findall(r"Expected an? (?:<class '(\w+)'>|typing\.Literal\[(.*?)\])", message)
-        kinds = " or ".join(_KINDS.get(kind, kind) or other.replace("'", "") for kind, other in wanted)
-        name = "--" + key[1].replace("_", "-")
-        return UsageError(
-            f"{name} is given as {value[1]!r}.", f"It must be {kinds}.", f"`hvdtrain train --help-all` explains {name}."
-        )
-    return UsageError(
-        f"The command line cannot be understood: {' '.join(message.split())}.",
-        "Nothing was started.",
-        f"{_how_written(message)} {_ALL_OPTIONS}",
-    )
-
-
-def _how_written(message: str) -> str:
-    """What jsonargparse's message calls for."""
-    lacking = re.search(r"argument (?:-\w/)?(--[\w.]+): expected", message)
-    if lacking:
-        return f"write {lacking[1].replace('_', '-')} VALUE."
-    words = message.rpartition("arguments: ")[2].split()
-    known = [f"--{key}" for key in keys()]
-    near = near_options(words[0], known) if words and words[0][0] == "-" else ""
-    return near or "write --FLAG VALUE, once for each; switches such as --dry-run stand alone, or with true or false."

@@ -9,7 +9,16 @@ from hvdtrain.doctor.findings import Facts, Finding, Status
 from hvdtrain.launch.supervisor.restarts import after_program
 
 _PREFIXES = ("HOROVOD_", "NCCL_", "OMP_", "MKL_", "GLOO_", "HVDTRAIN_", "UCX_", "OMPI_MCA_", "PRTE_MCA_")
-_NAMES = ("CUDA_VISIBLE_DEVICES", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "LD_PRELOAD")
+_NAMES = (
+    "CUDA_VISIBLE_DEVICES",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "LD_PRELOAD",
+    "KERAS_BACKEND",
+)
 _SECRETS = ("HVDTRAIN_SECRET", "HOROVOD_SECRET_KEY", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
 """Never shown: who knows them may take part in a job."""
 
@@ -100,11 +109,21 @@ def _judge(name: str, value: str, facts: Facts, slots: int) -> tuple[Status, str
         return "warn", _ALWAYS[name]
     if name in _INTERFACES:
         return _missing_interface(value, facts)
+    if name == "KERAS_BACKEND":
+        return _other_backend(value, facts)
     if name in _THREADS:
         return _too_many_threads(value, facts, slots)
     if name == "NCCL_DEBUG" and value.upper() in ("INFO", "TRACE"):
         return "warn", "use NCCL_DEBUG=WARN when nothing is being searched: each worker writes hundreds of lines."
     return None
+
+
+def _other_backend(value: str, facts: Facts) -> tuple[Status, str] | None:
+    """Whatever is trained with TensorFlow is refused then; `facts` are about the frameworks that are to be used."""
+    if value in ("", "tensorflow") or "tensorflow" not in facts["frameworks"]:
+        return None
+    status: Status = "fail" if len(facts["frameworks"]) == 1 else "warn"
+    return status, "set it to tensorflow, or unset it: with another backend of Keras no TensorFlow task is trained."
 
 
 def _missing_interface(value: str, facts: Facts) -> tuple[Status, str] | None:

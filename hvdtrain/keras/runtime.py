@@ -6,13 +6,13 @@ from itertools import zip_longest
 from typing import Any
 
 import horovod.tensorflow as horovod
-import keras
 import numpy as np
 
 from hvdtrain.comm.communicator import HorovodCommunicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.tensorflow_binding import TensorFlowBinding
-from hvdtrain.errors import DivergenceError, UsageError
+from hvdtrain.errors import DivergenceError
+from hvdtrain.models.keras_import import require_tensorflow_backend
 from hvdtrain.tensorflow import start
 from hvdtrain.tensorflow.start import require_init
 from hvdtrain.topology import Topology
@@ -31,7 +31,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         UsageError: if Keras runs on another backend than TensorFlow, if a launcher announces another world
             than Horovod finds, or if this machine has fewer GPUs than workers.
     """
-    _require_tensorflow_backend()
+    require_tensorflow_backend()
     start.init(comm, process_sets)
 
 
@@ -39,16 +39,6 @@ def communicator() -> HorovodCommunicator:
     """What callbacks agree through: all ranks of the Horovod that `init` started."""
     here = Topology(horovod.rank(), horovod.size(), horovod.local_rank(), horovod.local_size())
     return HorovodCommunicator(TensorFlowBinding(), here)
-
-
-def _require_tensorflow_backend() -> None:
-    backend = keras.config.backend()
-    if backend != "tensorflow":
-        raise UsageError(
-            f"Keras runs on the {backend} backend.",
-            "hvdtrain.keras reduces TensorFlow's gradients.",
-            "set KERAS_BACKEND=tensorflow before keras is imported, or use hvdtrain's own training for PyTorch.",
-        )
 
 
 def broadcast_model(model: Any, root_rank: int, of_optimizers: Sequence[Any], local: Sequence[Any] = ()) -> None:

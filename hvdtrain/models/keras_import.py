@@ -12,6 +12,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from hvdtrain.errors import UsageError
+
 _LATER = {
     "keras.wrappers",
     "keras.visualization",
@@ -69,6 +71,22 @@ def prepare_keras() -> None:
     Environment variables that are set stay as they are.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ["KERAS_BACKEND"] = os.environ.get("KERAS_BACKEND") or "tensorflow"  # Keras takes "" for none
     if _FindLater not in sys.meta_path:
         sys.meta_path.insert(0, _FindLater)
+
+
+def require_tensorflow_backend() -> None:
+    """Refuse another backend, which Keras has or would have. Imports nothing.
+
+    Raises:
+        UsageError: Keras computes with torch or jax, as KERAS_BACKEND says, or as it was imported with.
+    """
+    keras = sys.modules.get("keras")
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow" if keras is None else keras.config.backend()
+    if backend != "tensorflow":
+        raise UsageError(
+            f"Keras runs on the {backend} backend.",
+            "hvdtrain reduces TensorFlow's gradients.",
+            "set KERAS_BACKEND=tensorflow before keras is imported, or use hvdtrain's own training for PyTorch.",
+        )

@@ -177,7 +177,11 @@ def _validation_by_pipe(task: Task, access: DataAccess, config: DataConfig) -> d
         ) from error
 
 
-def data_access(config: DataConfig) -> DataAccess:
+def data_access(config: DataConfig, of_training: bool = False) -> DataAccess:
+    """What a task opens its data with. Args: `of_training`: the folder is that of a run's training, not given now.
+
+    Raises UsageError: there is no such folder, or it cannot be made for a download.
+    """
     folder = config.dir
     if folder is not None and not is_remote(folder):
         path = Path(folder).expanduser().absolute()
@@ -191,7 +195,16 @@ def data_access(config: DataConfig) -> DataAccess:
                     "give a folder that you can write as --data.dir.",
                 ) from error
         if not path.exists():
-            raise UsageError(f"There is no folder {path}.", "It was given as --data.dir.", "give one that exists.")
+            raise _no_folder(path, folder, of_training)
         folder = str(path)
     cache = user_cache() / "data"
     return DataAccess(folder, cache, config.on_corrupt, config.download, file_cache(config))
+
+
+def _no_folder(path: Path, written: str, of_training: bool) -> UsageError:
+    fact = f"There is no folder {path}."
+    if not of_training:
+        return UsageError(fact, "It was given as --data.dir.", "give one that exists.")
+    relative = "" if Path(written).expanduser().is_absolute() else ", a relative path"
+    said = f"The run was trained with --data.dir {written!r}{relative}."
+    return UsageError(fact, said, "give the folder in which its data are now as --data.dir DIR.")

@@ -32,7 +32,7 @@ from hvdtrain.run.stage_checks import micro_batch_count, require_stages
 from hvdtrain.run.virtual_worker_checks import require_same_threads, virtual_workers
 from hvdtrain.set_names import UNNAMED
 from hvdtrain.task.task import Task, TaskDefaults
-from hvdtrain.tasks.task_registry import task_arguments
+from hvdtrain.tasks.task_registry import argument_defaults, task_arguments
 from hvdtrain.topology import Topology
 from hvdtrain.topology.launcher_variables import asked_size
 from hvdtrain.topology.topology import Grid
@@ -258,6 +258,7 @@ def _about(
         "data": fingerprint,
         "validation": prints.get(UNNAMED, prints or None),
         "task_args": task_arguments(type(task), config.model, config.task_args),
+        "task_defaults": argument_defaults(type(task)),
         "optimizer": config.optimizer,
         "global_batch_size": config.global_batch_size,
         "seed": config.seed,

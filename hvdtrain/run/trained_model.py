@@ -47,6 +47,7 @@ class TrainedModel:
     task: Task
     adapter: TunableAdapter
     comm: Communicator
+    folder_is_given: bool  # the data folder, which is that of the training otherwise
     validated_on: Mapping[str, str]  # name → fingerprint of the records that its training has validated on
 
     @property
@@ -63,7 +64,11 @@ class TrainedModel:
         Raises UsageError: on all ranks; there are no records, or not the same ones on all ranks.
         """
         config = self.config.data
-        catalogs = agree(self.comm, lambda: _catalogs(self.task, config, sets), "hvdtrain.trained.sets")
+
+        def open_all() -> dict[str, Catalog]:
+            return _catalogs(self.task, config, data_access(config, not self.folder_is_given), sets)
+
+        catalogs = agree(self.comm, open_all, "hvdtrain.trained.sets")
         require_same_data(self.comm, catalogs)
         if self.comm.topology.is_root:
             self._warn_of_others({name: part for name, part in catalogs.items() if sets is None or sets[name] is None})
@@ -130,7 +135,7 @@ def open_trained(
         del state
         weights_in_common(comm, adapter, "After the checkpoint was loaded")
         prints = {VALIDATION: validated} if isinstance(validated, str) else validated
-        yield TrainedModel(source, step, config, task, adapter, comm, prints)
+        yield TrainedModel(source, step, config, task, adapter, comm, "dir" in data, prints)
 
 
 def _config_of(checkpoint: Checkpoint, data: Mapping[str, Any]) -> TrainConfig:
@@ -179,8 +184,9 @@ def _require_same_checkpoint(comm: Communicator, checkpoint: Checkpoint) -> None
         ).on_all_ranks()
 
 
-def _catalogs(task: Task, config: DataConfig, sets: Mapping[str, str | None] | None) -> dict[str, Catalog]:
-    access = data_access(config)
+def _catalogs(
+    task: Task, config: DataConfig, access: DataAccess, sets: Mapping[str, str | None] | None
+) -> dict[str, Catalog]:
     if sets is None:
         return _of_training(task, access, config)
     named = named_sets(task, access, {name: pattern for name, pattern in sets.items() if pattern is not None})

@@ -6,14 +6,18 @@ No framework is imported that is not used, and every refusal names the argument.
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
+import traceback
 import types
 import typing
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hvdtrain.errors import UsageError, did_you_mean
+from hvdtrain.models.keras_import import require_tensorflow_backend
 from hvdtrain.task.task import Task
 
 FRAMEWORKS = ("torch", "tensorflow")
@@ -44,7 +48,7 @@ def load_task(name: str, framework: str) -> type[Task]:
         name: a built-in task, or `module:Class` (the module is looked for in the working directory too).
         framework: "torch", "tensorflow", or "auto": what the task says, or else what is installed, torch first.
 
-    Raises `UsageError`: no such task, or its framework is not installed.
+    Raises `UsageError`: no such task, or its framework is not installed, or Keras has another backend than TensorFlow.
     """
     _require_known(framework)
     if ":" in name:
@@ -58,7 +62,7 @@ def load_task(name: str, framework: str) -> type[Task]:
         )
     installed = (name for name in FRAMEWORKS if importlib.util.find_spec(name) is not None)
     chosen = framework if framework != "auto" else next(installed, FRAMEWORKS[0])
-    require_installed(chosen)
+    _require_usable(chosen)
     return _load_class(BUILT_IN[name][chosen])
 
 
@@ -85,7 +89,7 @@ def _require_known(framework: str) -> None:
 def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
     """`kind`, which messages call `name`.
 
-    Raises `UsageError`: it is not a whole task, or not of `framework`, or that is not installed.
+    Raises `UsageError`: it is not a whole task, or not of `framework`, or that is not installed or not Keras's backend.
     """
     _require_known(framework)
     if not (inspect.isclass(kind) and issubclass(kind, Task)):
@@ -109,8 +113,14 @@ def usable(kind: type[Task], name: str, framework: str) -> type[Task]:
             f"The framework that is asked for, or that the run was trained with, is {framework}.",
             f"leave --framework out, or give a class with framework = {framework!r}.",
         )
-    require_installed(kind.framework)
+    _require_usable(kind.framework)
     return kind
+
+
+def _require_usable(framework: str) -> None:
+    require_installed(framework)
+    if framework == "tensorflow":
+        require_tensorflow_backend()
 
 
 def _load_class(name: str) -> type[Task]:
@@ -123,7 +133,7 @@ def _load_class(name: str) -> type[Task]:
             "It was looked for in the working directory and among the installed packages.",
             "give it as module:Class, without .py, and start from the folder that holds it.",
         )
-    module = importlib.import_module(module_name)
+    module = _imported(module_name)
     kind = vars(module).get(class_name)
     if kind is None:
         tasks = [n for n, value in vars(module).items() if inspect.isclass(value) and issubclass(value, Task)]
@@ -137,6 +147,15 @@ def _load_class(name: str) -> type[Task]:
             else "define a class derived from hvdtrain.Task there.",
         )
     return kind  # type: ignore[no-any-return]
+
+
+def _imported(module_name: str) -> types.ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ImportError as error:
+        if any(frame.f_globals.get("__name__") == "keras" for frame, _ in traceback.walk_tb(error.__traceback__)):
+            require_tensorflow_backend()  # the likely cause: Keras imports its backend, which may not be there
+        raise
 
 
 def _find(module_name: str) -> object | None:
@@ -164,6 +183,16 @@ def task_arguments(kind: type[Task], model: str | None, arguments: Mapping[str, 
             "give one of them.",
         )
     return {**arguments, "model": model}
+
+
+def argument_defaults(kind: type[Task]) -> dict[str, Any]:
+    """What the task's arguments are where they are not given, as JSON gives it back; without what JSON cannot write."""
+    defaults = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is not parameter.empty:
+            with suppress(TypeError, ValueError):
+                defaults[name] = json.loads(json.dumps(parameter.default, allow_nan=False))
+    return defaults
 
 
 def build_task(kind: type[Task], arguments: Mapping[str, Any]) -> Task:

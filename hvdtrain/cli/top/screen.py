@@ -153,7 +153,7 @@ def _epoch(look: Look) -> str:
     epoch = whole(look.end.train, "epoch")
     if epoch is None:
         return ""
-    return f"epoch {epoch + 1}" + (f"/{beat.epochs}" if beat is not None and beat.epochs else "")
+    return f"epoch {epoch + 1}" + (f"/{beat.epochs}" if beat is not None and (beat.epochs or 0) > epoch else "")
 
 
 def _values(look: Look) -> Sequence[str]:

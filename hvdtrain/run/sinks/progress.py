@@ -28,8 +28,8 @@ def open_sink(context: SinkContext, stack: ExitStack) -> "Bar | Lines | None":
         return None
     terminal = Terminal(sys.stderr, context.topology.launcher)
     if kind == "lines" or (kind == "auto" and not terminal.redraws):
-        return Lines(sys.stderr)
-    bar = Bar(sys.stderr, terminal)
+        return Lines(sys.stderr, max_steps=context.config.max_steps)
+    bar = Bar(sys.stderr, terminal, context.config.max_steps)
     stack.callback(bar.close)
     return bar
 
@@ -37,7 +37,8 @@ def open_sink(context: SinkContext, stack: ExitStack) -> "Bar | Lines | None":
 class Bar:
     """A tqdm bar over all steps, drawn on `stream`, which ends at `terminal`."""
 
-    def __init__(self, stream: TextIO, terminal: Terminal) -> None:
+    def __init__(self, stream: TextIO, terminal: Terminal, max_steps: int | None = None) -> None:
+        self._max_steps = max_steps
         self._stream = stream if terminal.is_direct else _ReturnLast(stream)
         self._terminal = terminal
         self._bar: _FittingBar | None = None
@@ -47,7 +48,9 @@ class Bar:
         match event:
             case events.RunStarted(step=step, total_steps=total, epochs=epochs):
                 self._epochs = epochs
-                self._bar = _FittingBar(self._terminal.columns, total, step, self._stream)
+                self._bar = _FittingBar(self._terminal.columns, max(total, step), step, self._stream)
+                if _nothing_left(event, self._max_steps):
+                    self._bar.words["head"] = "nothing left to train "
             case events.StepEnded():
                 self._require().update()
             case events.Logged(epoch=epoch, values=values, samples_per_second=speed):
@@ -133,7 +136,10 @@ class Lines:
     Programs read them too: measures as "train loss 0.5", with no separators in numbers (docs/sagemaker.md).
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, clock: Callable[[], float] = time.monotonic, max_steps: int | None = None
+    ) -> None:
+        self._max_steps = max_steps
         self._stream = stream
         self._clock = clock
         self._epochs = self._total = 0
@@ -146,7 +152,8 @@ class Lines:
         match event:
             case events.RunStarted(epochs=epochs, step=step, total_steps=total):
                 self._epochs, self._total = epochs, total
-                self._print(f"training from step {step} to {total}, {epochs} epochs")
+                done = _nothing_left(event, self._max_steps)
+                self._print(done or f"training from step {step} to {total}, {epochs} epochs")
             case events.StepEnded(epoch=epoch, step=step):
                 if self._begun is not None and self._clock() >= self._next_at:
                     self._print_step(epoch, step, *self._begun)
@@ -186,6 +193,15 @@ class Lines:
         now = self._clock()
         since = 0.0 if self._begun is None else now - self._begun[1]
         self._next_at = now + min(max(since * _SHARE, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+
+
+def _nothing_left(start: events.RunStarted, max_steps: int | None) -> str:
+    """What says so of a run that goes on behind the end which it was given now; "" where something is left."""
+    if max_steps is not None and max_steps < start.total_steps:
+        end, limit = max_steps, f"--max-steps {max_steps}"
+    else:
+        end, limit = start.total_steps, f"--epochs {start.epochs} ({start.total_steps} steps)"
+    return f"{start.step} steps are trained already; nothing is left to train of {limit}" if start.step >= end else ""
 
 
 def _short(event: events.Evaluated) -> tuple[str, str]:

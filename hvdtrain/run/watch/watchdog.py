@@ -192,7 +192,7 @@ def watched(setup: RunSetup, comm: Communicator, folder: RunFolder, step: int) -
         pid=os.getpid(),
         time=time.time(),
         framework=setup.task.framework,
-        total_steps=setup.total_steps,
+        total_steps=max(setup.total_steps, step),  # a run may go on with fewer --epochs than are trained
         epochs=setup.epochs,
     )
     by_host = None

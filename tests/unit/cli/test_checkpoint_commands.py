@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hvdtrain.algorithms.early_stopping import Best
-from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints import inspection
+from hvdtrain.checkpoints.format import Checkpoint, Position, remove_checkpoint
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.cli.main import main
 from hvdtrain.run.run_folder import RunFolder
@@ -63,6 +65,28 @@ def test_damage_is_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert out.count(": sound") == 3
     assert main(["checkpoint", "verify", str(run / "checkpoints" / "best")]) == 0
     assert capsys.readouterr().out.startswith("step_00000002: sound")
+
+
+def test_what_the_run_removes_meanwhile_is_no_damage(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one before it is looked at, the second one before its files are read."""
+    first, second = (run / "checkpoints" / f"step_{step:08d}" for step in (1, 2))
+    read, listed = inspection.read_manifest, CheckpointStore(run / "checkpoints", keep=9).paths()
+    remove_checkpoint(first)
+
+    def removed_once_read(folder: Path) -> dict[str, Any]:
+        manifest = read(folder)
+        if folder == second:
+            remove_checkpoint(second)
+        return manifest
+
+    monkeypatch.setattr(CheckpointStore, "paths", lambda _: listed)
+    monkeypatch.setattr(inspection, "read_manifest", removed_once_read)
+    assert main(["checkpoint", "verify", str(run)]) == 0
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        f"step_{step:08d}" for step in (3, 4, 5)
+    ]
 
 
 def test_what_is_removed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

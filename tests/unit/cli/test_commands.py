@@ -72,8 +72,32 @@ def test_refused(case: str, forker: Forker, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("backend", "task"), [("torch", "digits"), ("jax", "digits"), ("jax", "own_keras:Own")])
+def test_a_tensorflow_task_is_refused_with_another_backend_of_keras(
+    backend: str, task: str, forker: Forker, tmp_path: Path
+) -> None:
+    """Also where Keras itself cannot be imported with it, as with jax here."""
+    (tmp_path / "own_keras.py").write_text("import keras\n")
+    argv = ["--task", task, "--framework", "tensorflow", "--dry-run"]
+    ended = forker.run(argv, tmp_path, {"KERAS_BACKEND": backend})
+    ended.require_refusal(f"Keras runs on the {backend} backend.", "HINT: set KERAS_BACKEND=tensorflow")
+
+
+def test_a_torch_task_is_trained_whatever_keras_would_run_on(forker: Forker, tmp_path: Path) -> None:
+    argv = ["--task", "digits", "--framework", "torch", "--dry-run"]
+    assert forker.run(argv, tmp_path, {"KERAS_BACKEND": "jax"}).code == 0
+
+
 def test_a_refusal_says_nothing_on_standard_output(forker: Forker, tmp_path: Path) -> None:
     assert forker.run(["--epochs", "0"], tmp_path).stdout == ""
+
+
+@pytest.mark.parametrize("argv", [["--epochs", "1"], ["report", "X"], ["ls"]])
+def test_a_working_directory_that_was_deleted_is_refused(argv: list[str], forker: Forker, tmp_path: Path) -> None:
+    program = f"import os, sys; from hvdtrain.cli.main import main; os.rmdir(os.getcwd()); sys.exit(main({argv}))"
+    (tmp_path / "gone").mkdir()
+    ended = forker.run_python(["-c", program], tmp_path / "gone")
+    ended.require_refusal("The working directory was deleted.", "HINT: change to a folder that exists; to this one")
 
 
 def test_debug_adds_the_traceback(forker: Forker, tmp_path: Path) -> None:

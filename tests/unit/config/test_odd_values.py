@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from support.config_samples import parse
 
 from hvdtrain.algorithms.lr_schedule import scaled_lr
+from hvdtrain.config.option_help import keys
 from hvdtrain.config.parser import parse_train_config, train_config_of
 from hvdtrain.config.yaml_file import read_yaml
 from hvdtrain.errors import UsageError
@@ -69,3 +74,33 @@ def test_a_key_may_stand_once_in_each_mapping_that_another_one_takes_over(tmp_pa
     text = "root: &root {x: 1}\na: {base: &base {<<: *root, x: 2}}\nchild: {<<: *base, y: 3}\n"
     (tmp_path / "a.yaml").write_text(text)
     assert read_yaml(tmp_path / "a.yaml")["child"] == {"x": 2, "y": 3}
+
+
+PATHS = ("output_dir", "resume", "init_weights", "data.dir", "data.cache_dir", "data.pipe_dir", "data.pipe_plan")
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_leading_tilde_is_the_home_folder_in_every_path(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the command line, in a file (which may itself be named so), and in a call."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    outer, _, inner = name.rpartition(".")
+    pipe = {"mode": "pipe"} if "pipe" in name else {}
+    values: dict[str, Any] = {"data": {**pipe, inner: "~/a/b"}} if outer else {name: "~/a/b"}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    options = ["--data.mode=pipe"] if pipe else []
+    for config in (
+        parse(*options, f"--{name}", "~/a/b"),
+        parse("--config", "~/run.yaml"),
+        parse("--config=~/run.yaml"),
+        train_config_of(values),
+    ):
+        assert attrgetter(name)(config) == str(tmp_path / "a" / "b")
+
+
+def test_these_are_all_paths_and_a_tilde_elsewhere_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert sorted(PATHS) == sorted(key.name for key in keys().values() if key.is_path)
+    config = parse("--output-dir", "a/~/b", "--model", "~/m", "--data.dir", "s3://~/d")
+    assert (config.output_dir, config.model, config.data.dir) == ("a/~/b", "~/m", "s3://~/d")

@@ -25,7 +25,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), m
 )
 NULLS = ("null", "Null", "NULL", "~")
 """As the value of an option that may be left out, these mean that it is; so does "null" on the command line."""
-names = texts.filter(lambda text: text.strip() not in NULLS)
+names = texts.filter(lambda text: text.strip() not in NULLS and not text.startswith("~"))
 plain = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.floats(-1e6, 1e6) | texts
 arguments = st.dictionaries(
     st.from_regex("[a-z]{1,8}", fullmatch=True), plain | st.lists(plain, max_size=3), max_size=3

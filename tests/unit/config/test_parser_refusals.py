@@ -115,6 +115,25 @@ def test_an_unknown_key_names_the_file_and_the_nearest(text: str, file: Path) ->
     assert len(error.hint) < 120
 
 
+@pytest.mark.parametrize("name", ["config", "config_file", "cfg", "print_config"])
+def test_what_only_the_command_line_has_is_not_offered_as_a_key(name: str, file: Path) -> None:
+    file.write_text(f"{name}: other.yaml")
+    hint = refusal("--config", str(file)).hint
+    assert "did you mean" not in hint
+    assert "--print-config" in hint if name == "print_config" else "--config FILE" in hint
+
+
+@pytest.mark.parametrize(
+    ("text", "example"), [("data: {validation: 'old=o*'}", '["old=old-*.tfrecord"]'), ("lr_milestones: 3", "[30, 60]")]
+)
+def test_the_example_of_a_list_is_one_that_the_option_takes(text: str, example: str, file: Path) -> None:
+    file.write_text(text)
+    assert refusal("--config", str(file)).conflict == f"It must be a list, e.g. {example} or null."
+    key = text.partition(":")[0]
+    file.write_text(f"data: {{validation: {example}}}" if key == "data" else f"{key}: {example}\nlr_schedule: step")
+    parse("--config", str(file))
+
+
 WRONG = {
     "epochs": ("1.5", "x", "true"),
     "lr": ("x", "[1]"),

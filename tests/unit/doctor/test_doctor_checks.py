@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvdtrain.doctor.findings import Finding, merge_hosts, on_each_host, worst_status
-from hvdtrain.doctor.job_environment import processes_on_host, variables_on_host
+from hvdtrain.doctor.job_environment import environment_facts, processes_on_host, variables_on_host
 from hvdtrain.doctor.machine import gpu_findings, machine_on_host
 from hvdtrain.doctor.network import clock_findings, interface_findings, name_findings, twin_findings
 from hvdtrain.doctor.network_links import choose_interfaces
@@ -115,6 +115,26 @@ def test_what_is_broken_on_one_host_is_found(case: str, healthy: Healthy) -> Non
     for finding in found:
         assert finding.host in ("host2", ""), finding
         assert finding.hint.endswith("."), finding
+
+
+@pytest.mark.parametrize(
+    ("value", "frameworks", "status"),
+    [
+        ("torch", ["tensorflow"], "fail"),
+        ("jax", ["torch", "tensorflow"], "warn"),
+        ("jax", ["torch"], "ok"),
+        ("tensorflow", ["tensorflow"], "ok"),
+        ("", ["tensorflow"], "ok"),
+    ],
+)
+def test_another_backend_of_keras_is_found_where_tensorflow_is_to_be_used(
+    value: str, frameworks: list[str], status: str, healthy: Healthy
+) -> None:
+    facts = healthy(1)["host1"]
+    facts["environment"] = environment_facts({"KERAS_BACKEND": value})
+    facts["frameworks"] = dict.fromkeys(frameworks, facts["frameworks"]["torch"])
+    (found,) = variables_on_host(facts, slots=1)
+    assert (found.status, "KERAS_BACKEND=" in found.fact) == (status, status != "ok")
 
 
 def test_a_name_that_hosts_understand_differently_is_found(healthy: Healthy) -> None:

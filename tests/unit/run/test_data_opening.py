@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.commands import Forker
+from support.digits_runs import Command
 from support.range_server import serving
 
 import hvdtrain
@@ -189,3 +191,21 @@ def test_a_cache_that_cannot_be_used_is_refused_before_anything_is_read(task: ty
 def test_limits_of_the_cache_are_amounts(size: str) -> None:
     with pytest.raises(UsageError, match=rf"--data.cache-limit is {size}.*\nHINT: half a gibibyte is --data"):
         parse_train_config(["--data.cache-dir", "/scratch", f"--data.cache-limit={size}"])
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["predict", "--output", "rows.npz"]])
+def test_a_folder_of_the_training_that_is_not_here_is_not_said_to_be_given(
+    command: list[str], hvdtrain: Command, forker: Forker, digits: Path
+) -> None:
+    """As from another working directory; a folder that is given now is said to be given."""
+    elsewhere = digits.parent / "elsewhere"
+    elsewhere.mkdir()
+    (trained,) = hvdtrain(["--data.dir", digits.name, "--output-dir", "out"])
+    assert trained.code == 0, trained
+    argv = [command[0], "../out", *command[1:]]
+    ended = forker.run(argv, elsewhere)
+    here = f"There is no folder {elsewhere / digits.name}."
+    ended.require_refusal(here, "The run was trained with --data.dir 'digits', a relative path.", "as --data.dir DIR.")
+    assert "It was given" not in ended.stderr
+    given = forker.run([*argv, "--data.dir", digits.name], elsewhere)
+    given.require_refusal(here, "It was given as --data.dir.")

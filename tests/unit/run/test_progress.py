@@ -114,6 +114,32 @@ def test_lines_of_a_long_epoch_come_at_once_then_rarer_and_say_how_long_it_takes
     assert f"epoch 1/1 step 3/36000  {told}\n" in stream.getvalue()
 
 
+@pytest.mark.parametrize(
+    ("step", "total", "max_steps", "said"),
+    [
+        (12, 5, None, "12 steps are trained already; nothing is left to train of --epochs 1 (5 steps)"),
+        (5, 5, None, "5 steps are trained already; nothing is left to train of --epochs 1 (5 steps)"),
+        (12, 30, 5, "12 steps are trained already; nothing is left to train of --max-steps 5"),
+        (12, 5, 20, "12 steps are trained already; nothing is left to train of --epochs 1 (5 steps)"),
+        (4, 5, None, "training from step 4 to 5, 1 epochs"),
+        (4, 30, 5, "training from step 4 to 30, 1 epochs"),
+    ],
+)
+def test_what_is_trained_already_is_not_said_to_be_trained(
+    step: int, total: int, max_steps: int | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = events.RunStarted(step, total, 5, 1)
+    lines, drawn = io.StringIO(), io.StringIO()
+    Lines(lines, max_steps=max_steps)(started)
+    assert lines.getvalue() == f"{said}\n"
+    monkeypatch.setenv("COLUMNS", "80")
+    bar = Bar(drawn, Terminal(drawn, "single"), max_steps)
+    bar(started)
+    bar(events.RunEnded(step, 100, True))
+    assert ("nothing left to train" in drawn.getvalue()) is said.startswith(f"{step} steps")
+    assert f"{step}/{max(step, total)}" in drawn.getvalue()
+
+
 def test_sagemaker_finds_the_metrics_in_lines_by_the_expressions_of_its_page() -> None:
     """SageMaker takes what stands in the parentheses, of the first match in each line."""
     stream = io.StringIO()

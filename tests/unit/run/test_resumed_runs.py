@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 from support.commands import tree
 from support.digits_runs import Command, flip
 from support.runs import result_of
+
+from hvdtrain.checkpoints.format import Checkpoint, Position
+from hvdtrain.checkpoints.resume import require_same_training
+from hvdtrain.errors import UsageError
+from hvdtrain.history.overview import overview
+from hvdtrain.tasks.task_registry import argument_defaults
 
 MODEL = "checkpoints/step_00000002/model.safetensors"
 
@@ -20,7 +27,7 @@ OTHER_TRAININGS = {
     "batch": (["--global-batch-size", "16"], "is from a run with global batch size 32, not 16"),
     "task": (["--task", "own:Other"], "is from the task 'digits', not 'own:Other'"),
     "data": (["--data.dir", "digits"], "is from the data set with fingerprint "),
-    "model": (["--task-args.width", "8"], "is from a task built with"),
+    "model": (["--task-args.width", "8"], "is from a task built with width 32, not width 8."),
     "never": (["--resume", "never"], "already holds a run"),
 }
 
@@ -70,6 +77,37 @@ def test_a_named_checkpoint_does_not_go_on_in_the_folder_of_another_run(
     assert (tmp_path / "other").is_dir()
 
 
+def test_an_argument_of_the_task_that_is_its_default_is_the_same_as_none(hvdtrain: Command, run_folder: Path) -> None:
+    width = ["--task-args.width", "32"]
+    given, left_out = hvdtrain(
+        ["--output-dir", "out", "--max-steps", "3", *width], ["--output-dir", "out", "--max-steps", "4"]
+    )
+    assert (given.code, left_out.code) == (0, 0), (given, left_out)
+    assert result_of(run_folder)["steps"] == 4
+
+
+def test_arguments_of_a_checkpoint_are_compared_with_the_defaults_of_today() -> None:
+    """Checkpoints have only the arguments that were given, and what JSON makes of them."""
+
+    class Shaped:
+        def __init__(self, depth: int, sizes: tuple[int, ...] = (8, 4), of: object = print) -> None: ...
+
+    defaults = argument_defaults(Shaped)  # type: ignore[arg-type]
+    assert defaults == {"sizes": [8, 4]}
+    about: dict[str, Any] = {**dict.fromkeys(["mode", "optimizer", "block_order"]), "task_defaults": defaults}
+
+    def resume(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+        checkpoint = Checkpoint({}, Position(step=7), {**about, "task_args": saved})
+        require_same_training(checkpoint, {**about, "task_args": wanted})
+
+    resume({"depth": 1}, {"depth": 1, "sizes": [8, 4]})
+    resume({"depth": 1, "sizes": [8, 4]}, {"depth": 1})
+    with pytest.raises(UsageError, match=r"built with sizes \[8, 4\], not sizes \[8\]\."):
+        resume({"depth": 1}, {"depth": 1, "sizes": [8]})
+    with pytest.raises(UsageError, match=r"built with no arguments, not old 1\."):
+        resume({"depth": 1}, {"depth": 1, "old": 1})
+
+
 def test_two_jobs_do_not_share_a_folder(hvdtrain: Command, run_folder: Path) -> None:
     before = tree(run_folder)
     with FileLock(run_folder / ".lock"):
@@ -101,6 +139,15 @@ def test_a_run_with_nothing_left_to_train_keeps_its_result(hvdtrain: Command, ru
     told = json.loads((run_folder / "result.json").read_text())
     assert told["goodput"]["restarts"] == [], "restarts are those that metrics.jsonl tells of now"
     assert {**told, "goodput": None} == {**json.loads(before), "goodput": None}
+
+
+def test_less_than_is_trained_already_is_said_to_be_done(hvdtrain: Command, run_folder: Path) -> None:
+    (ended,) = hvdtrain(["--output-dir", "out", "--max-steps", "1"])
+    assert ended.code == 0, ended
+    assert "2 steps are trained already; nothing is left to train of --max-steps 1\n" in ended.stderr
+    assert "training from step" not in ended.stderr
+    view = overview(run_folder)
+    assert (view.steps, view.total_steps) == (2, 2)
 
 
 @pytest.mark.parametrize("given", ["out", "out/checkpoints", "out/checkpoints/step_00000002"])
