@@ -118,7 +118,7 @@ def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool],
     folder = option_value(command, "output-dir") if trains(command) else None
     if folder is None:
         return command
-    begun = str(Path(folder) / begun_file(job_name(token)))
+    begun = str(Path(folder).expanduser() / begun_file(job_name(token)))
     continues = continues_itself(option_value(command, "resume"), lambda: exists(begun))
     return (*command, "--resume", "auto") if continues else command
 
