@@ -8,11 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.parameter import is_lazy
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, mapping_like, to_text
-from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor, view_of
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, to_array, to_tensor, view_of
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
 
@@ -36,6 +38,19 @@ def state_of(objects: Mapping[str, Any], earlier: Mapping[str, Any] = NO_STATE) 
 def view_of_state(objects: Mapping[str, Any]) -> State:
     """The same without copies of what is in host memory."""
     return _state(objects, lambda _, tensor: view_of(tensor))
+
+
+def infinite_in(models: Mapping[str, torch.nn.Module]) -> frozenset[str]:
+    """Names of weights and buffers that hold infinity, found where they are. Raises `UsageError`: as `state_of`."""
+    found: State = {}
+    for name, model in models.items():
+        _without_tensors(model.state_dict(), name, _has_infinity, found)
+    return frozenset(name for name, is_infinite in found.items() if is_infinite)
+
+
+def _has_infinity(_: str, tensor: torch.Tensor) -> NDArray[Any]:
+    has_values = not tensor.is_meta and not is_lazy(tensor)  # else a first forward pass makes them
+    return np.asarray(has_values and bool(known_to_numpy(tensor).isinf().any()))
 
 
 def _state(objects: Mapping[str, Any], to_host: ToHost) -> State:
