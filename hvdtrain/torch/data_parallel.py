@@ -20,6 +20,7 @@ from hvdtrain.adapters.torch.gradient_sync import trainable_of
 from hvdtrain.errors import UsageError
 from hvdtrain.torch.agreement import compare
 from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
+from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.functions import broadcast_within
 from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_while_joining
 from hvdtrain.torch.model_gradients import ModelGradients
@@ -161,6 +162,7 @@ class DistributedDataParallel(nn.Module):
         self._gradients.set_hook(hook_of(state, hook, self._gradients.trainable, self._reduction))
         self._has_hook = True
 
+    @not_compiled
     def _sync_buffers(self) -> None:
         if self._gradients.joins:
             share_buffers_while_joining(self.module)

@@ -20,6 +20,7 @@ from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.errors import PeerError, UsageError
 from hvdtrain.torch.agreement import compare, reduce_integers, warn_of_unequal_weights
 from hvdtrain.torch.collectives import bounded, wait_for
+from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import start_count
 
@@ -138,7 +139,7 @@ class LoopGradients(SummedGradients):
             if is_last and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
                 self._on_full(bucket)
 
-        return hook
+        return not_compiled(hook)
 
     def _is_last_pass(self, parameter: nn.Parameter) -> bool:
         """Whether no other backward pass of this update adds to the gradient that is there now."""

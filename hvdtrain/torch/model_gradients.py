@@ -9,6 +9,7 @@ from torch import nn
 from hvdtrain.adapters.torch.buckets import Bucket
 from hvdtrain.adapters.torch.comm_hooks import CommHook
 from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.loop_gradients import LoopGradients
 from hvdtrain.torch.reduction import DenseReduction
 
@@ -41,12 +42,14 @@ class ModelGradients(LoopGradients):
         """A forward pass was made, whose backward pass reduces gradients unless `held`."""
         self.held, self._ends = held, False
 
+    @not_compiled
     def expect_end(self, _gradient: Any = None) -> None:
         """A backward pass has begun: reduce when it ends."""
         if not self._ends and not self.held:
             self._ends = True
             torch.autograd.Variable._execution_engine.queue_callback(self._end)  # as FSDP
 
+    @not_compiled
     def _end(self) -> None:
         self._ends = False
         if self.joins or not self._hook.keeps_unused:
