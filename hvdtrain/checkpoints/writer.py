@@ -104,7 +104,7 @@ class CheckpointWriter:
         """
         if len(self._begun) >= COPIES:
             raise RuntimeError("a checkpoint was begun before an earlier one was collected")
-        state = None if self._part is None else copy(self._free.pop() if self._free else NO_STATE)
+        state = None if self._part is None else copy(self.spare())
         digest = digest_of_others()
         self._begun.append((position, best))
         if state is not None:
@@ -112,6 +112,10 @@ class CheckpointWriter:
             work = partial(self._write, state, position, best, write_ledger, reuses, digest, before)
             self._writes.append(in_background(work))
             _all_writes.add(self._writes[-1])
+
+    def spare(self) -> Mapping[str, NDArray[Any]]:
+        """A copy that nobody needs any more, in whose memory another may be made; it is given once."""
+        return self._free.pop() if self._free else NO_STATE
 
     def collect(self) -> Saved:
         """What became of the oldest checkpoint under way, once it is written. Collective. Raises HvdtrainError: on all

@@ -128,10 +128,10 @@ class Checkpoint:
             HvdtrainError: on all ranks; an earlier checkpoint, or with `wait` this one, would have weights that are NaN
                 or infinite. It is not written, so that it pushes out none of the good ones.
         """
-        agree(self._comm, lambda: self._check(values), "hvdtrain.checkpoint.check")
         while self._writer.under_way >= COPIES:
             self._collect()
-        self._writer.begin(lambda earlier: self._read(values, earlier), Position(step))
+        state = agree(self._comm, lambda: self._copy(values), "hvdtrain.checkpoint.check")
+        self._writer.begin(lambda _: state, Position(step))
         if wait:
             self.wait()
 
@@ -175,6 +175,11 @@ class Checkpoint:
                 "Checkpoints would be lost.",
                 "choose another folder, on a disk that rank 0 may write.",
             ) from error
+
+    def _copy(self, values: Mapping[str, Any]) -> State:
+        """What is to be written, on ranks that write."""
+        self._check(values)
+        return self._read(values, self._writer.spare()) if self._writer.copies else {}
 
     def _read(self, values: Mapping[str, Any], earlier: Mapping[str, Any]) -> State:
         return state_of(self._objects, earlier) | {_VALUES: _text_of(values)}
