@@ -52,6 +52,12 @@ class LoopGradients(SummedGradients):
         passes: as the argument; may be changed between updates, before `reset_passes`.
     """
 
+    _passes_hint = (  # where a gradient is added to too often
+        "call step() or synchronize() first, or give DistributedOptimizer(backward_passes_per_step=…) the number "
+        "of backward passes of an update. A model that another one's loss goes through, as in a GAN, is left alone "
+        "within model.requires_grad_(False)."
+    )
+
     def __init__(
         self,
         trainable: Trainable,
@@ -232,9 +238,7 @@ class LoopGradients(SummedGradients):
         return WrongOrderError(
             f"A gradient of {name} was computed more often than {self.passes} times between two updates.",
             "After so many backward passes the gradients travel already, and what is added later would be lost.",
-            "call step() or synchronize() first, or give DistributedOptimizer(backward_passes_per_step=…) the number "
-            "of backward passes of an update. A model that another one's loss goes through, as in a GAN, is left alone "
-            "within model.requires_grad_(False).",
+            self._passes_hint,
         )
 
     def _changed_while_sent(self) -> WrongOrderError:
