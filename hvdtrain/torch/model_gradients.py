@@ -32,10 +32,13 @@ class ModelGradients(LoopGradients):
 
     divides_by_active = False
     is_static = False
-    _additions: Counter[nn.Parameter] = Counter()  # to each gradient, in this pass so far; where that is static
-    _expected: Counter[nn.Parameter] = Counter()  # and in the pass before
     _ends = False  # `finish` will be called when the backward pass ends
     _next = 0  # the first bucket that has not begun, where their order is fixed
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._additions: Counter[nn.Parameter] = Counter()  # to each gradient, in this pass so far; where it is static
+        self._expected: Counter[nn.Parameter] = Counter()  # and in the pass before
+        super().__init__(*arguments, **named)
 
     @property
     def joins(self) -> bool:
