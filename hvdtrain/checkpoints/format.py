@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,6 +35,8 @@ from hvdtrain.named_arrays import State, as_numbers
 FORMAT = 1
 _PARTS = ("model", "optimizer")
 _EXTRA = "extra"
+MODEL: Final = ("model",)
+"""The models of a run by their names in a state: one."""
 CHECKPOINT_FILE = re.compile(r"(model|optimizer|extra)(?:-\d{5}-of-\d{5})?\.safetensors")
 
 
@@ -232,20 +234,24 @@ def _read_arrays(path: Path, expected: str) -> State:
         raise DamagedCheckpointError(f"{path} is not a safetensors file ({error})") from error
 
 
-def infinite_from_the_start(state: State) -> frozenset[str]:
-    """Names of weights and buffers that hold infinity on purpose, as masks of attention do."""
-    return frozenset(name for name, array in _weights(state).items() if np.isinf(array).any())
+def infinite_from_the_start(state: State, models: Collection[str] = MODEL) -> frozenset[str]:
+    """Names of weights and buffers that hold infinity on purpose, as masks of attention do. `models`: as below."""
+    return frozenset(name for name, array in _weights(state, models).items() if np.isinf(array).any())
 
 
-def weights_not_finite(state: State, infinite: frozenset[str] = frozenset()) -> list[str]:
-    """Names, without "model/", of weights and buffers that hold NaN, or infinity and are not among `infinite`."""
+def weights_not_finite(
+    state: State, infinite: frozenset[str] = frozenset(), models: Collection[str] = MODEL
+) -> list[str]:
+    """Names, without "model/", of weights and buffers that hold NaN, or infinity and are not among `infinite`.
+    `models`: what stands before the first "/" in the names of weights and buffers."""
     return [
         name.removeprefix("model/")
-        for name, array in _weights(state).items()
+        for name, array in _weights(state, models).items()
         if not np.isfinite(array).all() and (name not in infinite or np.isnan(array).any())
     ]
 
 
-def _weights(state: State) -> dict[str, NDArray[Any]]:
-    weights = {name: as_numbers(array) for name, array in state.items() if name.startswith("model/")}
+def _weights(state: State, models: Collection[str]) -> dict[str, NDArray[Any]]:
+    begins = tuple(f"{model}/" for model in models)
+    weights = {name: as_numbers(array) for name, array in state.items() if name.startswith(begins)}
     return {name: array for name, array in weights.items() if array.dtype.kind in "fc"}

@@ -7,6 +7,12 @@ from hvdtrain.errors import HvdtrainError
 
 _NAMED: Final = 5  # arrays of weights in a message
 
+FINITE_BY_OPTIONS: Final = (
+    "lower --lr, lengthen --warmup-epochs, or set --max-grad-norm; --resume auto continues from the previous "
+    "checkpoint."
+)
+"""What a user of `hvdtrain train` can do where weights are not finite."""
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -27,14 +33,13 @@ def failure_of(saved: Saved) -> HvdtrainError:
     return HvdtrainError(fact, conflict, hint).on_all_ranks()
 
 
-def not_finite(step: int, names: list[str]) -> Saved:
+def not_finite(step: int, names: list[str], hint: str) -> Saved:
     """Weights and buffers with these names hold NaN or infinity."""
     some = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
     failure = (
         f"After step {step} weights are NaN or infinite: {some}.",
         "Training cannot go on from a checkpoint of them, so none was written; those from before are still good.",
-        "lower --lr, lengthen --warmup-epochs, or set --max-grad-norm; --resume auto continues from the previous "
-        "checkpoint.",
+        hint,
     )
     return Saved(step, failure=failure, is_fatal=True)
 

@@ -11,7 +11,7 @@ import shutil
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from data_sharding.background import in_background
 from hvdtrain.algorithms.early_stopping import Best
 from hvdtrain.checkpoints.format import (
+    MODEL,
     Checkpoint,
     DamagedCheckpointError,
     Position,
@@ -33,7 +34,7 @@ from hvdtrain.checkpoints.format import (
 )
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.parts import part_of, write_part, writing_ranks
-from hvdtrain.checkpoints.saved import Saved, diverged, failure_of, not_finite, not_written
+from hvdtrain.checkpoints.saved import FINITE_BY_OPTIONS, Saved, diverged, failure_of, not_finite, not_written
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import SAVE_SECONDS, broadcast_json, do_while_others_wait, gather_json
@@ -54,6 +55,8 @@ class CheckpointWriter:
     infinite: frozenset[str] = frozenset()  # names of weights and buffers that may hold infinity
     writers: int = 1  # how many ranks write a part of each checkpoint
     keeps: bool = False  # whether rank 0 keeps a copy of the newest one in memory, if it alone writes
+    models: Collection[str] = MODEL  # whose weights must be finite: what their names begin with, before "/"
+    finite_hint: str = FINITE_BY_OPTIONS  # what a user can do where they are not
 
     def __post_init__(self) -> None:
         ranks = writing_ranks(self.comm.topology.size, self.writers)
@@ -101,7 +104,7 @@ class CheckpointWriter:
         """
         if len(self._begun) >= COPIES:
             raise RuntimeError("a checkpoint was begun before an earlier one was collected")
-        state = None if self._part is None else copy(self._free.pop() if self._free else NO_STATE)
+        state = None if self._part is None else copy(self.spare())
         digest = digest_of_others()
         self._begun.append((position, best))
         if state is not None:
@@ -109,6 +112,10 @@ class CheckpointWriter:
             work = partial(self._write, state, position, best, write_ledger, reuses, digest, before)
             self._writes.append(in_background(work))
             _all_writes.add(self._writes[-1])
+
+    def spare(self) -> Mapping[str, NDArray[Any]]:
+        """A copy that nobody needs any more, in whose memory another may be made; it is given once."""
+        return self._free.pop() if self._free else NO_STATE
 
     def collect(self) -> Saved:
         """What became of the oldest checkpoint under way, once it is written. Collective. Raises HvdtrainError: on all
@@ -188,8 +195,8 @@ class CheckpointWriter:
         spare: Mapping[str, NDArray[Any]] = state
         try:
             part = part_of(state, self._part or 0, self._parts)
-            if names := weights_not_finite(part, self.infinite):
-                return not_finite(step, names)
+            if names := weights_not_finite(part, self.infinite, self.models):
+                return not_finite(step, names, self.finite_hint)
             digest = weights_digest(state) if self._parts > 1 or digest_of_others is not None else 0
             if digest_of_others not in (None, digest):
                 return diverged(step)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtrain.history.reading import UNREADABLE, json_object, last_lines, number, open_bounded, reason, text, whole
+from hvdtrain.measured import LINE_KEYS, METRICS
 
 _FIRST_LINE: Final = 2**16
+_NO_MEASURES: Final = LINE_KEYS | {metric.name for metric in METRICS}
 _KINDS: Final[Mapping[str, str]] = {
     **{"train": "train", "validation": "validation"},
     **dict.fromkeys(("started", "resumed"), "start"),
@@ -64,13 +66,8 @@ def read_metrics_end(path: Path) -> MetricsEnd:
 
 
 def measures(line: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The task's own measures among the keys of a line of metrics.jsonl: those between its step and what follows."""
-    if line is None:
-        return {}
-    names = list(line)
-    first = names.index("step") + 1 if "step" in names else 0
-    last = min((names.index(name) for name in ("lr", "best", "samples") if name in names), default=len(names))
-    return {name: line[name] for name in names[first:last]}
+    """The task's or the loop's own measures among the keys of a line of metrics.jsonl, in any order."""
+    return {name: value for name, value in (line or {}).items() if name not in _NO_MEASURES}
 
 
 def begun(path: Path) -> float | None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from torch import nn
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, to_text
 from hvdtrain.adapters.torch.tensor_arrays import to_tensor
 from hvdtrain.checkpoints.format import Checkpoint as Stored
-from hvdtrain.checkpoints.format import Position
+from hvdtrain.checkpoints.format import Position, infinite_from_the_start
 from hvdtrain.checkpoints.saved import Saved
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.checkpoints.writer import COPIES, CheckpointWriter, await_all_writes
@@ -22,10 +23,13 @@ from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
 from hvdtrain.torch.collectives import as_lost_peer
-from hvdtrain.torch.plain_state import load_into, require_state, state_of
+from hvdtrain.torch.plain_state import infinite_in, load_into, require_state, state_of
 from hvdtrain.torch.world import communicator
 
 _VALUES: Final = "values/#values"
+_FINITE_HINT: Final = (
+    "lower the learning rate, or clip gradients; restore() of a new start gives the checkpoint from before."
+)
 _log = logging.getLogger("hvdtrain")
 
 
@@ -56,7 +60,8 @@ class Checkpoint:
         keep: how many of the newest checkpoints stay.
         objects: by name, what has `state_dict()` and `load_state_dict()`: models, optimizers, schedulers, samplers,
             gradient scalers. Their states must be equal on all ranks, except for statistics such as BatchNorm's, of
-            which rank 0's are saved.
+            which rank 0's are saved. Those that are an `nn.Module` must be finite, except for tensors that hold
+            infinity from the start, as masks of attention do.
 
     Raises:
         UsageError: before `hvd.init()`, or an object cannot be saved.
@@ -74,7 +79,10 @@ class Checkpoint:
             require_state(name, thing)
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
         about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(objects)}
-        self._writer = CheckpointWriter(self._comm, self._store, about)
+        self._models = {name: thing for name, thing in objects.items() if isinstance(thing, nn.Module)}
+        infinite = infinite_in(self._models)
+        models, hint = tuple(self._models), _FINITE_HINT
+        self._writer = CheckpointWriter(self._comm, self._store, about, infinite, models=models, finite_hint=hint)
         self._knows_folder = False
         atexit.register(await_all_writes)
 
@@ -94,6 +102,7 @@ class Checkpoint:
         state = broadcast_state(self._comm, own)
         values = from_text(state.pop(_VALUES), to_tensor)
         agree(self._comm, lambda: load_into(self._objects, state), "hvdtrain.checkpoint.load")
+        self._writer.infinite |= infinite_from_the_start(state, tuple(self._models))
         self._knows_folder = True
         return Restored(step, values)
 
@@ -116,16 +125,19 @@ class Checkpoint:
 
         Raises:
             UsageError: on all ranks; the state cannot be saved, or the folder has checkpoints that were not restored.
+            HvdtrainError: on all ranks; an earlier checkpoint, or with `wait` this one, would have weights that are NaN
+                or infinite. It is not written, so that it pushes out none of the good ones.
         """
-        agree(self._comm, lambda: self._check(values), "hvdtrain.checkpoint.check")
         while self._writer.under_way >= COPIES:
             self._collect()
-        self._writer.begin(lambda earlier: self._read(values, earlier), Position(step))
+        state = agree(self._comm, lambda: self._copy(values), "hvdtrain.checkpoint.check")
+        self._writer.begin(lambda _: state, Position(step))
         if wait:
             self.wait()
 
     def wait(self) -> None:
-        """Return when what was begun is on disk. Raises `HvdtrainError`, on all ranks: the last one could not be."""
+        """Return when what was begun is on disk. Raises `HvdtrainError`, on all ranks: the last one could not be, or
+        weights of one are NaN or infinite."""
         saved = None
         while self._writer.under_way:
             saved = self._collect()
@@ -163,6 +175,11 @@ class Checkpoint:
                 "Checkpoints would be lost.",
                 "choose another folder, on a disk that rank 0 may write.",
             ) from error
+
+    def _copy(self, values: Mapping[str, Any]) -> State:
+        """What is to be written, on ranks that write."""
+        self._check(values)
+        return self._read(values, self._writer.spare()) if self._writer.copies else {}
 
     def _read(self, values: Mapping[str, Any], earlier: Mapping[str, Any]) -> State:
         return state_of(self._objects, earlier) | {_VALUES: _text_of(values)}

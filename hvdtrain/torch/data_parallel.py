@@ -20,6 +20,7 @@ from hvdtrain.adapters.torch.gradient_sync import trainable_of
 from hvdtrain.errors import UsageError
 from hvdtrain.torch.agreement import compare
 from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
+from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.functions import broadcast_within
 from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_while_joining
 from hvdtrain.torch.model_gradients import ModelGradients
@@ -43,7 +44,9 @@ class DistributedDataParallel(nn.Module):
         init_sync: compare and send parameters and buffers now.
         process_group: None, or a `ProcessSet` of Horovod's.
         bucket_cap_mb: MiB of the largest bucket of several gradients; 25 by default.
-        output_device, dim, find_unused_parameters, check_reduction, gradient_as_bucket_view, static_graph,
+        static_graph: each backward pass uses the same parameters as often; they may then be used several times within
+            reentrant checkpoints.
+        output_device, dim, find_unused_parameters, check_reduction, gradient_as_bucket_view,
         skip_all_reduce_unused_params: as torch's; they change nothing here.
         others: further arguments of torch's.
 
@@ -51,6 +54,8 @@ class DistributedDataParallel(nn.Module):
         UsageError: before `hvd.init()`, nothing to train, several devices, or an argument that is not supported.
         MismatchedModelsError: ranks have different parameters.
     """
+
+    static_graph = False  # as in wrappers that earlier versions have saved
 
     def __init__(
         self,
@@ -65,7 +70,7 @@ class DistributedDataParallel(nn.Module):
         find_unused_parameters: bool = False,  # noqa: ARG002
         check_reduction: bool = False,  # noqa: ARG002
         gradient_as_bucket_view: bool = False,  # noqa: ARG002
-        static_graph: bool = False,  # noqa: ARG002
+        static_graph: bool = False,
         skip_all_reduce_unused_params: bool = False,  # noqa: ARG002
         **others: Any,
     ) -> None:
@@ -77,7 +82,7 @@ class DistributedDataParallel(nn.Module):
         self.broadcast_buffers = True if broadcast_buffers is None else broadcast_buffers
         self.require_backward_grad_sync = True
         self._syncs_buffers, self._requires_even, self._has_hook = True, False, False
-        self._bucket_cap_mb = bucket_cap_mb
+        self._bucket_cap_mb, self.static_graph = bucket_cap_mb, static_graph
         self._connect(process_set_of(process_group))
         if init_sync:
             compare(self._gradients.trainable, self._reduction.process_set)
@@ -161,6 +166,7 @@ class DistributedDataParallel(nn.Module):
         self._gradients.set_hook(hook_of(state, hook, self._gradients.trainable, self._reduction))
         self._has_hook = True
 
+    @not_compiled
     def _sync_buffers(self) -> None:
         if self._gradients.joins:
             share_buffers_while_joining(self.module)
@@ -199,9 +205,11 @@ class DistributedDataParallel(nn.Module):
         self._reduction = Reduction(process_set=process_set)
         cap = BUCKET_BYTES if self._bucket_cap_mb is None else max(1, int(self._bucket_cap_mb * 2**20))
         self._gradients = ModelGradients(trainable_of(self.module), self._reduction, cap=cap)
+        self._gradients.is_static = self.static_graph
 
     def _set_static_graph(self) -> None:
-        """Nothing: see `static_graph`."""
+        """As torch's: the argument `static_graph`, given later."""
+        self.static_graph = self._gradients.is_static = True
 
 
 def _require_whole(group: Any) -> None:

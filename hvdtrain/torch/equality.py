@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hvdtrain.comm.messages import gather_json
+from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.errors import DivergenceError
 from hvdtrain.named_arrays import array_checksum
 from hvdtrain.torch.collectives import as_lost_peer
@@ -18,10 +18,12 @@ def assert_equal(*objects: Any) -> None:
     Only checksums travel. BatchNorm's statistics differ between ranks unless something makes them equal.
 
     Args: `objects`: what has a `state_dict()`, or a dict of tensors.
+
+    Raises `UsageError`: on all ranks; a state has something else than tensors, numbers, texts and collections of them.
     """
     comm = communicator("hvd.assert_equal")
     named = {f"{type(each).__name__} {number}": _as_object(each) for number, each in enumerate(objects)}
-    sums = {name: array_checksum(name, array) for name, array in view_of_state(named).items()}
+    sums = agree(comm, lambda: _checksums(named), "hvdtrain.equal.read")
     totals = gather_json(
         comm, [len(sums), sum(value * (n + 1) for n, value in enumerate(sums.values()))], "hvdtrain.equal"
     )
@@ -36,6 +38,10 @@ def assert_equal(*objects: Any) -> None:
         "look for weights that were changed on some ranks, an optimizer that is not distributed, or a missing "
         "broadcast_parameters.",
     ).on_all_ranks()
+
+
+def _checksums(named: Mapping[str, Any]) -> dict[str, int]:
+    return {name: array_checksum(name, array) for name, array in view_of_state(named).items()}
 
 
 def _differing(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:

@@ -20,6 +20,7 @@ from hvdtrain.adapters.torch.gradient_sync import SummedGradients
 from hvdtrain.errors import PeerError, UsageError
 from hvdtrain.torch.agreement import compare, reduce_integers, warn_of_unequal_weights
 from hvdtrain.torch.collectives import bounded, wait_for
+from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.reduction import Reduction
 from hvdtrain.torch.start import start_count
 
@@ -50,6 +51,12 @@ class LoopGradients(SummedGradients):
         held: buckets do not start before `finish`.
         passes: as the argument; may be changed between updates, before `reset_passes`.
     """
+
+    _passes_hint = (  # where a gradient is added to too often
+        "call step() or synchronize() first, or give DistributedOptimizer(backward_passes_per_step=…) the number "
+        "of backward passes of an update. A model that another one's loss goes through, as in a GAN, is left alone "
+        "within model.requires_grad_(False)."
+    )
 
     def __init__(
         self,
@@ -138,7 +145,7 @@ class LoopGradients(SummedGradients):
             if is_last and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
                 self._on_full(bucket)
 
-        return hook
+        return not_compiled(hook)
 
     def _is_last_pass(self, parameter: nn.Parameter) -> bool:
         """Whether no other backward pass of this update adds to the gradient that is there now."""
@@ -231,9 +238,7 @@ class LoopGradients(SummedGradients):
         return WrongOrderError(
             f"A gradient of {name} was computed more often than {self.passes} times between two updates.",
             "After so many backward passes the gradients travel already, and what is added later would be lost.",
-            "call step() or synchronize() first, or give DistributedOptimizer(backward_passes_per_step=…) the number "
-            "of backward passes of an update. A model that another one's loss goes through, as in a GAN, is left alone "
-            "within model.requires_grad_(False).",
+            self._passes_hint,
         )
 
     def _changed_while_sent(self) -> WrongOrderError:

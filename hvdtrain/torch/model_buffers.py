@@ -8,7 +8,7 @@ from horovod.torch import mpi_ops
 from torch import nn
 
 from hvdtrain.torch.collectives import bounded
-from hvdtrain.torch.sent_dtypes import as_known
+from hvdtrain.torch.sent_dtypes import as_known, require_dense
 from hvdtrain.torch.uneven_batches import active_ranks
 
 _NAME = "hvdtrain.buffers"
@@ -36,7 +36,8 @@ def share_buffers_while_joining(module: nn.Module) -> None:
 def _by_dtype(module: nn.Module) -> Iterator[tuple[str, list[torch.Tensor], torch.Tensor]]:
     """A name, the buffers of one dtype and device, and their numbers in one flat tensor."""
     groups: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
-    for buffer in module.buffers():
+    for name, buffer in module.named_buffers():
+        require_dense(name, buffer)
         groups.setdefault((buffer.dtype, buffer.device), []).append(buffer)
     for (dtype, _), buffers in groups.items():
         yield f"{_NAME}.{dtype}", buffers, torch.cat([buffer.reshape(-1) for buffer in buffers])

@@ -18,6 +18,7 @@ from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.adapters.torch.buckets import Together
 from hvdtrain.torch.adasum_optimizer import CombiningSteps, OwnSteps
 from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError, no_gradient
 from hvdtrain.torch.optimizer_arguments import check_arguments, names_of
 from hvdtrain.torch.reduction import Reduction
@@ -242,6 +243,7 @@ def _wrapped(
     # Horovod's `broadcast_optimizer_state` steps without a reduction what is defined in this module of its own.
     defined = {**vars(_Reducing), **(vars(CombiningSteps) if reduction.op == mpi_ops.Adasum else {})}
     methods = {name: value for name, value in defined.items() if name not in ("__dict__", "__weakref__")}
+    methods |= {name: not_compiled(methods[name]) for name in ("step", "synchronize", "zero_grad")}
     namespace = {**methods, "_plain": plain, "__module__": "horovod.torch.optimizer"}
     result: Any = object.__new__(type(plain.__name__, (plain,), namespace))
     # The state and the groups are the same objects; `step` would be what a scheduler has put around the other one's.

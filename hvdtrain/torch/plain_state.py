@@ -1,18 +1,20 @@
 """The state of a model, an optimizer, or anything else with a `state_dict`, as named arrays, and back. No pickle.
 
-Tensors become arrays named by their place, as "model/layer1.weight" and "optimizer/state/0/exp_avg". What is around
-them is one array of text, "NAME/#rest".
+Tensors become arrays named by their place, as "model/layer1.weight" and "optimizer/state/0/exp_avg"; sparse ones become
+two, of indices and values. What is around them is one array of text, "NAME/#rest".
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.parameter import is_lazy
 
 from hvdtrain.adapters.plain_values import NotPlainError, from_text, mapping_like, to_text
-from hvdtrain.adapters.torch.tensor_arrays import to_array, to_tensor, view_of
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, to_array, to_tensor, view_of
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State
 
@@ -21,6 +23,7 @@ ToHost = Callable[[str, torch.Tensor], NDArray[Any]]
 
 _REST: Final = "#rest"
 _TENSOR: Final = "#tensor"
+_SPARSE: Final = "#sparse"
 
 
 def state_of(objects: Mapping[str, Any], earlier: Mapping[str, Any] = NO_STATE) -> State:
@@ -36,6 +39,19 @@ def state_of(objects: Mapping[str, Any], earlier: Mapping[str, Any] = NO_STATE) 
 def view_of_state(objects: Mapping[str, Any]) -> State:
     """The same without copies of what is in host memory."""
     return _state(objects, lambda _, tensor: view_of(tensor))
+
+
+def infinite_in(models: Mapping[str, torch.nn.Module]) -> frozenset[str]:
+    """Names of weights and buffers that hold infinity, found where they are. Raises `UsageError`: as `state_of`."""
+    found: State = {}
+    for name, model in models.items():
+        _without_tensors(model.state_dict(), name, _has_infinity, found)
+    return frozenset(name for name, is_infinite in found.items() if is_infinite)
+
+
+def _has_infinity(_: str, tensor: torch.Tensor) -> NDArray[Any]:
+    has_values = not tensor.is_meta and not is_lazy(tensor)  # else a first forward pass makes them
+    return np.asarray(has_values and bool(known_to_numpy(tensor).isinf().any()))
 
 
 def _state(objects: Mapping[str, Any], to_host: ToHost) -> State:
@@ -91,6 +107,8 @@ def require_state(name: str, thing: Any) -> None:
 
 def _without_tensors(value: Any, path: str, to_host: ToHost, state: State) -> Any:
     """The value with a placeholder for each tensor, whose array is added to `state`."""
+    if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+        return {_SPARSE: _without_tensors(_parts_of(value, path), f"{path}/{_SPARSE}", to_host, state)}
     if isinstance(value, torch.Tensor):
         key = path if path not in state else f"{path}#{len(state)}"
         state[key] = to_host(key, value)
@@ -103,10 +121,25 @@ def _without_tensors(value: Any, path: str, to_host: ToHost, state: State) -> An
     return value
 
 
+def _parts_of(tensor: torch.Tensor, path: str) -> list[Any]:
+    """Of a sparse tensor with indices and values: these, its shape, and whether each index is there once."""
+    if tensor.layout != torch.sparse_coo:
+        raise UsageError(
+            f"{path} is a tensor of the layout {tensor.layout}.",
+            "Dense tensors can be saved and compared, and sparse ones of indices and values.",
+            "keep it as tensor.to_sparse_coo(), or register it with persistent=False.",
+        )
+    tensor = tensor.detach()
+    return [tensor._indices(), tensor._values(), list(tensor.shape), tensor.is_coalesced()]
+
+
 def _with_tensors(value: Any, state: Mapping[str, Any]) -> Any:
     if isinstance(value, dict):
         if value.keys() == {_TENSOR}:
             return to_tensor(state[value[_TENSOR]])
+        if value.keys() == {_SPARSE}:
+            indices, values, shape, is_coalesced = _with_tensors(value[_SPARSE], state)
+            return torch.sparse_coo_tensor(indices, values, shape, is_coalesced=is_coalesced, check_invariants=True)
         return mapping_like(value, {key: _with_tensors(part, state) for key, part in value.items()})
     if type(value) in (list, tuple):
         return type(value)(_with_tensors(part, state) for part in value)

@@ -4,9 +4,21 @@ from typing import Final
 
 import torch
 
+from hvdtrain.errors import UsageError
+
 _SUMMED: Final = frozenset((torch.int32, torch.int64, torch.float16, torch.float32, torch.float64))
 _COPIED: Final = _SUMMED | {torch.uint8, torch.int8}
 _BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def require_dense(name: str, tensor: torch.Tensor) -> None:
+    """Raise `UsageError` for a sparse tensor, which rank 0 cannot send to all."""
+    if tensor.layout != torch.strided:
+        raise UsageError(
+            f"{name} is a tensor of the layout {tensor.layout}.",
+            "All ranks were to get that of one rank, and Horovod sends dense tensors.",
+            "make it equal on all ranks as an attribute of the model that is no buffer, or keep it as a dense tensor.",
+        )
 
 
 def as_known(tensor: torch.Tensor) -> torch.Tensor:

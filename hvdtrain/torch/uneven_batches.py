@@ -5,6 +5,7 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.torch.collectives import bounded
+from hvdtrain.torch.compilation import not_compiled
 
 
 class UnevenBatchesError(HvdtrainError, RuntimeError):
@@ -19,6 +20,7 @@ def active_ranks(is_active: bool = True) -> list[bool]:
     return [bool(count) for count in active.tolist()]
 
 
+@not_compiled
 def require_even(has_batch: bool) -> None:
     """Raise `UnevenBatchesError` where some ranks have a batch and others have none. Collective."""
     ended = [rank for rank, is_active in enumerate(active_ranks(has_batch)) if not is_active]

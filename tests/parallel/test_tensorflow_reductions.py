@@ -31,13 +31,18 @@ EQUAL = {
     "rows, summed": {"sparse": True, "rows": [1, 2, 1]},
     "rows, dense": {"sparse": False, "rows": [0.5, 1, 0.5]},
     "rows, dense, Max": {"sparse": False, "rows": [1, 1, 1]},
-    "loaded": {"optimizer": "Halved", "kernel": [-1, -1.5]},
+    "loaded": {"optimizer": "Halved", "kernels": [[-1, -1.5]]},
+    "loaded, two passes": {"optimizer": "Halved", "kernels": [[0, 0], [-2, -3]]},
     "by name": {"one": 2, "ten": 20},
     "large part": [1.5, 1.5],
 }
 OF_EACH = {
     "partial": ([-0.5, -1.5], [-1, -1.5]),
     "warm-up": ("Epoch 2: finished gradual learning rate warmup to 0.1.", ""),
+    "loaded, process set": (
+        {"optimizer": "Halved", "kernels": [[-0.5, -1]]},
+        {"optimizer": "Halved", "kernels": [[-1.5, -2]]},
+    ),
     "process sets": (
         {"tape": [1, 2], "optimizer": [-1, -2], "included": False},
         {"tape": [3, 4], "optimizer": [-3, -4], "included": True},

@@ -19,10 +19,12 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 import hvdtrain.torch as hvd
 import hvdtrain.torch.distributed as dist
 from hvdtrain.errors import HvdtrainError, UsageError
+from hvdtrain.torch.model_gradients import ModelGradients
 
 Wrapper = Callable[..., Any]
 
@@ -129,6 +131,45 @@ def complex_weights_train_as_torchs() -> None:
         optimizer.step()
         trained.append(model)
     same_bits(*trained, tolerance=1e-6)
+
+
+class Twice(nn.Module):
+    """A layer that each backward pass adds to the gradients of twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 1)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        rows = rows.requires_grad_()
+        for _ in range(2):
+            rows = checkpoint(self.layer, rows, use_reentrant=True)
+        output: torch.Tensor = self.last(rows)
+        return output
+
+
+def layers_used_twice_in_checkpoints_train_as_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `static_graph`; from the second update on, the exchange begins before the backward pass ends."""
+    began: list[bool] = []
+    on_full = ModelGradients._on_full
+    monkeypatch.setattr(ModelGradients, "_on_full", lambda self, it: (began.append(self._ends), on_full(self, it)))
+    trained = []
+    for wrap in (hvd.DistributedDataParallel, nn.parallel.DistributedDataParallel):
+        torch.manual_seed(0)
+        model: Any = wrap(Twice(), static_graph=True)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        draws = torch.Generator().manual_seed(dist.get_rank())
+        for _ in range(4):
+            model(torch.randn(6, 4, generator=draws)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        trained.append(model)
+    same_bits(*trained, tolerance=1e-6)
+    assert began == [True] * 3
+    twice = hvd.DistributedDataParallel(Twice())
+    twice(torch.ones(6, 4)).sum().backward()
+    with pytest.raises(UsageError, match=r"(?s)more often than 1 times.*static_graph=True"):
+        twice(torch.ones(6, 4)).sum().backward()
 
 
 def a_wrapper_that_was_saved_whole_trains() -> None:
@@ -330,6 +371,8 @@ def main(folder: str) -> None:
     it_trains_as_torchs()
     copies_train_as_torchs()
     complex_weights_train_as_torchs()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        layers_used_twice_in_checkpoints_train_as_torchs(monkeypatch)
     a_wrapper_that_was_saved_whole_trains()
     a_copy_keeps_what_a_wrapper_has()
     hooks_on_a_bucket()

@@ -1,11 +1,39 @@
 """Checks of `loops_torch.py`: what a loop changes after it has wrapped a model or an optimizer."""
 
 import warnings
+from typing import Any
 
 import torch
 from torch import nn
 
 import hvdtrain.torch as hvd
+
+
+def compiled_steps_train_as_others() -> None:
+    """All of a step is compiled, or its end: the wrappers' own parts are left as they are, and ranks stay equal."""
+    for wrap in (None, hvd.DistributedDataParallel):
+        trained = []
+        for compiled in ("", "step", "optimizer.step"):
+            torch.manual_seed(12)
+            model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+            run = wrap(model) if wrap is not None else model
+            optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+            if wrap is None:
+                optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+            end = torch.compile(optimizer.step, backend="eager") if compiled == "optimizer.step" else optimizer.step
+
+            def step(rows: torch.Tensor, run: Any = run, optimizer: Any = optimizer, end: Any = end) -> None:
+                optimizer.zero_grad()
+                run(rows).square().mean().backward()
+                end()
+
+            update = torch.compile(step, backend="eager") if compiled == "step" else step
+            draws = torch.Generator().manual_seed(hvd.rank())
+            for _ in range(4):
+                update(torch.randn(6, 4, generator=draws))
+            hvd.assert_equal(dict(model.named_parameters()))
+            trained.append(model[0].weight.detach())
+        torch.testing.assert_close(trained[1:], [trained[0]] * 2)
 
 
 def two_optimizers_take_turns() -> None:

@@ -79,18 +79,26 @@ class Doubled(keras.layers.Layer):
         return rows * 2
 
 
-def loaded() -> dict[str, Any]:
-    """A model with an optimizer and a layer of the user's own, saved and loaded on each rank."""
+def loaded(passes: int, **options: Any) -> dict[str, Any]:
+    """A model with an optimizer and a layer of the user's own, saved and loaded on each rank; its weights after each
+    pass with this rank's gradient."""
     made = keras.Sequential([keras.Input((2,)), Doubled(), keras.layers.Dense(1, use_bias=False)])
     made.compile(Halved(1.0), "mse")
     path = FOLDER / f"own_{hvd.rank()}.keras"
     made.save(path)
     model = hvd_keras.load_model(
-        path, custom_optimizers=[Halved], custom_objects={"Doubled": Doubled}, compression=hvd.Compression.fp16
+        path,
+        custom_optimizers=[Halved],
+        custom_objects={"Doubled": Doubled},
+        compression=hvd.Compression.fp16,
+        **options,
     )
     model.layers[-1].set_weights([np.zeros((2, 1))])
-    model.optimizer.apply([tf.constant(GRADIENT[hvd.rank()], tf.float32, (2, 1))], model.trainable_variables)
-    return {"optimizer": type(model.optimizer).__name__, "kernel": model.layers[-1].kernel.numpy()[:, 0].tolist()}
+    kernels = []
+    for _ in range(passes):
+        model.optimizer.apply([tf.constant(GRADIENT[hvd.rank()], tf.float32, (2, 1))], model.trainable_variables)
+        kernels.append(model.layers[-1].kernel.numpy()[:, 0].tolist())
+    return {"optimizer": type(model.optimizer).__name__, "kernels": kernels}
 
 
 def scheduled(**options: Any) -> dict[str, Any]:
@@ -190,7 +198,9 @@ def report(odd: Any) -> dict[str, Any]:
         "rows, Max": refused(lambda: of_rows(False, hvd.Max)),
         "rows, dense, Max": of_rows(True, hvd.Max),
         "partial": partial_optimizer(),
-        "loaded": loaded(),
+        "loaded": loaded(1),
+        "loaded, two passes": loaded(2, backward_passes_per_step=2, gradient_predivide_factor=2.0, safe_mode=True),
+        "loaded, process set": loaded(1, process_set=odd),
         "staircase": scheduled(multiplier=lambda epoch: epoch + 1, start_epoch=1),
         "smooth": scheduled(multiplier=lambda epoch: epoch + 1, staircase=False),
         "smooth, uncorrected": scheduled(

@@ -33,6 +33,23 @@ def test_the_last_values_and_the_end(tmp_path: Path) -> None:
     assert measures(end.validation) == {"loss": 0.25, "accuracy": 0.9}
 
 
+def test_measures_are_known_by_name_in_any_order() -> None:
+    """A loop of a user's own gives them, the learning rate and the samples in the order it likes."""
+    line = {
+        "split": "train",
+        "epoch": 0,
+        "step": 3,
+        "lr": 0.1,
+        "accuracy": 0.5,
+        "samples": 8,
+        "loss": 1.0,
+        "time": 1.8e9,
+    }
+    assert measures(line) == {"accuracy": 0.5, "loss": 1.0}
+    assert measures({"step": 3, "time": 1.8e9}) == {}
+    assert measures(None) == {}
+
+
 def test_what_came_before_the_last_start_does_not_count(tmp_path: Path) -> None:
     run = FakeRun.begun(tmp_path).ended().events(events.RunStarted(80, 100, 50, 2))
     end = read_metrics_end(run.folder / "metrics.jsonl")

@@ -1,0 +1,77 @@
+"""`hvd.Checkpoint`: which weights it refuses, under any keyword, and what it says then."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+NOT_FINITE = """
+import json, sys, torch, hvdtrain.torch as hvd
+from hvdtrain.errors import HvdtrainError
+
+class Best:  # of early stopping: no weights
+    def state_dict(self): return {"best": torch.tensor(float("nan"))}
+    def load_state_dict(self, state): pass
+
+def made(infinite=True):
+    model = torch.nn.Linear(3, 3)
+    model.register_buffer("mask", torch.nn.Transformer.generate_square_subsequent_mask(3) if infinite else
+                          torch.zeros(3, 3))
+    model.later = torch.nn.LazyLinear(1, bias=False, dtype=torch.bfloat16)  # whose weight a first pass makes
+    return model
+
+def tried(call):
+    try:
+        call()
+    except HvdtrainError as error:
+        return str(error)
+    return "saved"
+
+hvd.init()
+said = {}
+for name in ("model", "net"):
+    model, other, folder = made(), torch.nn.Linear(1, 1), f"{sys.argv[1]}/{name}"
+    checkpoint = hvd.Checkpoint(folder, keep=1, best=Best(), other=other, **{name: model})
+    model.later(torch.ones(1, 2).bfloat16())
+    said[name] = [tried(lambda: checkpoint.save(1, wait=True))]
+    spoilt = ("nan", model.weight), ("inf", model.weight), ("nan", model.mask), ("inf", model.later.weight)
+    for value, tensor in spoilt:
+        kept = tensor.detach().clone()
+        with torch.no_grad():
+            tensor.fill_(float(value))
+            said[name].append(tried(lambda: checkpoint.save(2, wait=True)))
+            tensor.copy_(kept)
+    again = made(infinite=False)  # its mask comes with the checkpoint
+    checkpoint = hvd.Checkpoint(folder, keep=1, best=Best(), other=other, **{name: again})
+    said[name].append([checkpoint.restore().step, torch.equal(again.mask, model.mask)])
+    said[name].append(tried(lambda: checkpoint.save(3, wait=True)))
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    command = [sys.executable, "-c", NOT_FINITE, str(tmp_path_factory.mktemp("not_finite"))]
+    printed = subprocess.run(command, check=True, timeout=240, stdout=subprocess.PIPE).stdout
+    found: dict[str, list[Any]] = json.loads(printed)
+    return found
+
+
+@pytest.mark.parametrize(("keyword", "before"), [("model", ""), ("net", "net/")])
+def test_modules_must_be_finite_whatever_their_keyword(said: dict[str, list[Any]], keyword: str, before: str) -> None:
+    """Except for a tensor that holds infinity from the start: in the program, or in what it has restored."""
+    first, *refused, restored, last = said[keyword]
+    assert (first, restored, last) == ("saved", [1, True], "saved")
+    names = ("weight", "weight", "mask", "later.weight")
+    facts = [f"After step 2 weights are NaN or infinite: {before}{name}." for name in names]
+    assert [text.partition(". ")[0] + "." for text in refused] == facts
+
+
+def test_what_is_said_names_no_options_that_a_loop_does_not_have(said: dict[str, list[Any]]) -> None:
+    hint = said["net"][1].partition("HINT: ")[2]
+    assert hint.startswith("lower the learning rate, or clip gradients; restore()")
+    assert "--" not in hint
