@@ -36,12 +36,6 @@ def is_change(stopped_by: str) -> bool:
     return all(reason.startswith(CHANGE) for reason in reasons)
 
 
-def continues_itself(resume: str | None, has_begun: Callable[[], bool]) -> bool:
-    """Whether a training that is started again is to have `--resume auto`: any other way to begin, such as another
-    run's checkpoint, gives way once this job has begun to train in the run folder. What was there before is not it."""
-    return resume in (None, "auto") or has_begun()
-
-
 _READ_BYTES = 2**16
 _MOST_BYTES = 2**22  # of a line
 

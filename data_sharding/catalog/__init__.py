@@ -68,6 +68,8 @@ class Catalog(Drawn):
             CatalogError: an index cannot be published.
         """
         chosen = choose_format(format, paths)
+        if publish:
+            published_index.require_publishable(chosen)
         listed: dict[str, FileEntry] = {}
         names = find_files(paths, chosen.patterns, chosen.recursive, listed)
         scanned = _scan_all(names, listed, chosen, check_data, on_corrupt, cache)

@@ -25,14 +25,18 @@ _LOCATE_THREADS: Final = 32
 _log = logging.getLogger(__name__)
 
 
-def publish(catalog: StoredCatalog) -> None:
-    """Write the index of these files beside them. Raises PlanError or CatalogError."""
-    if catalog.format.labels_beside:
+def require_publishable(record_format: RecordFormat) -> None:
+    """Raise PlanError for a format whose files an index does not describe alone."""
+    if record_format.labels_beside:
         raise PlanError(
-            f"Files of {catalog.format.name} have their labels in files beside them.",
+            f"Files of {record_format.name} have their labels in files beside them.",
             "An index would not notice that these change.",
             "leave it out: such files are indexed quickly.",
         )
+
+
+def publish(catalog: StoredCatalog) -> None:
+    """Write the index of these files beside them. Raises PlanError or CatalogError."""
     if catalog.damage:
         fact = f"{catalog.damage[0].reason}"
         raise PlanError(fact, "An index of it would hide that.", "restore the file, and publish the index then.")

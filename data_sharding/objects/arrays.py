@@ -1,63 +1,88 @@
 """One value of an item, or one column of a table, as an array of numpy."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.errors import PlanError
 
+_BEYOND_INT64: Final = 2.0**63
 
-def as_array(value: Any) -> NDArray[Any]:
+
+def as_array(value: Any, name: str = "A value") -> NDArray[Any]:
     """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32.
 
-    Raises PlanError: values of numpy's masked array are missing; numpy has no array of Python's values as they are; or
-    a tensor is sparse.
+    Raises PlanError, whose first words are `name`: values of numpy's masked array are missing; numpy has no array of
+    Python's values as they are; or a tensor is sparse.
     """
     if isinstance(value, np.ma.MaskedArray) and value.mask.any():
         raise PlanError(
-            f"A masked array has {int(value.mask.sum()):,} missing values.",
+            f"{name} is a masked array with {int(value.mask.sum()):,} missing values.",
             "A batch would hold whatever stands behind the mask.",
             "fill them in (array.filled(0)), and give the mask as a part of its own if the model needs it.",
         )
     if hasattr(value, "detach"):  # a tensor of torch
-        value = _dense(value).detach().cpu()
+        value = _dense(value, name).detach().cpu()
         value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
     array = _of_rows(np.asarray(value))
-    is_of_python = not hasattr(value, "dtype")
-    return _of_python(array, value) if is_of_python and (array.dtype.kind in "SU" or array.dtype == float) else array
+    if hasattr(value, "dtype"):
+        return array
+    if array.dtype.kind == "S":
+        return _bytes_of_python(array, value)
+    if array.dtype.kind == "U":
+        return _texts_of_python(array, value, name)
+    return _floats_of_python(array, value, name) if array.dtype == np.float64 else array
 
 
-def _dense(tensor: Any) -> Any:
+def _dense(tensor: Any, name: str) -> Any:
     if str(getattr(tensor, "layout", "torch.strided")) in ("torch.strided", "torch._mkldnn"):
         return tensor
     raise PlanError(
-        f"A tensor has the layout {tensor.layout}.",
+        f"{name} is a tensor of the layout {tensor.layout}.",
         "A batch has one dense array for each part.",
         "give it as tensor.to_dense(), or its indices and values as parts of their own.",
     )
 
 
-def _of_python(array: NDArray[Any], value: Any) -> NDArray[Any]:
-    """What numpy has made of numbers or texts of Python, without what it changes in them on the way."""
-    if array.dtype.kind == "S":
-        return np.array(value, object)  # numpy's own kind of bytes leaves out zeros at their end
-    if array.dtype.kind == "U":
-        other = next((each for each in np.array(value, object).flat if not isinstance(each, str)), None)
-        if other is not None:
-            raise _changed(f"has texts and {other!r}", "texts")
-        return array
+def _bytes_of_python(array: NDArray[Any], value: Any) -> NDArray[Any]:
+    """numpy's own kind of bytes leaves out zeros at their end: where there are some, the bytes themselves."""
+    objects = _objects_of(array, value)
+    return objects if any(each.endswith(b"\0") for each in objects.flat) else array
+
+
+def _texts_of_python(array: NDArray[Any], value: Any, name: str) -> NDArray[Any]:
+    other = next((each for each in _objects_of(array, value).flat if not isinstance(each, str)), None)
+    if other is not None:
+        raise _changed(f"{name} has texts and {other!r}", "texts")
+    return array
+
+
+def _floats_of_python(array: NDArray[Any], value: Any, name: str) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         made = array.astype(np.float32)
-    if not np.abs(made).max(initial=0.0) < 2.0**63:  # NaN among them, too
-        large = next((each for each in np.array(value, object).flat if _is_beyond_int64(each)), None)
+    if np.abs(made).max(initial=0.0) < _BEYOND_INT64:
+        return made
+    is_finite = np.isfinite(array)  # the largest may be NaN
+    if (is_finite & (np.abs(array) >= _BEYOND_INT64)).any():
+        large = next((each for each in _objects_of(array, value).flat if _is_beyond_int64(each)), None)
         if large is not None:
-            raise _changed(f"has the whole number {large}, which int64 does not have", "rounded numbers")
-        lost = array[np.isfinite(array) & ~np.isfinite(made)]
-        if lost.size:
-            raise _changed(f"has the number {lost.flat[0]}, which float32 does not have", "infinite")
+            raise _changed(f"{name} has the whole number {large}, which int64 does not have", "rounded")
+    lost = array[is_finite & ~np.isfinite(made)]
+    if lost.size:
+        raise _changed(f"{name} has the number {lost.flat[0]}, which float32 does not have", "infinite")
     return made
+
+
+def _objects_of(array: NDArray[Any], value: Any) -> NDArray[Any]:
+    """The elements of `value`, of which numpy has made `array`."""
+    if not isinstance(value, list | tuple | bytes):
+        return array.astype(object)
+    try:
+        return np.array(value, object)
+    except TypeError:  # of an object with numpy's old `__array__(self)`
+        return array.astype(object)
 
 
 def _is_beyond_int64(value: Any) -> bool:
@@ -66,7 +91,7 @@ def _is_beyond_int64(value: Any) -> bool:
 
 def _changed(what: str, into: str) -> PlanError:
     return PlanError(
-        f"A list of Python's values {what}.",
+        f"{what}.",
         f"numpy would make them {into} without a word.",
         "give an array of numpy of the dtype that you want.",
     )
@@ -80,14 +105,14 @@ def _of_rows(array: NDArray[Any]) -> NDArray[Any]:
     return np.stack(rows) if len({row.shape for row in rows}) == 1 else array
 
 
-def as_column(values: Any) -> NDArray[Any]:
+def as_column(values: Any, name: str = "A column") -> NDArray[Any]:
     """Row i for each i: an array of numbers, or of objects where the rows are lists of several lengths.
 
     Lists and tensors as `as_array` takes them; other arrays keep their dtype.
     """
     try:
         is_array = not isinstance(values, list | tuple | np.ma.MaskedArray) and not hasattr(values, "detach")
-        return np.asarray(values) if is_array else as_array(values)
+        return np.asarray(values) if is_array else as_array(values, name)
     except ValueError:  # numpy's, of rows that differ in length
         return array_of_objects(values)
 

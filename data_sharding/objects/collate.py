@@ -53,7 +53,7 @@ def collate(
                 "let every item have the same parts, or give a collate_fn.",
             )
     if of_batch:
-        return {name: as_array(value) for name, value in first.items()}
+        return {name: as_array(value, repr(name)) for name, value in first.items()}
     return {name: _one(name, [part[name] for part in parts], stack) for name in first}
 
 
@@ -107,7 +107,7 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
         return array_of_objects(values)  # numpy's own kind of bytes leaves out zeros at their end
     if isinstance(values[0], int | float | str) and not isinstance(values[0], np.generic):
         with contextlib.suppress(ValueError):  # numpy's, where others are lists
-            return as_array(values)
+            return as_array(values, repr(name))
     arrays = [_whole(name, value) for value in values]
     first = arrays[0].shape
     other = next((array.shape for array in arrays if array.shape != first), None)
@@ -124,7 +124,7 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
 
 def _whole(name: str, value: Any) -> NDArray[Any]:
     try:
-        return as_array(value)
+        return as_array(value, repr(name))
     except ValueError as error:  # numpy's, of a list or tuple
         raise UnlikeItemsError(
             f"{name!r} of an item is a {type(value).__qualname__} of values of several shapes.",

@@ -1,6 +1,6 @@
 """The format of a catalog whose records are an object's items, and not bytes of files."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, Final, NoReturn
@@ -51,6 +51,8 @@ class ObjectFormat(RecordFormat):
 
         Raises PlanError: it has none of these.
         """
+        if isinstance(names, Iterable) and not isinstance(names, str):
+            names = tuple(names)
         _require_usable(names, collate_fn)
         if padding is not None and collate_fn is not None:
             raise PlanError(
@@ -158,16 +160,36 @@ class ObjectFormat(RecordFormat):
         return types
 
     def _types_of_first(self, names: Names) -> dict[str, np.dtype[Any]]:
-        """A padded part without an element, such as an empty list of Python, has the dtype that the next ones have."""
         found: dict[str, np.dtype[Any]] = {}
-        empty: dict[str, np.dtype[Any]] = {}
-        each = (self.items(np.array([number]), None) for number in range(self.length))
-        for items in islice((items for items in each if not isinstance(items[0], Damaged)), _MEASURED_TOGETHER):
+        unknown: dict[str, np.dtype[Any]] = {}
+        for items in islice(self._sound_items(), _MEASURED_TOGETHER):
+            untyped = self._untyped(items[0], names)
             for name, array in collate(items, names, stack=self._stack(None)).items():
-                (found if array.size else empty).setdefault(name, array.dtype)
-            if empty.keys() <= found.keys():
+                (unknown if name in untyped else found).setdefault(name, array.dtype)
+            if unknown.keys() <= found.keys():
                 break
-        return empty | found
+        return unknown | found
+
+    def _sound_items(self) -> Iterator[Sequence[Any]]:
+        """Each item that is not refused, as a batch of its own. An error of others than the first comes where they are
+        used."""
+        for number in range(self.length):
+            try:
+                items = self.items(np.array([number]), None)
+            except Exception:
+                if number == 0:
+                    raise
+                return
+            if not isinstance(items[0], Damaged):
+                yield items
+
+    def _untyped(self, item: Any, names: Names) -> set[str]:
+        """Padded parts that are lists of Python without an element, which have no type: the next ones' counts."""
+        padding: Padding | None = vars(self).get("_padding")
+        if padding is None:
+            return set()
+        parts = parts_of([item], names)[0]
+        return {name for name in padding.values if not hasattr(parts[name], "dtype") and not len(parts[name])}
 
     def identity(self) -> str:
         """What the object holds, as far as that can be told; see `identity_of`."""

@@ -41,13 +41,20 @@ def filler(value: float, dtype: np.dtype[Any], name: str) -> Any:
     """The number as one of that dtype. Raises PlanError: it cannot be one."""
     with np.errstate(all="ignore"):
         made = np.asarray(value).astype(dtype)[()]
-    if not (made == value or (made != made and value != value) or dtype.kind == "f"):
+    if dtype.kind not in "biufc" or not (made == value or (made != made and value != value) or dtype.kind == "f"):
         raise PlanError(
             f"{name!r} is {dtype}, and is to be filled up with {value}.",
             "That is no number of this type.",
             "choose a number that the type has, or give items of another type.",
         )
     return made
+
+
+def _several(lengths: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(lengths)
+    except TypeError:  # one number
+        return (lengths,)
 
 
 @dataclass(frozen=True)
@@ -65,13 +72,12 @@ class Padding:
     @classmethod
     def of(cls, values: Mapping[str, float] | None, lengths: Sequence[int] | int) -> "Padding | None":
         """Raises PlanError: lengths without parts, or below 1."""
-        if values is None and not lengths:
+        given = _several(lengths)
+        if values is None and not given:
             return None
-        if not isinstance(lengths, Sequence):
-            lengths = (lengths,)
         if not isinstance(values, Mapping) or not values:
             raise PlanError(
-                f"pad={values!r} was given{' with pad_to' if lengths else ''}.",
+                f"pad={values!r} was given{' with pad_to' if given else ''}.",
                 "It names the parts of items that differ in length, and what each is filled up with.",
                 'give for example pad={"tokens": 0, "labels": -100}.',
             )
@@ -82,9 +88,8 @@ class Padding:
                     "Items are filled up with a number.",
                     f"give for example pad={{{name!r}: 0}}.",
                 )
-        for length in lengths:
-            at_least(1, "pad_to", length, "Batches are padded to a length.")
-        return cls(dict(values), tuple(sorted(lengths)))
+        whole = [at_least(1, "pad_to", length, "Batches are padded to a length.") for length in given]
+        return cls(dict(values), tuple(sorted(whole)))
 
     def require_fits(self, longest: int) -> None:
         """Raises PlanError: an item of that length is longer than all lengths to pad to."""
@@ -106,7 +111,7 @@ class Padding:
             PlanError: the number to fill up with cannot be one of the part's dtype.
             UnlikeItemsError: an item is longer than `longest`, or items differ in other dimensions than the first.
         """
-        arrays = [as_array(value) for value in values]
+        arrays = [as_array(value, repr(name)) for value in values]
         needed = max(map(len, arrays))
         if longest is not None and needed > longest:
             raise UnlikeItemsError(

@@ -68,7 +68,7 @@ def _arrays(dataset: Mapping[Any, Any]) -> dict[str, NDArray[Any]]:
     columns = {}
     for name, column in dataset.items():
         is_one = hasattr(column, "column_names") or isinstance(column, Mapping)
-        made = np.empty(()) if is_one else as_column(column)
+        made = np.empty(()) if is_one else as_column(column, repr(str(name)))
         if made.ndim == 0:
             raise PlanError(
                 f"{name!r} of the dict is an object of type {type(column).__qualname__}.",
@@ -210,6 +210,15 @@ def _has_structs_of_polars(column: Any) -> bool:
 
 def _stacked(column: NDArray[Any]) -> NDArray[Any]:
     """A column of lists of one length as an array of rows."""
-    are_lists = column.dtype == object and all(isinstance(each, np.ndarray | list) for each in column)
-    are_even = are_lists and len({len(each) for each in column}) == 1
-    return np.stack([as_column(each) for each in column]) if are_even else column
+    if column.dtype != object or not all(isinstance(each, np.ndarray | list) for each in column):
+        return column
+    try:
+        made = [_cell(each) for each in column]
+    except ValueError:  # numpy's, of lists in it that differ in length
+        return column
+    return np.stack(made) if len({each.shape for each in made}) == 1 else column
+
+
+def _cell(value: Any) -> NDArray[Any]:
+    made = np.asarray(value)
+    return as_column(value) if made.dtype.kind == "S" else made  # bytes may have zeros at their end

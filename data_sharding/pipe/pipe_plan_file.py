@@ -52,7 +52,7 @@ def save_plan(plan: PipePlan, folder: str | Path) -> list[Path]:
 
 def _manifests_of_earlier(folder: Path) -> set[str]:
     path = folder / "plan.json"
-    if not path.exists():
+    if not path.is_file() or not path.stat().st_size:
         return set()
     try:
         return {f"{channel.name}.manifest" for channel in load_plan(path).channels}

@@ -189,7 +189,7 @@ class CoverageLedger:
 
     def _prepare_folder(self) -> None:
         if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
-            _copy_of_origin(self.origin, self.folder)
+            copy_audit(self.origin, self.folder)
         kept = None
         with suppress(MissingDataError, CatalogError):  # it is written again
             kept = Catalog.load(self.folder / CATALOG)
@@ -208,9 +208,13 @@ class CoverageLedger:
         return name
 
 
-def _copy_of_origin(origin: Path, folder: Path) -> None:
-    """The ledger comes last: where it is, what it names is."""
-    shutil.copytree(origin, folder, dirs_exist_ok=True, ignore=lambda _, names: {LEDGER} & set(names))
+def copy_audit(origin: Path, folder: Path) -> None:
+    """Copy a run's record of used data, without the rights of its files. The ledger comes last: where it is, what it
+    names is. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in origin.iterdir():
+        if file.is_file() and file.name != LEDGER:
+            shutil.copyfile(file, folder / file.name)
     if (origin / LEDGER).exists():
         write_atomically(folder / LEDGER, (origin / LEDGER).read_bytes())
 

@@ -37,11 +37,14 @@ class Mirror:
         self._there = RemoteRun(folder)
         self._latest: Version | None = None
 
-    def bind(self, adopts: bool) -> None:
+    def bind(self, adopts: bool, goes_on: bool = False) -> None:
         """Make sure that the URL has this run, or nothing yet.
 
-        `adopts`: whether a run folder without checkpoints may become that of the run behind the URL. Raises UsageError:
-        it has another run, whose checkpoints would be removed; or it cannot be read or written.
+        Args:
+            adopts: whether a run folder without checkpoints may become that of the run behind the URL.
+            goes_on: whether this job was started before: a run without checkpoints there is its own, of a lost disk.
+
+        Raises UsageError: it has another run, whose checkpoints would be removed; or it cannot be read or written.
         """
         file = self._run / _ID
         try:
@@ -50,7 +53,7 @@ class Mirror:
             if theirs is None:
                 run_id = run_id or os.urandom(8).hex().encode()
                 self._folder.replace(_ID, run_id, Version(None))
-            elif run_id is None and adopts and not self._store.paths():
+            elif run_id is None and not self._store.paths() and (adopts or (goes_on and not self._there.names())):
                 run_id = theirs
             if theirs not in (None, run_id):
                 raise UsageError(

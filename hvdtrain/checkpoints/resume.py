@@ -66,7 +66,9 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Chec
     for key, what, hint in _MUST_AGREE:
         saved, wanted = written.get(key), about.get(key)
         if key == "task_args":
-            saved, wanted = _differing(saved or {}, wanted or {}, about.get("task_defaults", {}))
+            now = about.get("task_defaults", {})
+            then = {**now, **written.get("task_defaults", {})}  # older checkpoints do not say
+            saved, wanted = _differing({**then, **(saved or {})}, {**now, **(wanted or {})})
         if saved != wanted:
             raise UsageError(
                 f"The checkpoint of step {checkpoint.position.step} is from {what} {_short(saved)}, "
@@ -77,11 +79,8 @@ def require_same_training(checkpoint: Checkpoint, about: dict[str, Any]) -> Chec
     return checkpoint
 
 
-def _differing(
-    saved: Mapping[str, Any], wanted: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of both what the other does not have so. Checkpoints have only the arguments that were given."""
-    first, second = {**defaults, **saved}, {**defaults, **wanted}
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments in which the two differ, of each."""
     equal = {name for name in first if name in second and first[name] == second[name]}
     return _without(first, equal), _without(second, equal)
 

@@ -54,7 +54,7 @@ class CheckpointStore:
             best: where `best` is to point; default: to the best that `position` knows. Both are kept.
             write: makes or changes the folder that it receives. Raises OSError; older checkpoints are intact then.
         """
-        self._restore_replaced()
+        self.restore_replaced()
         self._remove_leftovers()
         path = self._path(position.step)
         write(path)
@@ -70,11 +70,13 @@ class CheckpointStore:
         """The folder for parts of the checkpoint of `step`, which several ranks write."""
         return self.folder / f".{self._path(step).name}{_STAGED}"
 
-    def adopt(self, checkpoint: Checkpoint) -> None:
-        """Begin with another run's checkpoint, which is put here and is the latest. One of its step that is here stays
-        as it is: a run may be sent back to an own one. Raises OSError."""
+    def adopt(self, checkpoint: Checkpoint, origin: Path | None) -> None:
+        """Begin with a checkpoint, which is the latest one then. If this folder already has one of that step, it is
+        kept: it is this run's own. Else it is written here, after the best one of the folder `origin` that it is from.
+        Raises OSError."""
         path = self._path(checkpoint.position.step)
         if not path.is_dir():
+            self._bring_best(checkpoint.position.history.best, origin)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_checkpoint(path, checkpoint)
         self._make_latest(path)
@@ -90,9 +92,7 @@ class CheckpointStore:
         for abandoned in self.folder.glob(f".*{_STAGED}"):
             shutil.rmtree(abandoned)
         best = position.history.best
-        if best is not None and origin is not None and not self._path(best.step).exists():
-            with suppress(DamagedCheckpointError):  # the run continues, and `_point_to` warns of it
-                write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
+        self._bring_best(best, origin)
         if self._path(position.step).is_dir():
             self._make_latest(self._path(position.step))
         pointed = _step_of(self.named("best")) if self.named("best").is_dir() else None
@@ -100,6 +100,11 @@ class CheckpointStore:
             return  # what was validated at the end of an interrupted run, is not counted, and is in result.json
         if self.folder.is_dir():
             self._point_to(best)
+
+    def _bring_best(self, best: Best | None, origin: Path | None) -> None:
+        if best is not None and origin is not None and not self._path(best.step).exists():
+            with suppress(DamagedCheckpointError):  # the run continues, and `_point_to` warns of it
+                write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
 
     def go_back(self, step: int) -> int | None:
         """Let training resume from the newest checkpoint that has at most `step` updates; returns how many it has.
@@ -150,8 +155,9 @@ class CheckpointStore:
     def _path(self, step: int) -> Path:
         return self.folder / f"step_{step:08d}"
 
-    def _restore_replaced(self) -> None:
-        """Where a run was killed between taking a checkpoint away and putting another in its place: the first one."""
+    def restore_replaced(self) -> None:
+        """Put a checkpoint back that was taken away by a run that was killed before it put another in its place. Only
+        for the process that holds the run folder. Raises OSError."""
         for hidden in self.folder.glob(REPLACED.format("*")):
             path = self.folder / hidden.name.split(".")[1]
             if not path.exists():
@@ -180,7 +186,6 @@ class CheckpointStore:
         """The newest sound checkpoint, or None where there is none at all. Later ones than `latest` come last. Raises
         UsageError: one may not be read; or all are damaged: starting again must be the user's choice."""
         problems = []
-        self._restore_replaced()
         for name in newest_first([path.name for path in self.paths()], self.named("latest").name):
             try:
                 return read_checkpoint(self.folder / name)

@@ -5,8 +5,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from hvdtrain import activity
 from hvdtrain.adapters.chosen_framework import device_kind
@@ -27,9 +25,8 @@ from hvdtrain.run.training import TrainingEnd, train
 from hvdtrain.stop_requests import StopSignals
 from hvdtrain.task.task import Task
 from hvdtrain.topology import detect_topology
-from hvdtrain.topology.launcher_variables import JOB_VARIABLE, begun_file
 from hvdtrain.units import seconds_of
-from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, claim_world_channel, continues_itself, is_change
+from hvdtrain.world_channel import WORLD_VARIABLE, WorldChannel, claim_world_channel, is_change
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -111,9 +108,8 @@ def train_in_worlds(
     channel.when_over = end_connections
     while True:
         lost: PeerError | None = None
-        now = config if os.environ[WORLD_VARIABLE] == "1" else _continuing(config)
         try:
-            end = train_once(now, task_class, begin, lambda: asked() or channel.change())
+            end = train_once(config, task_class, begin, lambda: asked() or channel.change())
             if not (end.stopped_by and is_change(end.stopped_by)):
                 return end.code
         except PeerError as error:
@@ -137,12 +133,6 @@ def _enter_world(channel: WorldChannel, signals: StopSignals) -> int | None:
     code = channel.next_world()
     signals.who, signals.answers = who(), detect_topology(os.environ).is_root
     return code
-
-
-def _continuing(config: TrainConfig) -> TrainConfig:
-    """What continues the run of an earlier world."""
-    begun = Path(config.output_dir or ".") / begun_file(os.environ.get(JOB_VARIABLE, ""))
-    return replace(config, resume="auto") if continues_itself(config.resume, begun.exists) else config
 
 
 def with_deadline(asked: StopRequest, config: TrainConfig, begin: float) -> StopRequest:

@@ -11,7 +11,6 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from hvdtrain.comm.rendezvous.server import RendezvousServer
 from hvdtrain.errors import UsageError
@@ -29,7 +28,6 @@ from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic, FixedWorkers
 from hvdtrain.launch.supervisor.newcomers import Variables
 from hvdtrain.launch.supervisor.restarts import (
-    command_for_restart,
     require_changes_possible,
     run_with_restarts,
     trains,
@@ -78,7 +76,7 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
     command = command or (python or job.python, *job.argv[1:])
     require_changes_possible(job)
     command = with_run_folder(command, job.max_restarts) if job.max_restarts else command
-    token, folder = secrets.token_hex(16), Path(job.working_dir or ".")
+    token = secrets.token_hex(16)
     with SignalInbox() as inbox, OrphanReaper(token, adopts=True) as reaper, ExitStack() as outer:
         console, script = Console(inbox), job.host_discovery_script
         is_here = functools.cache(is_this_machine)  # names are resolved once, whatever the script says how often
@@ -90,10 +88,7 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
             console.holding = True
             with ExitStack() as stack:
                 stack.callback(lambda: require_none_left(reaper.sweep()))
-                argv = command
-                if restarts:
-                    argv = command_for_restart(command, lambda path: (folder / path).exists(), token)
-                start = _Start(job, argv, environment, token, restarts, cause, inbox, discovery, is_here)
+                start = _Start(job, command, environment, token, restarts, cause, inbox, discovery, is_here)
                 stack.callback(start.close)
                 return start.supervisor(console).run()
 

@@ -9,7 +9,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.processes.orphan_reaper import JOB_TOKEN_VARIABLE, with_job_token
 from hvdtrain.topology.launcher_variables import (
     ASKED_SIZE_VARIABLE,
-    JOB_VARIABLE,
+    JOB_NAME_VARIABLE,
     LAUNCHER_VARIABLE,
     MOST_SIZE_VARIABLE,
     RANK_VARIABLES,
@@ -65,7 +65,7 @@ def worker_environment(
         **rendezvous,
         LAUNCHER_VARIABLE: LAUNCHER,
         JOB_TOKEN_VARIABLE: with_job_token(inherited, token),
-        JOB_VARIABLE: job_name(token),
+        JOB_NAME_VARIABLE: job_name(token),
         RESTART_VARIABLE: str(restarts),
         **({RESTART_CAUSE_VARIABLE: causes.splitlines()[-1], RESTART_CAUSES_VARIABLE: causes} if causes else {}),
     }

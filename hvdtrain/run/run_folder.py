@@ -1,14 +1,12 @@
 """The folder of one run: the places of its files, and the check that nothing is overwritten."""
 
 import logging
-import os
 import time
 from pathlib import Path
 from typing import Final
 
 from filelock import FileLock, Timeout
 
-from hvdtrain.audit.ledger import LEDGER
 from hvdtrain.checkpoints.store import CheckpointStore
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
@@ -19,11 +17,10 @@ from hvdtrain.files import unwritable, write_atomically
 from hvdtrain.history.run_state import LOCK_NAME, LOOK_SECONDS
 from hvdtrain.models.exchange import some
 from hvdtrain.rank_summary import summarizes
+from hvdtrain.run.begun import goes_on_after_loss, holds_run, is_elsewhere
 from hvdtrain.run.log_files import host_log, rank_log
 from hvdtrain.run.shared_folder import hosts_that_see_another
 from hvdtrain.run.watch.local_folder import LocalFolder
-from hvdtrain.topology.launcher_variables import JOB_VARIABLE, RESTART_VARIABLE, begun_file
-from hvdtrain.world_channel import WORLD_VARIABLE
 
 _log = logging.getLogger("hvdtrain.run")
 
@@ -31,10 +28,6 @@ _LOST_SECONDS: Final = 60.0
 """A worker of a job that goes on waits so long for one that was lost: its host may be frozen, and end it later."""
 
 _PROBE_BYTES = 2**16  # a full disk still makes empty files
-
-
-_OF_A_RUN: Final = ("metrics.jsonl", "checkpoints/step_*", f"audit/{LEDGER}")
-"""A new run would write over these, or remove them."""
 
 
 class RunFolder:
@@ -66,7 +59,7 @@ class RunFolder:
             UsageError: another job is running in it.
             HvdtrainError: this job goes on after a loss, and a process holds it for long: a worker that is not gone.
         """
-        goes_on = os.environ.get(RESTART_VARIABLE, "0") != "0" or os.environ.get(WORLD_VARIABLE, "1") != "1"
+        goes_on = goes_on_after_loss()
         try:
             self._lock.acquire(timeout=_LOST_SECONDS if goes_on else LOOK_SECONDS)
         except Timeout as error:
@@ -83,14 +76,6 @@ class RunFolder:
             ) from error
         except OSError as error:
             raise unwritable(self.path, error) from error
-
-    def note_job(self) -> None:
-        """Note that this job trains here, if its launcher may start it again. Rank 0 only. Raises OSError."""
-        job = os.environ.get(JOB_VARIABLE)
-        for earlier in self.path.glob(begun_file("*")):
-            earlier.unlink()
-        if job is not None:
-            (self.path / begun_file(job)).touch()
 
     def release(self) -> None:
         """End what `claim` began, on any rank."""
@@ -157,18 +142,13 @@ def choose_folder(config: TrainConfig, framework: str) -> Path:
         (path / ".writable").unlink()
     except OSError as error:
         raise unwritable(path, error) from error
-    if any(file for name in _OF_A_RUN for file in path.glob(name)) and not _continues(config.resume, path):
+    if holds_run(path) and (config.resume == "never" or is_elsewhere(config.resume, path)):
         raise UsageError(
             f"{path} already holds a run.",
             f"--resume {config.resume} would mix another one into it.",
             "choose another --output-dir, or continue it with --resume auto.",
         )
     return path.absolute()
-
-
-def _continues(resume: str, path: Path) -> bool:
-    """Whether the run in `path` is the one to resume: by itself, or by a checkpoint of its own."""
-    return resume == "auto" or (resume != "never" and Path(resume).resolve().is_relative_to(path.resolve()))
 
 
 def new_folder(task: str, how: str) -> Path:

@@ -21,6 +21,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.files import unwritable
 from hvdtrain.named_arrays import State
+from hvdtrain.run.begun import begin_in, goes_on_after_loss, resume_now
 from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
@@ -34,9 +35,10 @@ _log = logging.getLogger("hvdtrain.run")
 
 
 def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
-    """`setup` with rank 0's --resume, on all ranks. In an elastic job it follows from whether a checkpoint is there,
-    and another rank that looked a moment later, or at another disk, may have seen something else."""
-    resume = broadcast_json(comm, setup.config.resume, "hvdtrain.resume.from")
+    """`setup` with what --resume is for this start, as rank 0 finds: another rank that looked a moment later, or at
+    another disk, may have seen something else. Collective."""
+    own = resume_now(setup.config) if comm.topology.is_root else ""
+    resume = broadcast_json(comm, own, "hvdtrain.resume.from")
     return replace(setup, config=replace(setup.config, resume=resume))
 
 
@@ -63,6 +65,10 @@ def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) ->
         _open_mirror(setup, folder, setup.config.checkpoint_url)
     if setup.config.resume != "auto":
         return None
+    try:
+        folder.checkpoints.restore_replaced()
+    except OSError as error:
+        raise unwritable(folder.path, error) from error
     checkpoint = folder.checkpoints.newest()
     if checkpoint is None:
         _warn_of_lost_checkpoints(folder)
@@ -86,7 +92,7 @@ def _open_mirror(setup: RunSetup, folder: RunFolder, url: str) -> None:
     from hvdtrain.checkpoints.remote_folder import RemoteFolder
 
     mirror = Mirror(RemoteFolder(url), folder.path, folder.checkpoints)
-    mirror.bind(adopts=setup.config.resume == "auto")
+    mirror.bind(setup.config.resume == "auto", goes_on_after_loss())
     if setup.config.resume == "auto":
         mirror.fetch()
     folder.checkpoints.copy = mirror.send
@@ -167,27 +173,20 @@ def restore_and_broadcast(
     return position
 
 
-def begin_in(folder: RunFolder, named: Checkpoint | None, comm: Communicator) -> None:
-    """From here on this job continues what is in `folder`, also where it is started again. Collective. Raises
-    UsageError: on all ranks; the folder cannot be written.
+def begin(setup: RunSetup, folder: RunFolder, named: Checkpoint | None, comm: Communicator) -> None:
+    """As `begin_in`, on rank 0, while others wait. Collective. Raises UsageError: on all ranks; the folder cannot be
+    written."""
 
-    Args:
-        named: on rank 0 the checkpoint that `--resume PATH` names. It is put into the folder, if it is not there yet: a
-            job that is lost before its own first one would begin from nothing.
-    """
-
-    def begin() -> str:
+    def problem() -> str:
         try:
-            if named is not None:
-                folder.checkpoints.adopt(named)
-            folder.note_job()
+            begin_in(folder.path, folder.checkpoints, setup.config.resume, named)
         except OSError as error:
             return str(error)
         return ""
 
     is_root = comm.topology.is_root
-    problem = do_while_others_wait(comm, lambda: begin() if is_root else "", "hvdtrain.start.begin", SAVE_SECONDS)
-    agree(comm, lambda: _require_written(folder, problem), "hvdtrain.start.begun")
+    found = do_while_others_wait(comm, lambda: problem() if is_root else "", "hvdtrain.start.begin", SAVE_SECONDS)
+    agree(comm, lambda: _require_written(folder, found), "hvdtrain.start.begun")
 
 
 def _require_written(folder: RunFolder, problem: str) -> None:

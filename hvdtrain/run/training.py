@@ -31,7 +31,9 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment
 from hvdtrain.run.run_folder import RunFolder, open_folder
 from hvdtrain.run.start import (
-    begin_in,
+    begin as begin_run,
+)
+from hvdtrain.run.start import (
     named_checkpoint,
     newest_checkpoint,
     open_own_adapter,
@@ -66,7 +68,7 @@ def train(setup: RunSetup, comm: Communicator, begin: float, asked: StopRequest)
         position = restore_and_broadcast(setup, adapter, checkpoint, comm)
         if setup.validation and setup.config.best_metric is not None:
             require_measured(adapter, comm, setup.validation, setup.config.best_metric)
-        begin_in(folder, named, comm)
+        begin_run(setup, folder, named, comm)
         about_checkpoint = {} if checkpoint is None else checkpoint.about
         del checkpoint, named  # rank 0 needs their arrays no more
         tuned = tune(setup, adapter, comm, position.step, about_checkpoint)
@@ -106,7 +108,7 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
         run.open_callbacks(totals, of_task, position.step, begin) as callbacks,
     ):
         engine = run.build_engine(callbacks, asked, partial(_write_result, ending, comm, hosts), hosts)
-        saved = setup.config.resume == "auto" and position.step > 0  # the checkpoint is this folder's
+        saved = setup.config.resume != "never" and position.step > 0  # its checkpoint is in this folder
         outcome = engine.run(position, saved)
     if not is_change(outcome.stopped_by):  # else this run goes on in a moment
         do_while_others_wait(comm, lambda: ending.print(outcome) if is_root else None, "hvdtrain.report", SAVE_SECONDS)

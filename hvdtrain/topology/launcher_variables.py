@@ -13,7 +13,7 @@ RESTART_VARIABLE: Final = "HVDTRAIN_RESTART"  # how often the job has gone on af
 RESTART_CAUSES_VARIABLE: Final = "HVDTRAIN_RESTART_CAUSES"
 """Why, a line each, the last ones: some restarts end before they train, and leave no other trace in the run folder."""
 
-JOB_VARIABLE: Final = "HVDTRAIN_JOB_NAME"
+JOB_NAME_VARIABLE: Final = "HVDTRAIN_JOB_NAME"
 """Set by `hvdtrain launch`: which job it is, the same in all its restarts and on all hosts."""
 
 ASKED_SIZE_VARIABLE: Final = "HVDTRAIN_ASKED_SIZE"
@@ -27,7 +27,7 @@ RANK_VARIABLES: Final = (
     *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK"),
     *("HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_ELASTIC", "HOROVOD_GLOO_RENDEZVOUS_*"),
     *("HVDTRAIN_FAILURE_FILE", "HVDTRAIN_WORLD", "HVDTRAIN_WORLD_CHANNEL", RESTART_CAUSE_VARIABLE),
-    *(RESTART_CAUSES_VARIABLE, JOB_VARIABLE),
+    *(RESTART_CAUSES_VARIABLE, JOB_NAME_VARIABLE),
 )
 """Patterns of names; what `hvdtrain.topology.readers` read, and what leads there."""
 
@@ -35,11 +35,6 @@ RANK_VARIABLES: Final = (
 def job_name(token: str) -> str:
     """Of the job whose launcher has given its processes `token`, or that and a number of the host."""
     return hashlib.sha256(token.partition("-")[0].encode()).hexdigest()[:16]
-
-
-def begun_file(job: str) -> str:
-    """Name of the file in a run folder that says that this job's workers have begun to train there."""
-    return f".begun-{job}"
 
 
 def without_launcher(environ: Mapping[str, str]) -> dict[str, str]:

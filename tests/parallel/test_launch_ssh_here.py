@@ -55,19 +55,6 @@ def test_a_terminal_that_stands_still_stops_workers_and_does_not_end_them(tmp_pa
     assert said.decode().splitlines() == [f"{i} {'x' * 100}" for i in range(30_000)]
 
 
-def test_a_restart_continues_what_has_begun_on_the_hosts(tmp_path: Path) -> None:
-    lines = "import os, sys; print(sys.argv[1:]); os.makedirs('out', exist_ok=True)"
-    lines += "; open('out/.begun-' + os.environ['HVDTRAIN_JOB_NAME'], 'w').close()"
-    lines += "; sys.exit(os.environ['HVDTRAIN_RESTART'] == '0')"
-    interpreter = write_interpreter(tmp_path / "python", lines)
-    flags = ["-H", "localhost:1", "--python", str(interpreter), "--max-restarts", "1", "--backoff", "0"]
-    command = ["-m", "hvdtrain", "train", "--output-dir", "out", "--resume", "/elsewhere"]
-    argv = [sys.executable, "-m", "hvdtrain", "launch", "ssh", *flags, "--", *command[2:]]
-    finished = run_command(argv, DEADLINE_S, cwd=tmp_path)
-    assert finished.returncode == 0, finished.tail()
-    assert finished.stdout.splitlines() == [str(command), str([*command, "--resume", "auto"])], finished.tail()
-
-
 STRANGE_AGENT = """
 import os, sys, time
 from hvdtrain.launch.ssh.frames import PREAMBLE, Frame

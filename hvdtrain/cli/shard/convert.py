@@ -41,8 +41,8 @@ def run(argv: Sequence[str]) -> int:
                 on_progress=progress.update,
             )
         except OSError as error:
-            is_given_so = isinstance(error, FileExistsError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
-            raise (UsageError if is_given_so else HvdtrainError)(
+            is_bad_usage = isinstance(error, FileExistsError | NotADirectoryError) or error.errno == errno.ENAMETOOLONG
+            raise (UsageError if is_bad_usage else HvdtrainError)(
                 f"Writing to {options.dst} failed: {error}.", "Nothing was converted.", "check the folder and its disk."
             ) from error
     files = f"{len(done.paths)} files" if len(done.paths) > 1 else "1 file"

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -51,8 +52,9 @@ def pairs(option: str, texts: Iterable[str], sign: str = "=") -> dict[str, str]:
                 f"It is a name, then {sign!r}, then a value.",
                 f"write {option} NAME{sign}VALUE.",
             )
-    if twice := [name for number, (name, _, _) in enumerate(parts) if name in [each[0] for each in parts[:number]]]:
-        raise UsageError(f"{option} {twice[0]} is given twice.", "It has one value.", "leave one of them out.")
+    name, times = Counter(name for name, _, _ in parts).most_common(1)[0] if parts else ("", 0)
+    if times > 1:
+        raise UsageError(f"{option} {name} is given twice.", "It has one value.", "leave one of them out.")
     return {name: value for name, _, value in parts}
 
 

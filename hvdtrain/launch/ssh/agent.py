@@ -56,7 +56,7 @@ class Agent:
         called_from: str | None = None,
     ) -> None:
         self._seconds = seconds
-        self._questions = {"exists": os.path.exists, **questions}
+        self._questions = dict(questions)
         self._start_workers = start or start_workers
         self._input, self._output = files
         seen = os.environ.get("SSH_CONNECTION", "").split()

@@ -13,7 +13,7 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.rendering import Note, comment, resource_notes, wrap_command
 from hvdtrain.launch.ssh.line import Line, ProgramLine
 from hvdtrain.launch.worker_environment import THREADS, host_variables, stated_variables, worker_environment
-from hvdtrain.topology.launcher_variables import JOB_VARIABLE
+from hvdtrain.topology.launcher_variables import JOB_NAME_VARIABLE
 from hvdtrain.topology.topology import RankAssignment
 
 _FOUND = {
@@ -156,7 +156,7 @@ def _order(job: JobSpec, places: list[RankAssignment], shown: Mapping[str, str],
     made = worker_environment({}, places[0], _FOUND, _INTERFACE, "<of this job and host>", 0)
     threads = dict.fromkeys(THREADS, f"<cores of the host, shared by {len(places)}>")
     own_names = places[0].variables
-    common = {**made, **threads, JOB_VARIABLE: "<of this job>", **shown}
+    common = {**made, **threads, JOB_NAME_VARIABLE: "<of this job>", **shown}
     lines = [f"#   in {shlex.quote(folder)}:", f"#   {shlex.join(job.argv)}", "#   all of its ranks get:"]
     lines += [f"#     {name}={value}" for name, value in sorted(common.items()) if name not in own_names]
     for place in places:

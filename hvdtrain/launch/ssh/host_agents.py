@@ -12,7 +12,7 @@ from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.processes.orphan_reaper import SWEEP_SECONDS
 from hvdtrain.launch.ssh.agent_client import ask_at_once
 from hvdtrain.launch.ssh.line import Line
-from hvdtrain.launch.ssh.link import AgentError, HostLink
+from hvdtrain.launch.ssh.link import HostLink
 from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.open_files import allow_open_files
 
@@ -153,13 +153,6 @@ class HostAgents(AbstractContextManager["HostAgents"]):
         answers = ask_at_once([(link, "sweep", {}) for link in self.links.values()], 2 * SWEEP_SECONDS)
         swept = {name: left for name, left in zip(self.links, answers, strict=True) if isinstance(left, list)}
         return [f"{process} on {name}" for name, left in swept.items() for process in left]
-
-    def exists(self, host: str, path: str) -> bool:
-        """Whether there is a file on that host; False where the host does not say."""
-        try:
-            return bool(self.links[host].ask("exists", self.reach.link_seconds, path=path))
-        except AgentError:
-            return False
 
     def _start(self, host: Host) -> HostLink:
         return HostLink(host.name, self.reach.line_to(host.name), self.seconds, self.reach.link_seconds)

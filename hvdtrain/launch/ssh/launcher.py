@@ -32,7 +32,6 @@ from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.restarts import (
-    command_for_restart,
     require_changes_possible,
     run_with_restarts,
     trains,
@@ -188,7 +187,7 @@ class Attempt:
                 "launcher": address,
                 "nics": self.job.nics,
                 "folder": self._folder,
-                "command": self._command_for(places[0].host, restarts),
+                "command": self._command,
                 "rendezvous": server.environment,
                 "restarts": restarts,
                 "cause": cause,
@@ -214,12 +213,6 @@ class Attempt:
         outcome = supervisor.run()
         self.agents.left_out |= supervisor.wrong_hosts
         return outcome
-
-    def _command_for(self, host: str, restarts: int) -> tuple[str, ...]:
-        def exists(path: str) -> bool:
-            return self.agents.exists(host, os.path.join(self._folder, path))
-
-        return command_for_restart(self._command, exists, self._token) if restarts else self._command
 
     def _start(self, host: Host, places: list[RankAssignment], common: dict[str, Any]) -> RemoteWorkerGroup:
         """Those `places`, which are on this host."""

@@ -12,8 +12,6 @@ from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.supervisor.console import Console
 from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.signals import SignalInbox
-from hvdtrain.topology.launcher_variables import begun_file, job_name
-from hvdtrain.world_channel import continues_itself
 
 MAX_BACKOFF_SECONDS = 60.0
 _TOLD_CAUSES = 8  # of the last losses, which workers are told
@@ -110,17 +108,6 @@ def with_run_folder(command: tuple[str, ...], max_restarts: int) -> tuple[str, .
 def no_run_folder(fact: str) -> UsageError:
     hint = "add --output-dir FOLDER to the command, even if a config file has it."
     return UsageError(fact, "A restart must know the run folder to continue in it.", hint)
-
-
-def command_for_restart(command: tuple[str, ...], exists: Callable[[str], bool], token: str) -> tuple[str, ...]:
-    """The command that continues the job `token`; `exists` tells whether there is a file, relative to where workers
-    start."""
-    folder = option_value(command, "output-dir") if trains(command) else None
-    if folder is None:
-        return command
-    begun = str(Path(folder).expanduser() / begun_file(job_name(token)))
-    continues = continues_itself(option_value(command, "resume"), lambda: exists(begun))
-    return (*command, "--resume", "auto") if continues else command
 
 
 def require_changes_possible(job: JobSpec) -> None:

@@ -255,6 +255,7 @@ def test_a_checkpoint_that_another_one_replaces_is_there_at_every_moment(
         store.save(checkpoint(5, value=2.0))
     monkeypatch.undo()
     path.rename(path.with_name(f".{path.name}.replaced.tmp"))
+    store.restore_replaced()
     newest = CheckpointStore(tmp_path / "checkpoints", keep=1).newest()
     assert newest is not None
     assert newest.state["model/w"].tolist() == [1.0] * 3
@@ -262,8 +263,8 @@ def test_a_checkpoint_that_another_one_replaces_is_there_at_every_moment(
 
 def test_a_run_that_begins_with_anothers_checkpoint_has_it_from_the_beginning(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "checkpoints", keep=1)
-    store.adopt(checkpoint(5, value=1.0))
-    store.adopt(checkpoint(5, value=2.0))
+    store.adopt(checkpoint(5, value=1.0), None)
+    store.adopt(checkpoint(5, value=2.0), None)
     newest = CheckpointStore(tmp_path / "checkpoints", keep=1).newest()
     assert newest is not None
     assert newest.state["model/w"].tolist() == [1.0] * 3

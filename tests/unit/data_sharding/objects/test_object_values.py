@@ -163,9 +163,9 @@ def test_structs_in_lists_of_polars_keep_their_names() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ([2**63 + 5, 7], "the whole number 9223372036854775813, which int64 does not have"),
-        ([1e300, 1.0], "the number 1e\\+300, which float32 does not have"),
-        (["a", 3], "has texts and 3"),
+        ([2**63 + 5, 7], "'x' has the whole number 9223372036854775813, which int64 does not have"),
+        ([1e300, float("nan")], "'x' has the number 1e\\+300, which float32 does not have"),
+        (["a", 3], "'x' has texts and 3"),
     ],
 )
 def test_what_numpy_would_change_without_a_word_is_refused(values: list[Any], words: str) -> None:
@@ -188,3 +188,30 @@ def test_arguments_of_other_kinds_are_refused(wrong: dict[str, Any]) -> None:
 def test_a_sparse_tensor_is_refused_with_what_to_do() -> None:
     with pytest.raises(PlanError, match="to_dense"):
         batch([{"x": torch.eye(2).to_sparse()}], of=[0])
+
+
+@pytest.mark.parametrize("names", [{"a": 0, "b": 0}.keys(), pd.Index(["a", "b"]), np.array(["a", "b"])])
+def test_names_may_be_of_any_kind(names: Any) -> None:
+    with RecordReader(Catalog.of([(1, 2)], names=names)) as reader:
+        records = reader.load(np.array([0]))
+        assert records.collate is not None
+        assert {name: array.tolist() for name, array in records.collate(records.payloads).items()} == {
+            "a": [1],
+            "b": [2],
+        }
+
+
+def test_fingerprints_and_types_of_what_numpy_keeps_are_those_of_numpy() -> None:
+    """A run that goes on with it would be refused."""
+    assert batch({"x": [b"ab", b"c"]}, of=[0, 1])["x"].dtype.kind == "S"
+    assert batch(pd.DataFrame({"x": [[0.1, 1e-50], [1.0, 2.0]]}), of=[0, 1])["x"].dtype == np.float64
+    ragged = pd.DataFrame({"x": [[[1], [2]], [[1], [2, 3]]]})
+    assert batch(ragged, of=[0])["x"].tolist() == [[[1], [2]]]
+
+
+def test_an_object_of_an_old_kind_is_an_array() -> None:
+    class Old:
+        def __array__(self) -> Any:
+            return np.array([np.nan, 1.0])
+
+    assert batch([{"x": Old()}], of=[0])["x"].dtype == np.float32

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -162,3 +163,45 @@ def test_an_empty_list_does_not_decide_of_which_type_the_others_are() -> None:
     with RecordReader(catalog) as reader:
         assert decode(reader.load(np.array([3, 0, 2])))["x"].tolist() == [[0, 0], [0, 0], [2.5, 3.0]]
         assert decode(reader.load(np.array([0, 3])))["x"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("first", "dtype"), [(torch.tensor([]), np.float32), (np.zeros(0), np.float64), (np.zeros(0, np.int16), np.int16)]
+)
+def test_an_empty_array_says_of_which_type_the_others_are(first: Any, dtype: Any) -> None:
+    catalog = Catalog.of([{"x": each} for each in (first, np.array([1, 2]), np.array([3]))], pad={"x": 0})
+    with RecordReader(catalog) as reader:
+        assert decode(reader.load(np.array([1, 2])))["x"].dtype == dtype
+
+
+def test_items_are_not_made_to_learn_of_a_type_that_is_known() -> None:
+    made: list[int] = []
+
+    class Items:
+        def __len__(self) -> int:
+            return 400
+
+        def __getitem__(self, number: int) -> dict[str, Any]:
+            made.append(number)
+            if number == 7:
+                raise ValueError("broken")
+            return {"x": np.zeros((0, 4), np.float32), "y": [] if number < 9 else [1.5]}
+
+    catalog = Catalog.of(Items(), lengths=np.ones(400, np.int64), pad={"y": 0})
+    made.clear()  # the fingerprint has looked at some
+    with RecordReader(catalog) as reader:
+        assert decode(reader.load(np.array([0, 1])))["x"].shape == (2, 0, 4)
+    assert max(made) <= 7
+
+
+@pytest.mark.parametrize("pad_to", [np.array([4, 8]), torch.tensor([4, 8]), {4, 8}, [8, 4]])
+def test_lengths_to_pad_to_may_be_of_any_kind(pad_to: Any) -> None:
+    with RecordReader(Catalog.of([{"x": [1]}, {"x": [2, 3]}], pad={"x": 0}, pad_to=pad_to)) as reader:
+        assert decode(reader.load(np.array([0, 1])))["x"].shape == (2, 4)
+
+
+def test_bytes_are_not_filled_up_with_a_number() -> None:
+    with RecordReader(Catalog.of([{"x": [b"a"]}, {"x": [b"a", b"b\0"]}], pad={"x": 0})) as reader:
+        records = reader.load(np.array([0, 1]))
+        with pytest.raises(ShardingError, match="no number of this type"):
+            decode(records)

@@ -6,10 +6,9 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, assign_ranks
-from hvdtrain.launch.supervisor.restarts import command_for_restart, option_value, trains, with_run_folder
+from hvdtrain.launch.supervisor.restarts import option_value, trains, with_run_folder
 from hvdtrain.launch.worker_environment import worker_environment
 from hvdtrain.topology import detect_topology
-from hvdtrain.topology.launcher_variables import job_name
 
 PYTHON = ("python", "-m", "hvdtrain")
 
@@ -65,18 +64,6 @@ def test_all_starts_share_one_run_folder() -> None:
     assert with_run_folder(named, 1) == named
     with pytest.raises(UsageError, match="--config but no --output-dir"):
         with_run_folder((*PYTHON, "--config", "a.yaml"), 1)
-
-
-@pytest.mark.parametrize(
-    ("resume", "has_begun", "resumes"),
-    [("never", False, False), ("never", True, True), ("elsewhere", False, False), ("elsewhere", True, True)],
-)
-def test_a_restart_continues_what_its_own_job_has_begun(resume: str, has_begun: bool, resumes: bool) -> None:
-    """A checkpoint that was there before is of another run, or of a branch that was to be left."""
-    command = (*PYTHON, "--resume", resume, "--output-dir", "out")
-    files = {"out/checkpoints/latest", f"out/.begun-{job_name('another')}"}
-    files |= {f"out/.begun-{job_name('token')}"} if has_begun else set()
-    assert (option_value(command_for_restart(command, files.__contains__, "token"), "resume") == "auto") is resumes
 
 
 def test_ranks_fill_one_host_after_the_other() -> None:
