@@ -26,6 +26,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
     files = set(tree(finished))
     assert len([name for name in files if name.startswith("tb/events.out.tfevents.")]) == 1
     assert {name for name in files if not name.startswith("tb/")} == {
+        ".begun.json",
         ".lock",
         "audit/catalog.npz",
         "audit/ledger.jsonl",
