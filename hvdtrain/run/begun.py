@@ -80,9 +80,11 @@ def begin_in(folder: Path, store: CheckpointStore, resume: str, named: Checkpoin
     Raises OSError: the folder cannot be written. The same command may then begin again.
     """
     if named is not None and is_elsewhere(resume, folder):
+        earlier = Begun.in_folder(folder)
         _note(folder, resume, is_whole=False)
-        for copied in (store.folder, folder / "audit"):  # by a start that was lost while it copied
-            shutil.rmtree(copied, ignore_errors=True)
+        if earlier is not None and not earlier.is_whole:
+            for copied in (store.folder, folder / "audit"):  # by a start that was lost while it copied
+                shutil.rmtree(copied, ignore_errors=True)
         audit = audit_of(resume)
         if audit is not None:
             copy_audit(audit, folder / "audit")
