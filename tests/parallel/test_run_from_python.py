@@ -24,7 +24,8 @@ DEADLINE_S = 180.0
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What came of each call; nothing of them is left, neither a process nor a file."""
     folder = tmp_path_factory.mktemp("calls")
-    with Spawned([sys.executable, SCRIPT, "all", str(folder)], environment(), folder) as spawned:
+    variables = environment() | {"HVDTRAIN_EXIT_TIMEOUT": "5"}
+    with Spawned([sys.executable, SCRIPT, "all", str(folder)], variables, folder) as spawned:
         done = spawned.wait(DEADLINE_S)
         spawned.require_gone()
     assert done.returncode == 0, done.tail()
@@ -36,6 +37,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_results_come_in_the_order_of_ranks(told: dict[str, Any]) -> None:
     assert told["sums"] == [[0, 18.0], [1, 18.0]]
+
+
+def test_a_thread_that_a_function_leaves_does_not_keep_its_result(told: dict[str, Any]) -> None:
+    """HVDTRAIN_EXIT_TIMEOUT, which is half an hour otherwise, ends such a worker."""
+    assert told["thread"] == ["done"]
 
 
 def test_agents_of_ssh_call_a_closure(told: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,11 @@ def fails_on_one() -> None:
     if hvd.rank() == 1:
         raise LookupError("nothing is here")
     hvd.allreduce(torch.ones(1), name="test.lost")
+
+
+def leaves_a_thread() -> str:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return "done"
 
 
 def refuses() -> None:
@@ -68,6 +74,7 @@ def all_calls() -> dict[str, Any]:
         "generator": result(lambda: (n for n in range(3)), np=1),
         "killed": result(lambda: os.kill(os.getpid(), signal.SIGKILL), np=1),
         "exits": result(lambda: sys.exit(0), np=1),
+        "thread": result(leaves_a_thread, np=1),
         "lock": result(sys._getframe, np=1, kwargs={"frame": sys._getframe()}),
         "slots": result(summed, np=3, hosts="localhost:2"),
         "elsewhere": result(summed, hosts="localhost:1", shared_folder=f"{here}/none"),
