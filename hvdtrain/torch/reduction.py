@@ -55,7 +55,9 @@ class Reduction:
             none = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)
             gradient = torch.sparse_coo_tensor(none, parameter.detach()[:0], parameter.shape)
         rows = gradient.coalesce()
-        return bounded(mpi_ops.sparse_allreduce_async(rows, name, self.op, self.process_set), name)
+        known = rows.float() if rows.dtype == torch.bfloat16 else rows  # which Horovod cannot gather
+        wait = bounded(mpi_ops.sparse_allreduce_async(known, name, self.op, self.process_set), name)
+        return lambda: wait().to(rows.dtype)
 
 
 class DenseReduction(PlainSum):

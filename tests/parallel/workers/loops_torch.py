@@ -23,7 +23,7 @@ from loops_torch_changes import (
     ranks_that_read_their_groups_stay_together,
     two_optimizers_take_turns,
 )
-from loops_torch_sparse import sparse_state_is_saved_and_compared, what_is_sparse_and_cannot_be_sent_is_refused
+from loops_torch_sparse import SPARSE_CHECKS
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -325,8 +325,7 @@ CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
     ranks_that_read_their_groups_stay_together,
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
-    *(compiled_steps_train_as_others, sparse_state_is_saved_and_compared),
-    what_is_sparse_and_cannot_be_sent_is_refused,
+    *(compiled_steps_train_as_others, *SPARSE_CHECKS),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
     *(gradients_that_travel_are_left_alone, misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]

@@ -46,6 +46,18 @@ def sparse_state_is_saved_and_compared() -> None:
     assert torch.equal(trained(words, optimizer, range(2, 4)), trained(others, its_optimizer, range(2, 4)))
 
 
+def sparse_gradients_of_bfloat16_are_added_up() -> None:
+    words = nn.Embedding(5, 2, sparse=True, dtype=torch.bfloat16)
+    hvd.broadcast_parameters([words.weight], 0)
+    before = words.weight.detach().clone()
+    sgd = torch.optim.SGD(words.parameters(), lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, words.named_parameters(), op=hvd.Sum)
+    words(torch.tensor([0, 1 + hvd.rank()])).sum().backward()
+    optimizer.step()
+    times = [hvd.size(), *([1] * hvd.size()), *([0] * 5)][:5]
+    assert torch.equal(words.weight, before - torch.tensor(times, dtype=torch.bfloat16)[:, None])
+
+
 def what_is_sparse_and_cannot_be_sent_is_refused() -> None:
     """On all ranks, also where one alone has it, by its name."""
     folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None, 0)
@@ -76,3 +88,10 @@ class _Table:
 
     def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
         self._words.load_state_dict(state)
+
+
+SPARSE_CHECKS = (
+    sparse_state_is_saved_and_compared,
+    sparse_gradients_of_bfloat16_are_added_up,
+    what_is_sparse_and_cannot_be_sent_is_refused,
+)
