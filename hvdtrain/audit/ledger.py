@@ -209,14 +209,17 @@ class CoverageLedger:
 
 
 def copy_audit(origin: Path, folder: Path) -> None:
-    """Copy a run's record of used data, without the rights of its files. The ledger comes last: where it is, what it
-    names is. Raises OSError."""
+    """Copy a run's record of used data, without the rights of its files. Raises OSError.
+
+    The ledger is read first, as that run may go on meanwhile, and written last: where it is, what it names is.
+    """
+    ledger = (origin / LEDGER).read_bytes() if (origin / LEDGER).exists() else None
     folder.mkdir(parents=True, exist_ok=True)
     for file in origin.iterdir():
         if file.is_file() and file.name != LEDGER:
             shutil.copyfile(file, folder / file.name)
-    if (origin / LEDGER).exists():
-        write_atomically(folder / LEDGER, (origin / LEDGER).read_bytes())
+    if ledger is not None:
+        write_atomically(folder / LEDGER, ledger)
 
 
 def trained_updates(folder: Path) -> int:
