@@ -216,7 +216,7 @@ def copy_audit(origin: Path, folder: Path) -> None:
     ledger = (origin / LEDGER).read_bytes() if (origin / LEDGER).exists() else None
     folder.mkdir(parents=True, exist_ok=True)
     for file in origin.iterdir():
-        if file.is_file() and file.name != LEDGER:
+        if file.is_file() and file.name != LEDGER and not file.name.startswith("."):  # it may be renamed
             shutil.copyfile(file, folder / file.name)
     if ledger is not None:
         write_atomically(folder / LEDGER, ledger)

@@ -56,7 +56,7 @@ class CheckpointStore:
         """
         self.restore_replaced()
         self._remove_leftovers()
-        path = self._path(position.step)
+        path = self.path(position.step)
         write(path)
         self._make_latest(path)
         known = position.history.best
@@ -68,18 +68,20 @@ class CheckpointStore:
 
     def staging(self, step: int) -> Path:
         """The folder for parts of the checkpoint of `step`, which several ranks write."""
-        return self.folder / f".{self._path(step).name}{_STAGED}"
+        return self.folder / f".{self.path(step).name}{_STAGED}"
 
-    def adopt(self, checkpoint: Checkpoint, origin: Path | None) -> None:
-        """Begin with a checkpoint, which is the latest one then. If this folder already has one of that step, it is
-        kept: it is this run's own. Else it is written here, after the best one of the folder `origin` that it is from.
-        Raises OSError."""
-        path = self._path(checkpoint.position.step)
-        if not path.is_dir():
+    def adopt(self, checkpoint: Checkpoint, origin: Path | None, replaces: bool = False) -> None:
+        """Begin with a checkpoint, which is the latest one then. It is written here, after the best one of the folder
+        `origin` that it is from. If this folder already has one of that step, that is kept unless `replaces`. Raises
+        OSError."""
+        path = self.path(checkpoint.position.step)
+        if replaces or not path.is_dir():
             self._bring_best(checkpoint.position.history.best, origin)
             self.folder.mkdir(parents=True, exist_ok=True)
             write_checkpoint(path, checkpoint)
         self._make_latest(path)
+        if self.copy is not None:
+            self.copy(path)
 
     def resume_from(self, position: Position, origin: Path | None = None) -> None:
         """Continue after `position`: `latest` points to its checkpoint, and `best` to its best one.
@@ -93,8 +95,8 @@ class CheckpointStore:
             shutil.rmtree(abandoned)
         best = position.history.best
         self._bring_best(best, origin)
-        if self._path(position.step).is_dir():
-            self._make_latest(self._path(position.step))
+        if self.path(position.step).is_dir():
+            self._make_latest(self.path(position.step))
         pointed = _step_of(self.named("best")) if self.named("best").is_dir() else None
         if pointed is not None and (0 if best is None else best.step) < pointed <= position.step:
             return  # what was validated at the end of an interrupted run, is not counted, and is in result.json
@@ -102,9 +104,9 @@ class CheckpointStore:
             self._point_to(best)
 
     def _bring_best(self, best: Best | None, origin: Path | None) -> None:
-        if best is not None and origin is not None and not self._path(best.step).exists():
+        if best is not None and origin is not None and not self.path(best.step).exists():
             with suppress(DamagedCheckpointError):  # the run continues, and `_point_to` warns of it
-                write_checkpoint(self._path(best.step), read_checkpoint(origin / self._path(best.step).name))
+                write_checkpoint(self.path(best.step), read_checkpoint(origin / self.path(best.step).name))
 
     def go_back(self, step: int) -> int | None:
         """Let training resume from the newest checkpoint that has at most `step` updates; returns how many it has.
@@ -124,7 +126,7 @@ class CheckpointStore:
         return _step_of(found)
 
     def _remove_superfluous(self, path: Path, best: set[Best]) -> None:
-        stays = {self._path(entry.step) for entry in best} | {self.named("best")}
+        stays = {self.path(entry.step) for entry in best} | {self.named("best")}
         paths = self.paths()
         end = paths.index(path) + 1
         older = [path for path in paths[: max(0, end - self.keep)] if path not in stays]
@@ -139,8 +141,8 @@ class CheckpointStore:
         pointer = self.folder / "best"
         if best is None:
             pointer.unlink(missing_ok=True)
-        elif self._path(best.step).is_dir():
-            write_atomically(pointer, f"{self._path(best.step).name}\n".encode())
+        elif self.path(best.step).is_dir():
+            write_atomically(pointer, f"{self.path(best.step).name}\n".encode())
         else:  # it could not be written, say: the best of those that are there stays what it was
             if not self.named("best").is_dir():
                 pointer.unlink(missing_ok=True)
@@ -152,7 +154,8 @@ class CheckpointStore:
         name = file.read_text(errors="replace").strip() if file.is_file() else ""
         return self.folder / (name if CHECKPOINT_NAME.fullmatch(name) else ".none")
 
-    def _path(self, step: int) -> Path:
+    def path(self, step: int) -> Path:
+        """The folder of the checkpoint of that step, which need not be there."""
         return self.folder / f"step_{step:08d}"
 
     def restore_replaced(self) -> None:

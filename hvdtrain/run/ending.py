@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -86,9 +86,11 @@ class Ending:
         except (KeyError, TypeError, AttributeError, ValueError):  # an older version has left that result
             print_table(self._summary, *about)
         if outcome.stopped_by:
+            config = self.setup.config
+            asked = replace(config, resume=self.setup.asked_resume or config.resume)
             print(
                 f"hvdtrain: stopped by {outcome.stopped_by} after step {outcome.step}, which a checkpoint holds; "
-                f"to go on, {how_to_continue(self.setup.config, folder)}",
+                f"to go on, {how_to_continue(asked, folder)}",
                 flush=True,
             )
 
@@ -117,7 +119,7 @@ def write_report(run: Path, option: Literal["auto", "always", "never"], seconds:
 def how_to_continue(config: TrainConfig, folder: Path) -> str:
     """The end of a sentence: what to start, where `folder` is the run's."""
     changed = [] if config.output_dir else [f"--output-dir {shlex.quote(str(folder))}"]
-    if config.resume != "auto":  # another value would be refused, as the folder now holds a run
+    if config.resume != "auto":  # another value would be refused, or go back again
         changed.append("--resume auto")
     return " ".join(["start the same command again", *(["with"] if changed else []), *changed])
 

@@ -54,6 +54,7 @@ class RunSetup:
     epochs: int
     about: dict[str, Any]
     workers: VirtualWorkers | None = None  # those of this rank; None: no worker computes several
+    asked_resume: str | None = None  # --resume as it was given, where `config` has what it is for this start
 
     @property
     def catalogs(self) -> list[Catalog]:

@@ -110,7 +110,7 @@ def open_folder(config: TrainConfig, framework: str, comm: Communicator) -> RunF
     chosen = agree(comm, lambda: str(choose_folder(config, framework)) if is_root else None, "hvdtrain.folder")
     folder = RunFolder(Path(broadcast_json(comm, chosen, "hvdtrain.folder.path")), config.keep_checkpoints)
     agree(comm, lambda: folder.claim() if is_root else None, "hvdtrain.folder.claim")
-    elsewhere = hosts_that_see_another(folder.path, comm, config.resume == "auto")
+    elsewhere = hosts_that_see_another(folder.path, comm, config.resume == "auto" or goes_on_after_loss())
     host = node_name() if summarizes(config.metrics_detail, comm.topology.size) else ""
     agree(comm, lambda: folder.open_log(comm.topology.rank, config.log_level, host), "hvdtrain.folder.logs")
     if elsewhere and is_root:

@@ -21,7 +21,7 @@ from hvdtrain.data.catalog_source import CatalogSource
 from hvdtrain.engine.state_sync import broadcast_state, weights_in_common
 from hvdtrain.files import unwritable
 from hvdtrain.named_arrays import State
-from hvdtrain.run.begun import begin_in, goes_on_after_loss, resume_now
+from hvdtrain.run.begun import begin_in, goes_on_after_loss, note_begun, resume_now
 from hvdtrain.run.host_memory import host_memory_left
 from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.run_folder import RunFolder
@@ -37,9 +37,9 @@ _log = logging.getLogger("hvdtrain.run")
 def with_common_resume(setup: RunSetup, comm: Communicator) -> RunSetup:
     """`setup` with what --resume is for this start, as rank 0 finds: another rank that looked a moment later, or at
     another disk, may have seen something else. Collective."""
-    own = resume_now(setup.config) if comm.topology.is_root else ""
+    own = agree(comm, lambda: resume_now(setup.config) if comm.topology.is_root else "", "hvdtrain.resume.now")
     resume = broadcast_json(comm, own, "hvdtrain.resume.from")
-    return replace(setup, config=replace(setup.config, resume=resume))
+    return replace(setup, config=replace(setup.config, resume=resume), asked_resume=setup.config.resume)
 
 
 def named_checkpoint(setup: RunSetup, comm: Communicator) -> Checkpoint | None:
@@ -61,6 +61,11 @@ def newest_checkpoint(setup: RunSetup, folder: RunFolder, comm: Communicator) ->
     if not comm.topology.is_root:
         kept_copy.forget()  # this process was rank 0 in an earlier world
         return None
+    if setup.config.resume == "auto":  # before anything is fetched: this job may be lost while it is
+        try:
+            note_begun(folder.path, "auto", is_whole=True)
+        except OSError as error:
+            raise unwritable(folder.path, error) from error
     if setup.config.checkpoint_url is not None:
         _open_mirror(setup, folder, setup.config.checkpoint_url)
     if setup.config.resume != "auto":
@@ -177,21 +182,21 @@ def begin(setup: RunSetup, folder: RunFolder, named: Checkpoint | None, comm: Co
     """As `begin_in`, on rank 0, while others wait. Collective. Raises UsageError: on all ranks; the folder cannot be
     written."""
 
-    def problem() -> str:
+    def problem() -> OSError | None:
         try:
             begin_in(folder.path, folder.checkpoints, setup.config.resume, named)
         except OSError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     is_root = comm.topology.is_root
-    found = do_while_others_wait(comm, lambda: problem() if is_root else "", "hvdtrain.start.begin", SAVE_SECONDS)
+    found = do_while_others_wait(comm, lambda: problem() if is_root else None, "hvdtrain.start.begin", SAVE_SECONDS)
     agree(comm, lambda: _require_written(folder, found), "hvdtrain.start.begun")
 
 
-def _require_written(folder: RunFolder, problem: str) -> None:
-    if problem:
-        raise unwritable(folder.path, OSError(problem))
+def _require_written(folder: RunFolder, problem: OSError | None) -> None:
+    if problem is not None:
+        raise unwritable(folder.path, problem) from problem
 
 
 def _own_start(setup: RunSetup, adapter: Adapter, checkpoint: Checkpoint | None, comm: Communicator) -> State | None:

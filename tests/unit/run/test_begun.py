@@ -77,7 +77,8 @@ def test_a_start_that_is_killed_at_any_moment_is_made_again_by_the_same_command(
     at, was_killed, found = 0, True, []
     while was_killed:
         folder = tmp_path / f"second_{at}"
-        folder.mkdir()
+        (folder / "checkpoints").mkdir(parents=True)
+        (folder / "checkpoints" / "mine.txt").touch()
         with monkeypatch.context() as patch:
             killing_at(at, patch)
             try:
@@ -85,6 +86,7 @@ def test_a_start_that_is_killed_at_any_moment_is_made_again_by_the_same_command(
                 was_killed = False
             except Killed:
                 pass
+        assert resume_now(config("auto", folder)) in (str(origin), "auto")
         resume = resume_now(config(str(origin), folder))
         found.append(resume)
         if resume != "auto":
@@ -96,6 +98,7 @@ def test_a_start_that_is_killed_at_any_moment_is_made_again_by_the_same_command(
         assert sorted(path.name for path in (folder / "audit").iterdir()) == ["ledger.jsonl", "segment.bin"]
         assert resume_now(config(str(origin), folder)) == "auto"
         assert holds_run(folder)
+        assert (folder / "checkpoints" / "mine.txt").exists()
         at += 1
     assert len(found) > 8, "too few operations: were they counted?"
 
@@ -124,6 +127,8 @@ def test_a_job_goes_on_with_what_it_has_begun(resume: str, tmp_path: Path, monke
     assert resume_now(config(asked, folder)) == asked
     begin_in(folder, store, asked, checkpoint(3) if resume == "own" else None)
     assert store.named("latest").name == ("step_00000003" if resume == "own" else "step_00000005")
+    assert resume_now(config(asked, folder)) == asked, "nobody was lost: it is another call of a script"
+    monkeypatch.setenv("HVDTRAIN_RESTART", "1")
     assert resume_now(config(asked, folder)) == "auto"
     begin_in(folder, store, "auto", None)
     assert resume_now(config(asked, folder)) == "auto"
