@@ -53,7 +53,6 @@ class CoverageLedger:
     raw: Callable[[int], bytes]  # the bytes of the record with that id, as they are in its file
     steps_per_epoch: int  # of the plan
     quarantine: Path | None = None  # folder that keeps the bytes of damaged records; None: they are only named
-    origin: Path | None = None  # RUN/audit of another run, if this run resumes from its checkpoint
 
     def __post_init__(self) -> None:
         self._first = 0
@@ -188,8 +187,6 @@ class CoverageLedger:
                 raise
 
     def _prepare_folder(self) -> None:
-        if self._first and self.origin is not None and not (self.folder / LEDGER).exists():
-            copy_audit(self.origin, self.folder)
         kept = None
         with suppress(MissingDataError, CatalogError):  # it is written again
             kept = Catalog.load(self.folder / CATALOG)

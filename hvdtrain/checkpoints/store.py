@@ -83,18 +83,16 @@ class CheckpointStore:
         if self.copy is not None:
             self.copy(path)
 
-    def resume_from(self, position: Position, origin: Path | None = None) -> None:
+    def resume_from(self, position: Position) -> None:
         """Continue after `position`: `latest` points to its checkpoint, and `best` to its best one.
 
         So a run that was sent back to an older checkpoint, and crashes before its first save, is not taken up from a
-        newer one, of the branch that it left. A run that was killed may have left `best` behind. Where a run goes on in
-        another folder, the best checkpoint is copied from the folder `origin` that it began in, if it is still there.
-        Raises OSError: it cannot be written.
+        newer one, of the branch that it left. A run that was killed may have left `best` behind. Raises
+        OSError: it cannot be written.
         """
         for abandoned in self.folder.glob(f".*{_STAGED}"):
             shutil.rmtree(abandoned)
         best = position.history.best
-        self._bring_best(best, origin)
         if self.path(position.step).is_dir():
             self._make_latest(self.path(position.step))
         pointed = _step_of(self.named("best")) if self.named("best").is_dir() else None

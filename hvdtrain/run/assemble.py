@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from hvdtrain.adapters.adapter_protocol import PassChecks, TunableAdapter
 from hvdtrain.adapters.chosen_framework import open_profiler
-from hvdtrain.audit.ledger import CoverageLedger, NoLedger, audit_of
+from hvdtrain.audit.ledger import CoverageLedger, NoLedger
 from hvdtrain.checkpoints.format import infinite_from_the_start
 from hvdtrain.checkpoints.writer import CheckpointWriter, await_all_writes
 from hvdtrain.comm.communicator import Communicator
@@ -149,7 +149,6 @@ class Assembly:
             train.raw,
             steps_per_epoch=train.plan(0).steps,
             quarantine=folder.quarantine if config.data.on_corrupt == "quarantine" else None,
-            origin=audit_of(config.resume),
         )
 
     @contextmanager

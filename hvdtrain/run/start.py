@@ -178,7 +178,7 @@ def restore_and_broadcast(
     return position
 
 
-def begin(setup: RunSetup, folder: RunFolder, named: Checkpoint | None, comm: Communicator) -> None:
+def begin_run(setup: RunSetup, folder: RunFolder, named: Checkpoint | None, comm: Communicator) -> None:
     """As `begin_in`, on rank 0, while others wait. Collective. Raises UsageError: on all ranks; the folder cannot be
     written."""
 

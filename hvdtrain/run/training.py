@@ -12,7 +12,6 @@ from hvdtrain.adapters.adapter_protocol import TunableAdapter
 from hvdtrain.adapters.chosen_framework import device_kind
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.checkpoints.parts import require_shared
-from hvdtrain.checkpoints.resume import checkpoints_of
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.horovod_world import node_name
 from hvdtrain.comm.host_names import counted_hosts, gather_hosts
@@ -31,9 +30,7 @@ from hvdtrain.run.prepare import RunSetup
 from hvdtrain.run.result import Totals, describe, environment
 from hvdtrain.run.run_folder import RunFolder, open_folder
 from hvdtrain.run.start import (
-    begin as begin_run,
-)
-from hvdtrain.run.start import (
+    begin_run,
     named_checkpoint,
     newest_checkpoint,
     open_own_adapter,
@@ -130,6 +127,6 @@ def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> Non
         write_atomically(folder.config, dump_config(config).encode())
         listed = counted_hosts(hosts) if summarizes(config.metrics_detail, run.comm.topology.size) else hosts
         write_json(folder.env, {**environment(run.comm.topology), "hosts": listed})
-        folder.checkpoints.resume_from(position, checkpoints_of(config.resume))
+        folder.checkpoints.resume_from(position)
     except OSError as error:
         raise unwritable(folder.path, error) from error

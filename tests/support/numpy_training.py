@@ -217,7 +217,6 @@ class Setting:
     task: Task = field(default_factory=NumpyTask)
     on_corrupt: OnCorrupt = "raise"
     quarantine: Path | None = None
-    origin: Path | None = None
     callbacks: tuple[events.Callback, ...] = ()
     early_stopping: EarlyStopping = EarlyStopping()
     save_policy: SavePolicy = SavePolicy()
@@ -269,8 +268,7 @@ def train(
 
 def _ledger(setting: Setting, comm: Communicator, source: CatalogSource) -> CoverageLedger:
     steps = source.plan(0).steps
-    folder, quarantine, origin = setting.folder / "audit", setting.quarantine, setting.origin
-    return CoverageLedger(comm, folder, source.catalog, source.raw, steps, quarantine, origin)
+    return CoverageLedger(comm, setting.folder / "audit", source.catalog, source.raw, steps, setting.quarantine)
 
 
 def _source(setting: Setting, catalog: Catalog, comm: Communicator, *, training: bool) -> CatalogSource:

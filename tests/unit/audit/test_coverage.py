@@ -19,7 +19,7 @@ from support.ranks import run_on_ranks
 
 import data_sharding as ds
 from hvdtrain.audit.audit_summary import CoverageReport, read_coverage
-from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE
+from hvdtrain.audit.ledger import CATALOG, LEDGER, PIPE_NOTE, copy_audit
 from hvdtrain.checkpoints.format import read_checkpoint
 from hvdtrain.cli.shard import run as shard
 from hvdtrain.comm.communicator import Communicator
@@ -147,7 +147,9 @@ def test_another_runs_checkpoint_brings_its_audit(
     go_on(first, 2, RunLimits(EPOCHS, max_steps=4), crash_at=STEPS)
     saved = first.store().newest()
     assert saved is not None
-    second = Setting(data, tmp_path / "second", origin=tmp_path / "first" / "audit" if with_audit else None)
+    second = Setting(data, tmp_path / "second")
+    if with_audit:
+        copy_audit(tmp_path / "first" / "audit", tmp_path / "second" / "audit")
     run_on_ranks(1, lambda comm: train(second, comm, RunLimits(EPOCHS), saved.position, saved.state))
     assert shard(["verify", str(second.folder)]) == (0 if with_audit else 1)
     out = " ".join(capsys.readouterr().out.split())

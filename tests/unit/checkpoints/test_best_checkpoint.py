@@ -129,7 +129,8 @@ def test_resumed_in_another_folder_from_every_checkpoint(data: Data, tmp_path: P
     for path in setting.store().paths():
         saved = read_checkpoint(path)
         here = replace(setting, folder=tmp_path / path.name, keep=keep)
-        here.store().resume_from(saved.position, setting.folder / "checkpoints")
+        here.store().adopt(saved, setting.folder / "checkpoints")
+        here.store().resume_from(saved.position)
 
         def go_on(comm: ThreadCommunicator, here: Setting = here, saved: Checkpoint = saved) -> Run:
             return train(here, comm, limits, saved.position, saved.state)
@@ -137,7 +138,7 @@ def test_resumed_in_another_folder_from_every_checkpoint(data: Data, tmp_path: P
         resumed = all_well(run_on_ranks(size, go_on))
         assert [one.outcome for one in resumed] == [whole.outcome] * size
         if resumed[0].events.of(events.CheckpointDurable):
-            newest = [f"step_{s:08d}" for s in range(saved.position.step + 1, whole.outcome.step + 1)][-keep:]
+            newest = [f"step_{s:08d}" for s in range(saved.position.step, whole.outcome.step + 1)][-keep:]
             assert left(here)[0] == sorted({f"step_{best.step:08d}", *newest})
             assert left(here)[2] == f"step_{best.step:08d}\n"
 
@@ -237,7 +238,9 @@ def test_a_best_checkpoint_that_is_gone_is_said(
         shutil.rmtree(path)
     store = CheckpointStore(tmp_path / "here", keep=3)
     position = Position(2, 2, history_of(1))
-    store.resume_from(position, tmp_path / "origin")
+    begun = Checkpoint({"model/w": np.ones(1)}, position, {})
+    store.adopt(begun, tmp_path / "origin")
+    store.resume_from(position)
     with caplog.at_level(logging.WARNING, "hvdtrain"):
         store.save(Checkpoint({"model/w": np.ones(1)}, position, {}))
     assert not (tmp_path / "here" / "best").exists()

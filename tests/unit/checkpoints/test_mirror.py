@@ -279,3 +279,24 @@ def failing_for(start: str, download: Callable[..., None]) -> Callable[..., None
         download(self, name, *rest)
 
     return failing
+
+
+def test_a_job_that_lost_its_disk_goes_on_where_nothing_was_saved(tmp_path: Path) -> None:
+    """The URL has its number alone; another job without that is refused."""
+    url = f"file://{tmp_path}/store"
+    Machine(tmp_path / "lost", url)
+    for goes_on in (False, True):
+        folder = tmp_path / f"new_{goes_on}"
+        folder.mkdir()
+        mirror = Mirror(RemoteFolder(url), folder, CheckpointStore(folder / "checkpoints", keep=2))
+        if goes_on:
+            mirror.bind(adopts=False, goes_on=True)
+        else:
+            with pytest.raises(UsageError, match="another run"):
+                mirror.bind(adopts=False)
+
+
+def test_a_checkpoint_that_a_run_begins_with_is_sent(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    Machine(tmp_path / "here", url).store.adopt(checkpoint(5), None)
+    assert Machine(tmp_path / "new", url).fetched() == 5

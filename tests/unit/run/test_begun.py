@@ -99,6 +99,7 @@ def test_a_start_that_is_killed_at_any_moment_is_made_again_by_the_same_command(
         assert resume_now(config(str(origin), folder)) == "auto"
         assert holds_run(folder)
         assert (folder / "checkpoints" / "mine.txt").exists()
+        assert (folder / "audit").stat().st_mode & 0o200, "the origin is read-only, and its copy is written to"
         at += 1
     assert len(found) > 8, "too few operations: were they counted?"
 
@@ -134,3 +135,17 @@ def test_a_job_goes_on_with_what_it_has_begun(resume: str, tmp_path: Path, monke
     assert resume_now(config(asked, folder)) == "auto"
     monkeypatch.setenv("HVDTRAIN_JOB_NAME", "that")
     assert resume_now(config(asked, folder)) == asked
+
+
+def test_a_copy_of_an_own_checkpoint_takes_the_place_of_what_is_there(tmp_path: Path) -> None:
+    """The one of that step may be damaged, or of a branch that was left; what --resume names is trained on."""
+    folder = tmp_path / "run"
+    store = CheckpointStore(folder / "checkpoints", keep=5)
+    path = store.save(checkpoint(5))
+    backup = shutil.copytree(path, folder / "backup" / path.name)
+    named = Checkpoint({"model/w": np.full(3, 7.0)}, Position(5, 5), {})
+    for resume, weight in ((path, 5.0), (folder, 5.0), (backup, 7.0)):
+        begin_in(folder, store, str(resume), named)
+        newest = store.newest()
+        assert newest is not None
+        assert newest.state["model/w"].tolist() == [weight] * 3
