@@ -71,11 +71,11 @@ class WorkerStates(Protocol):
     @property
     def differ(self) -> bool: ...
 
-    def states(self) -> list[State]:
-        """What is saved of each virtual worker, in order."""
+    def states(self, comm: Communicator) -> list[State]:
+        """What is saved of each virtual worker, in order. Collective."""
 
     def of(self, worker: int) -> State:
-        """What is saved of one of them."""
+        """What one of them has."""
 
     def stamp(self) -> object:
         """For `changed_since`."""

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _PREFIX: Final = "virtual_workers/"
 """Begins the names in a checkpoint, each of an array [V, ...]."""
+_MEAN_PREFIX: Final = "virtual_workers_mean/"
+"""Begins those of means that are not among the model's own arrays there."""
 
 
 class AlternatingStates(ABC, Generic[T]):
@@ -40,6 +42,7 @@ class AlternatingStates(ABC, Generic[T]):
         self._gathered: State = {}
         self._in_model: int | None = None  # whose are in the model; None: what all have in common
         self.reset()
+        self._first = self._unsaved()
 
     @abstractmethod
     def _read(self) -> list[T]:
@@ -48,6 +51,10 @@ class AlternatingStates(ABC, Generic[T]):
     @abstractmethod
     def _write(self, values: list[T]) -> None:
         """Put back what `_read` returned."""
+
+    def _unsaved(self) -> State:
+        """Copies of what is in the model beside what a checkpoint has of a model."""
+        return {}
 
     @abstractmethod
     def stamp(self) -> object:
@@ -80,16 +87,18 @@ class AlternatingStates(ABC, Generic[T]):
         """Whether they have trained since their mean was put into the model. The same on all ranks."""
         return self._in_model is not None
 
-    def states(self) -> list[State]:
-        """What is saved of each virtual worker, in order."""
-        return [self.of(worker) for worker in self._workers.own]
+    def states(self, comm: Communicator) -> list[State]:
+        """What is saved of each virtual worker, in order. Collective."""
+        states = [self.of(worker) for worker in self._workers.own]
+        constant = self._first.keys() - _differing(comm, self._first, states)
+        return [{name: array for name, array in state.items() if name not in constant} for state in states]
 
     def of(self, worker: int) -> State:
-        """What is saved of one of them."""
+        """What one of them has."""
         self._keep()
         before = self._read()
         self._write(self._kept[worker])
-        state = self._arrays.drifting_buffers(self._model)
+        state = self._arrays.drifting_buffers(self._model) | self._unsaved()
         self._write(before)
         return state
 
@@ -112,8 +121,9 @@ class AlternatingStates(ABC, Generic[T]):
     def gather(self, comm: Communicator, keeps: bool) -> None:
         """Collect those of all virtual workers for a checkpoint, on ranks that keep it. What is the same for all and in
         the model, such as a frozen layer's weights, is restored from there. Collective."""
-        common, states = self._arrays.drifting_buffers(self._model), self.states()
-        names = _differing(comm, common, states)
+        states = self.states(comm)
+        restored = self._arrays.drifting_buffers(self._model) | self._first
+        names = _differing(comm, {name: restored[name] for name in states[0]}, states)
         if not names:
             return
         flat = {name: np.concatenate([np.asarray(state[name]).reshape(-1) for state in states]) for name in names}
@@ -122,6 +132,8 @@ class AlternatingStates(ABC, Generic[T]):
         self._gathered = {
             _PREFIX + name: array.reshape(self._workers.count, *shapes[name]) for name, array in joined.items()
         }
+        means = self._unsaved() if keeps else {}
+        self._gathered |= {_MEAN_PREFIX + name: array for name, array in means.items() if name in names}
 
     def take(self) -> State:
         """What was gathered, once; nothing where nothing was."""
@@ -130,6 +142,7 @@ class AlternatingStates(ABC, Generic[T]):
 
     def load(self, state: Mapping[str, NDArray[Any]] = NO_STATE) -> None:
         """The model has a checkpoint's weights and buffers; each virtual worker gets its own, if they are there."""
+        self._arrays.load_rank_local_state(self._model, self._first)
         self.reset()
         saved = {name.removeprefix(_PREFIX): array for name, array in state.items() if name.startswith(_PREFIX)}
         if not saved:
@@ -140,6 +153,8 @@ class AlternatingStates(ABC, Generic[T]):
             self._arrays.load_rank_local_state(self._model, mine)
             self._kept[worker] = self._read()
         self._write(common)
+        means = {name.removeprefix(_MEAN_PREFIX): a for name, a in state.items() if name.startswith(_MEAN_PREFIX)}
+        self._arrays.load_rank_local_state(self._model, means)
 
     def _keep(self) -> None:
         if self._in_model is not None:

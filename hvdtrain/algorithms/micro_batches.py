@@ -1,6 +1,7 @@
 """Gradient accumulation: one worker's part of a global batch in micro batches, which need less memory; their seeds."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
@@ -41,6 +42,10 @@ def count_for_fewer_workers(count: int, workers: int, asked: int, most: int) -> 
         most: into which the part can be cut, where some models need several records in each.
     """
     return max(count, min(-(-count * asked // workers), most))
+
+
+ALL_RANKS: Final = -1
+"""In the place of a rank, in the seeds of what all ranks draw alike."""
 
 
 def mix(*numbers: int) -> int:

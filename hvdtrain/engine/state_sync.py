@@ -190,7 +190,7 @@ def average_changed_buffers(comm: Communicator, adapter: Adapter, before: State)
 def _average_virtual_workers(comm: Communicator, workers: WorkerStates) -> None:
     if not workers.differ:
         return
-    states = workers.states()
+    states = workers.states(comm)
     without_mean = {name: array for name, array in states[0].items() if not has_mean(array)}
     common = broadcast_state(comm, without_mean if comm.topology.is_root else None) if without_mean else {}
     floats = [{name: array for name, array in state.items() if has_mean(array)} for state in states]

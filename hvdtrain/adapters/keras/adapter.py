@@ -34,7 +34,7 @@ from hvdtrain.adapters.keras.gradient_sync import GradientSum, GradientSync
 from hvdtrain.adapters.keras.graph_clock import GraphStepTimer, Waiting, current_wait
 from hvdtrain.adapters.keras.measure_sums import MeasureSums
 from hvdtrain.adapters.keras.micro_batch import MicroBatch, in_micro_batches, of_workers
-from hvdtrain.adapters.keras.own_state import seed_stateful_draws, tell_what_is_not_kept, unchanged
+from hvdtrain.adapters.keras.own_state import UpdateDraws, seed_stateful_draws, tell_what_is_not_kept, unchanged
 from hvdtrain.adapters.keras.pass_checks import KerasPassChecks
 from hvdtrain.adapters.keras.sharded_state import ShardedArrays
 from hvdtrain.adapters.keras.sharded_sync import ShardedSync
@@ -96,6 +96,7 @@ class KerasAdapter(AdapterState):
             task, self.model, lr, options, alone=not topology.is_distributed
         )
         self._seed_states = [*seed_states(self.model), own_seed_state()]
+        self._update_draws = UpdateDraws(self.optimizer, seed)
         self._waiting = Waiting()
         self._timer = GraphStepTimer(_told_parts(options, topology), options.steps_per_call)
         sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting, workers)
@@ -323,6 +324,7 @@ class KerasAdapter(AdapterState):
             gradients = gradient_sum.take(gradients)
         used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
+        self._update_draws.begin(numbers.step)
         changed, norm = self._update.apply(used, variables, numbers.scale)
         if not used:  # Keras counts no update without gradients; with shards other ranks may have some
             self.optimizer.iterations.assign_add(1)

@@ -4,11 +4,13 @@ TensorFlow draws by counters of its own, and what no checkpoint has."""
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from hvdtrain.algorithms.micro_batches import mix
+from hvdtrain.adapters.keras.calling import own_seed_state
+from hvdtrain.algorithms.micro_batches import ALL_RANKS, mix
 from hvdtrain.config.training_options import Precision
 
 _log = logging.getLogger("hvdtrain.run")
@@ -33,6 +35,22 @@ def seed_stateful_draws(seed: int, rank: int, step: int) -> None:
     step is made: it keeps the seeds.
     """
     tf.random.set_seed(mix(seed, rank, step) & 0x7FFFFFFF)
+
+
+class UpdateDraws:
+    """Random numbers of an optimizer that draws in its step, such as noise for privacy: functions of (seed, step), and
+    so the same on all ranks. Keras' optimizers and ours draw nothing."""
+
+    def __init__(self, optimizer: Any, seed: int) -> None:
+        generators = [each for each in vars(optimizer).values() if isinstance(each, keras.random.SeedGenerator)]
+        known = type(optimizer).__module__.startswith(("keras.", "hvdtrain.adapters."))
+        self._states = [] if known else [own_seed_state(), *(generator.state for generator in generators)]
+        self._seeds = [mix(seed, ALL_RANKS, place) & 0xFFFFFFFF for place in range(len(self._states))]
+
+    def begin(self, step: Any) -> None:
+        """In the graph: the update of this step follows. Args: `step`: int64 scalar."""
+        for variable, seed in zip(self._states, self._seeds, strict=True):
+            variable.assign([tf.constant(seed, tf.uint32), tf.cast(step, tf.uint32)])
 
 
 def tell_what_is_not_kept(model: keras.Model, precision: Precision) -> None:

@@ -25,7 +25,7 @@ from hvdtrain.adapters.torch.passes import Draws, Measurement, Passes, TrainingM
 from hvdtrain.adapters.torch.sharded_state import ShardedArrays
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.state import require_own_parameters
-from hvdtrain.adapters.torch.update import TorchWeightAverage, Update
+from hvdtrain.adapters.torch.update import TorchWeightAverage, Update, may_draw
 from hvdtrain.adapters.torch.user_changes import UserChanges, groups_changed, require_rates
 from hvdtrain.adapters.torch.virtual_passes import TorchWorkerStates, WorkersPasses
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
@@ -78,6 +78,7 @@ class TorchAdapter(AdapterState):
         # A task may give its groups learning rates of their own; they keep their proportion to the schedule's.
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
+        self._update_draws = Draws.on(self._device, seed, topology.rank) if may_draw(self.optimizer) else None
         self._gradient_sync.sending = self._timer.sending
         fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
         self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
@@ -139,6 +140,8 @@ class TorchAdapter(AdapterState):
             self._gradient_sync.finish()
         timer.end_wait()
         self._set_lr(lr)
+        if self._update_draws is not None:
+            self._update_draws.begin_update(step)
         changed = self._update.step()
         if self._gradient_sync.acts_after_update:
             timer.end(OPTIMIZER)

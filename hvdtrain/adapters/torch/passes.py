@@ -18,7 +18,7 @@ from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.adapters.torch.user_changes import require_gradients
-from hvdtrain.algorithms.micro_batches import micro_batches, mix
+from hvdtrain.algorithms.micro_batches import ALL_RANKS, micro_batches, mix
 from hvdtrain.comm.peer_failure import peer_failures
 from hvdtrain.config.training_options import Precision
 from hvdtrain.task.predicting import RecordedModel, check_predictions
@@ -135,6 +135,10 @@ class Draws:
     def begin(self, step: int, micro_batch: int) -> None:
         """What follows is the pass of this micro batch."""
         self.begin_of(self.rank, step, micro_batch)
+
+    def begin_update(self, step: int) -> None:
+        """What follows is the update of this step, in which all ranks draw the same numbers."""
+        self.begin_of(ALL_RANKS, step)
 
     def begin_of(self, worker: int, step: int, micro_batch: int = 0) -> None:
         """The same for a virtual worker, which has a number as ranks have."""

@@ -33,8 +33,7 @@ def require_savable_model(model: nn.Module) -> None:
                 "torch cannot put a checkpoint's numbers into it.",
                 "call .contiguous() on what expand() made, before it becomes a part of the model.",
             )
-    unsaved = ((name, buffer) for name, buffer in model.named_buffers() if name not in _saved_buffers(model))
-    _unsaved_at_start[model] = {name: buffer._version for name, buffer in unsaved}
+    _unsaved_at_start[model] = {name: buffer._version for name, buffer in unsaved_buffers(model).items()}
 
 
 def require_numbers(model: Any) -> None:
@@ -52,6 +51,16 @@ def require_numbers(model: Any) -> None:
 
 def require_savable(what: str, tensor: torch.Tensor) -> None:
     """Raise `UsageError`, which begins with `what`, for a tensor that is more than strided numbers in memory."""
+    kind = _more_than_numbers(tensor)
+    if kind is not None:
+        raise UsageError(
+            f"{what} is {kind}.",
+            "Such a tensor is neither broadcast to other workers nor saved in checkpoints.",
+            "keep it as a plain tensor, and make the other form of it in forward().",
+        )
+
+
+def _more_than_numbers(tensor: torch.Tensor) -> str | None:
     kind = None
     if hasattr(tensor, "__tensor_flatten__"):  # torch's protocol for such
         kind = f"a {type(tensor).__name__}, which is made of other tensors"
@@ -63,12 +72,7 @@ def require_savable(what: str, tensor: torch.Tensor) -> None:
         known = {torch.uint8, torch.uint16, torch.uint32, torch.uint64}
         known |= {torch.int8, torch.int16, torch.int32, torch.int64}
         kind = None if tensor.dtype in known else f"{tensor.dtype}, which torch cannot copy"
-    if kind is not None:
-        raise UsageError(
-            f"{what} is {kind}.",
-            "Such a tensor is neither broadcast to other workers nor saved in checkpoints.",
-            "keep it as a plain tensor, and make the other form of it in forward().",
-        )
+    return kind
 
 
 def warn_of_unsaved(model: nn.Module) -> None:
@@ -82,6 +86,18 @@ def warn_of_unsaved(model: nn.Module) -> None:
             "a resumed run begins with what build_model() makes.",
             changed[0],
         )
+
+
+def save_all_buffers(model: nn.Module) -> None:
+    """Those with persistent=False are saved too, beside the model's others: there is nothing to warn of."""
+    _unsaved_at_start.pop(model, None)
+
+
+def unsaved_buffers(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Those with persistent=False, but what could not be saved."""
+    saved = _saved_buffers(model)
+    unsaved = {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+    return {name: buffer for name, buffer in unsaved.items() if _more_than_numbers(buffer) is None}
 
 
 def require_usable_optimizer(optimizer: Any) -> None:

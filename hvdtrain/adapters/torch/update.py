@@ -89,6 +89,13 @@ def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
 
 
+def may_draw(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its step may use random numbers (Langevin dynamics, noise for privacy): torch's optimizers and ours do
+    not."""
+    known = type(optimizer).__module__.startswith(("torch.optim.", "hvdtrain.adapters."))
+    return not known or _is_watched(optimizer)
+
+
 def _is_watched(optimizer: Any) -> bool:
     return bool(
         "step" in vars(optimizer)  # a method of this one object: a learning rate scheduler counts steps so

@@ -5,18 +5,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import MeasureTotals
+from hvdtrain.adapters.gathered_state import Arrays
 from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
+from hvdtrain.adapters.torch.state_checks import save_all_buffers, unsaved_buffers
+from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, to_array
 from hvdtrain.adapters.worker_states import AlternatingStates, weights_written
 from hvdtrain.algorithms.micro_batches import cut_batch
 from hvdtrain.errors import UsageError
+from hvdtrain.named_arrays import State
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 
 class TorchWorkerStates(AlternatingStates[torch.Tensor]):
     """All buffers of the model but those that share a weight's memory, and so change with it."""
+
+    def __init__(self, model: nn.Module, arrays: Arrays, workers: VirtualWorkers) -> None:
+        super().__init__(model, arrays, workers)
+        save_all_buffers(model)
 
     def reset(self) -> None:
         weights = {parameter.untyped_storage().data_ptr() for parameter in self._model.parameters()}
@@ -29,6 +38,10 @@ class TorchWorkerStates(AlternatingStates[torch.Tensor]):
         if [buffer.shape for buffer in self._buffers()] != self._shapes:
             raise _other_buffers()
         super().use(worker)
+
+    def _unsaved(self) -> State:
+        buffers = unsaved_buffers(self._model).items()
+        return {f"model/{name}": to_array(known_to_numpy(b)) for name, b in buffers if name not in self._weights}
 
     def stamp(self) -> dict[str, tuple[int, int]]:
         named = self._model.named_buffers()

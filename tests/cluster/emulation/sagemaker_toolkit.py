@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,8 +10,6 @@ import sysconfig
 from pathlib import Path
 
 from filelock import FileLock
-
-from hvdtrain.user_cache import user_cache
 
 TOOLKIT = "sagemaker-training==5.1.4"
 MPIRUN = "mpirun.openmpi"
@@ -37,15 +34,13 @@ def missing() -> str | None:
 
 
 def installed() -> Path:
-    """The environment's folder, made at the first call and kept between test runs.
+    """The environment's folder, made at the first call. It is inside this environment's own, and so ends with it.
 
     Raises:
         RuntimeError: pip failed.
     """
     own = sysconfig.get_paths()["purelib"]
-    name = f"{TOOLKIT}-{sys.version_info.major}.{sys.version_info.minor}-{os.stat(sys.prefix).st_ino}"
-    folder = user_cache() / "tests" / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(sys.prefix) / TOOLKIT
     with FileLock(folder.with_suffix(".lock"), timeout=_INSTALL_SECONDS):
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
