@@ -4,7 +4,8 @@ A world is a set of workers that train together. It ends when one of them is los
 number of workers. Lines of JSON, each an object with one of these keys:
 
     worker → launcher   ready: N          it has left world N, and waits for the next one; 0: it was in none yet
-                        trains: N         it begins with the updates of world N
+                        trains: N         it begins with the updates of world N; threads: M, with which it computes,
+                                          where later workers must do so too, or null
                         fixed: true       it cannot leave its world: after a loss all are to be started again
     launcher → worker   change: true      stop after an update, with a checkpoint, and come back
                         over: N           world N has lost a worker: do not wait for it
@@ -26,6 +27,9 @@ from hvdtrain.errors import HvdtrainError
 CHANNEL_VARIABLE: Final = "HVDTRAIN_WORLD_CHANNEL"  # the number of the worker's end of the socket
 WORLD_VARIABLE: Final = "HVDTRAIN_WORLD"
 """The number of the world that a worker is in, from 1; 0: it has to ask for its first one."""
+
+THREADS_VARIABLE: Final = "HVDTRAIN_VIRTUAL_WORKER_THREADS"
+"""With how many threads the first world of a job with virtual workers computes, and so all later ones."""
 
 CHANGE: Final = "a change of workers"  # why all workers have stopped, where the launcher wants another world
 
@@ -82,7 +86,7 @@ class WorldChannel:
         world = os.environ.get(WORLD_VARIABLE, "0")
         if self._trains_in != world:
             self._trains_in = world
-            self._say({"trains": int(world)})
+            self._say({"trains": int(world), "threads": os.environ.get(THREADS_VARIABLE)})
         return CHANGE if self._wanted else None
 
     def tell_fixed(self) -> None:

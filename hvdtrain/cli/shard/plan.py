@@ -16,6 +16,7 @@ Show the steps of an epoch, and what each rank reads.
   hvdtrain shard plan 'data/train-*.tfrecord' --size 4 --global-batch-size 256
 """
 _MOST_RANKS = 10**6  # so that the numbers of each fit into memory
+_MOST_SLOTS = 10**7  # likewise the slots of a step
 _ROWS = 64  # more ranks than fit a screen are summed up
 
 
@@ -24,7 +25,8 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser("plan", _DESCRIPTION)
     parser.add_data_arguments()
     parser.add_argument("--size", type=number("--size", 1, _MOST_RANKS), required=True, help="number of ranks")
-    parser.option("--global-batch-size", 256, "records per step, over all ranks", type=int)
+    slots = number("--global-batch-size", 1, _MOST_SLOTS)
+    parser.option("--global-batch-size", 256, "records per step, over all ranks", type=slots)
     parser.option("--seed", 42, "seed of the order", type=int)
     parser.option("--epoch", 0, "epoch to plan; the first one is 0, as for `ShardPlan`", type=int)
     parser.option("--shuffle", "global", "order of the records", choices=("global", "block", "length", "none"))

@@ -20,7 +20,7 @@ from hvdtrain.launch.supervisor.newcomers import Departures, ElasticLauncher, Ne
 from hvdtrain.launch.supervisor.restarts import Losses
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE, RESTART_CAUSES_VARIABLE
-from hvdtrain.world_channel import WORLD_VARIABLE
+from hvdtrain.world_channel import THREADS_VARIABLE, WORLD_VARIABLE
 
 _FAILED_STARTS = 3  # new workers that fail one after the other: then those that are too few without one wait no longer
 
@@ -45,6 +45,7 @@ class Elastic:
     _changes: bool = False  # the members were told to come back
     _trains: bool = False  # the members have restored the state, and do updates
     _is_fixed: bool = False
+    _threads: str | None = None  # with how many all workers are to compute
 
     def __post_init__(self) -> None:
         self._members = list(range(len(self.workers)))
@@ -84,6 +85,7 @@ class Elastic:
             self.ready(number, message["ready"])
         elif "trains" in message:
             self._trains = self._trains or message["trains"] == self._world
+            self._threads = self._threads or message.get("threads")
         elif "fixed" in message:
             self._is_fixed = True
 
@@ -216,7 +218,7 @@ class Elastic:
                 RESTART_CAUSE_VARIABLE: self.losses.cause or None,
                 RESTART_CAUSES_VARIABLE: "\n".join(self.losses.causes) or None,
             }
-            more = {WORLD_VARIABLE: str(self._world), **causes}
+            more = {WORLD_VARIABLE: str(self._world), THREADS_VARIABLE: self._threads, **causes}
             self.launcher.tell(number, {"variables": {**variables, **more}})
         joined = self._newcomers.joined(chosen)
         self._newcomers.remove(surplus)

@@ -19,7 +19,7 @@ from hvdtrain.launch.supervisor.elastic import Elastic
 from hvdtrain.launch.supervisor.newcomers import Variables
 from hvdtrain.launch.supervisor.worker_state import WorkerState
 from hvdtrain.topology.launcher_variables import RESTART_CAUSE_VARIABLE
-from hvdtrain.world_channel import WORLD_VARIABLE
+from hvdtrain.world_channel import THREADS_VARIABLE, WORLD_VARIABLE
 
 KILLED = WorkerExit(-signal.SIGKILL)
 
@@ -127,6 +127,19 @@ def test_the_others_form_the_next_world_and_a_new_worker_joins_it() -> None:
     assert elastic.act(connected=True)
     assert launcher.worlds[1] == [1, 2, 3]
     assert launcher.told[3]["variables"][RESTART_CAUSE_VARIABLE] is None, "a joining worker is no restart"
+
+
+def test_a_later_world_computes_with_the_threads_of_the_first_one() -> None:
+    elastic, launcher = job(2, most=3)
+    launcher.room = 3
+    elastic.hear(0, {"trains": 1, "threads": "4"})
+    elastic.hear(1, {"trains": 1, "threads": "4"})
+    elastic.act(connected=True)
+    (joining,) = launcher.started
+    for number, world in ((joining, 0), (0, 1), (1, 1)):
+        elastic.ready(number, world)
+        elastic.act(connected=True)
+    assert [launcher.told[number]["variables"][THREADS_VARIABLE] for number in (0, 1, joining)] == ["4"] * 3
 
 
 def test_too_few_wait_for_a_new_worker() -> None:
