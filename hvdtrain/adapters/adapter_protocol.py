@@ -109,6 +109,10 @@ class PassChecks(Protocol):
         Args: `state`: what the virtual worker has for itself; of what is not in it, the pass finds what the model has.
         """
 
+    def measured(self, batch: LoadedBatch, worker: int, step: int) -> tuple[MeasureTotals, list[str]]:
+        """What any virtual worker measures of a batch in evaluation, which leaves no trace, and the names of buffers
+        that this would have changed. Called where nothing else is measured since the last reading."""
+
     def begin_anew(self) -> bool:
         """The next repetition runs all of the task's Python code, as the first one did. Returns whether it would not do
         so anyway, because a graph was made of that code."""

@@ -6,7 +6,7 @@ the same ones again, and no checkpoint changes them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import NO_STATE, State, bytes_of
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 _PREFIX: Final = "virtual_workers/"
@@ -117,6 +118,16 @@ class AlternatingStates(ABC, Generic[T]):
     def put_back(self, values: list[T]) -> None:
         """After a pass that is to leave no trace."""
         self._write(values)
+
+    def without_trace(self, run: Callable[[], R]) -> tuple[R, list[str]]:
+        """What `run` returns, and the names of saved buffers that it has changed and that are put back."""
+        before, saved = self._read(), self._saved()
+        returned, after = run(), self._saved()
+        self._write(before)
+        return returned, [name.partition("/")[2] for name, array in saved.items() if not _same_bits(array, after[name])]
+
+    def _saved(self) -> State:
+        return {name: np.array(array) for name, array in self._arrays.drifting_buffers(self._model).items()}
 
     def gather(self, comm: Communicator, keeps: bool) -> None:
         """Collect those of all virtual workers for a checkpoint, on ranks that keep it. What is the same for all and in

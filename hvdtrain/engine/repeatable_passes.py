@@ -4,6 +4,7 @@ A model that draws from a generator of its own, or that keeps a state of its own
 on another number of workers. So before the first update, one pass is repeated from the same state, and compared.
 """
 
+import math
 from typing import Final
 
 import numpy as np
@@ -39,17 +40,18 @@ def require_one_layout(comm: Communicator, batch: LoadedBatch) -> None:
 
 
 def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: LoadedBatch, step: int) -> None:
-    """Repeat the pass of this worker's first virtual worker in update `step` (from 0), which leaves no trace.
+    """Repeat the pass of this worker's first virtual worker in update `step` (from 0), and its evaluation, which leaves
+    no trace.
 
     Args: `batch`: of this worker in that update.
 
-    Raises `UsageError`: the pass draws from Python's or numpy's generator, or the gradients differ.
+    Raises `UsageError`: one of them draws from Python's or numpy's generator, gradients or measures differ, or
+    evaluation changes a buffer.
     """
     own, worker = cut_batch(batch, workers.slots)[0], workers.own.start
     before = GeneratorStates()
     first = checks.repeated(own, worker, step)
-    if drawn := before.drawn_outside_torch():
-        raise _not_repeatable(f"the task draws random numbers from {' and '.join(drawn)} in its pass")
+    _require_no_draws(before, "in its pass")
     differing = first != checks.repeated(own, worker, step)
     if checks.begin_anew():  # a generator in a graph begins anew with it, and one in Python is asked only then
         differing |= first != checks.repeated(own, worker, step)
@@ -58,6 +60,32 @@ def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: Loade
         raise _not_repeatable(
             f"the same pass, made again with the same weights, records and seeds, gave different gradients (of {some})"
         )
+    _require_repeatable_measures(checks, own, worker, step, before)
+
+
+def _require_repeatable_measures(
+    checks: PassChecks, batch: LoadedBatch, worker: int, step: int, before: GeneratorStates
+) -> None:
+    first, changed = checks.measured(batch, worker, step)
+    _require_no_draws(before, "in evaluation")
+    if changed:
+        raise UsageError(
+            f"--virtual-workers is given, and the model changes {changed[0]!r} in evaluation.",
+            "A validation would read what earlier batches of the same worker have made of it.",
+            "change buffers, or variables that are not trained, in training alone, or leave --virtual-workers out.",
+        )
+    again, _ = checks.measured(batch, worker, step)
+    if names := [name for name, value in first.values.items() if not _same(value, again.values[name])]:
+        raise _not_repeatable(f"the same evaluation, made again, gave different measures ({', '.join(names[:_NAMED])})")
+
+
+def _require_no_draws(before: GeneratorStates, where: str) -> None:
+    if drawn := before.drawn_outside_torch():
+        raise _not_repeatable(f"the task draws random numbers from {' and '.join(drawn)} {where}")
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))
 
 
 def _not_repeatable(found: str) -> UsageError:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.adapter_protocol import Sums, added_totals
+from hvdtrain.adapters.adapter_protocol import MeasureTotals, Sums, added_totals
 from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.choose_sync import bucket_bytes
@@ -116,7 +116,8 @@ class KerasAdapter(AdapterState):
             keep_passes_equal()
             states = self.worker_states = KerasWorkerStates(self.model, state, workers)
             variables, most = self.model.trainable_variables, len(workers.own)
-            self.pass_checks = KerasPassChecks(variables, states, most, self._repeat_pass, self._forget_repeat)
+            passes = self._repeat_pass, self._evaluated, self._forget_repeat
+            self.pass_checks = KerasPassChecks(variables, states, most, *passes)
         self._average = NoAverage() if options.ema_decay is None else KerasWeightAverage(self.model, options.ema_decay)
         self._changes, self._lr = UserChanges(self.model, self.optimizer), None
         self._sums = MeasureSums(1 if workers is None else len(workers.own))
@@ -234,12 +235,20 @@ class KerasAdapter(AdapterState):
             self._eval(_layout(batch), *self._tensors(batch))
             return
         for part in self._micro_batches(batch):
-            self._create_sums(_layout(part.batch), part.batch)
-            self._sums.use(part.row)
-            for place, variable in enumerate(self._seed_states):  # for models that draw in validation
-                seed = mix(self._seed, part.worker, batch.step, place)
-                variable.assign([seed >> 32, seed & 0xFFFFFFFF])
-            self._eval(_layout(part.batch), *self._tensors(part.batch))
+            self._eval_part(part, batch.step)
+
+    def _eval_part(self, part: MicroBatch, step: int) -> None:
+        self._create_sums(_layout(part.batch), part.batch)
+        self._sums.use(part.row)
+        for place, variable in enumerate(self._seed_states):  # for models that draw in validation
+            seed = mix(self._seed, part.worker, step, place)
+            variable.assign([seed >> 32, seed & 0xFFFFFFFF])
+        self._eval(_layout(part.batch), *self._tensors(part.batch))
+
+    def _evaluated(self, part: MicroBatch, step: int) -> MeasureTotals:
+        with task_errors():
+            self._eval_part(part, step)
+        return self._sums.take()[part.row]
 
     def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         self._create_sums(_layout(batch), batch)

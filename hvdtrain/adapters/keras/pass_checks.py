@@ -8,6 +8,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.keras.micro_batch import MicroBatch
 from hvdtrain.adapters.worker_states import AlternatingStates
 from hvdtrain.named_arrays import NO_STATE
@@ -27,7 +28,8 @@ class KerasPassChecks:
     """Implements `PassChecks`.
 
     Args: `most`: virtual workers that are noted in one update. `repeat`: runs the pass of one in a step (from 0), with
-    `put`, and changes nothing but the variables of `states`. `forget`: lets it trace its graphs again.
+    `put`, and changes nothing but the variables of `states`. `evaluate`: what it measures in evaluation. `forget`: lets
+    `repeat` trace its graphs again.
 
     Attributes: `active`: graphs that are traced now have `put` in them.
     """
@@ -40,10 +42,11 @@ class KerasPassChecks:
         states: AlternatingStates[Any],
         most: int,
         repeat: Callable[[MicroBatch, int], object],
+        evaluate: Callable[[MicroBatch, int], MeasureTotals],
         forget: Callable[[], object],
     ) -> None:
         self.names: Sequence[str] = [variable.path for variable in variables]
-        self._states, self._repeat, self._forget = states, repeat, forget
+        self._states, self._repeat, self._evaluate, self._forget = states, repeat, evaluate, forget
         self._checksums = tf.Variable(tf.zeros([most, len(variables)], tf.int64), trainable=False)
         self._row = tf.Variable(0, trainable=False)
         self._noted: list[int] = []
@@ -66,6 +69,9 @@ class KerasPassChecks:
     def noted(self) -> Mapping[int, NDArray[np.int64]]:
         noted, self._noted, self.active = self._noted, [], False
         return dict(zip(noted, self._checksums.numpy(), strict=False))
+
+    def measured(self, batch: LoadedBatch, worker: int, step: int) -> tuple[MeasureTotals, list[str]]:
+        return self._states.without_trace(lambda: self._evaluate(MicroBatch(batch, worker), step))
 
     def begin_anew(self) -> bool:
         self._forget()

@@ -31,6 +31,17 @@ def bind_threads(local_size: int) -> None:
     torch.set_num_threads(threads_per_worker(local_size, os.environ))
 
 
+def require_threads() -> None:
+    """Raise `UsageError` where torch does not compute with the threads that OMP_NUM_THREADS says."""
+    wanted, chosen = os.environ.get("OMP_NUM_THREADS", ""), torch.get_num_threads()
+    if wanted.isdigit() and chosen != int(wanted):
+        raise UsageError(
+            f"torch computes with {chosen} threads, and --virtual-workers needs {wanted} of them.",
+            "Their number changes the last bits, and the task or a library has called torch.set_num_threads().",
+            "leave that out, and give --compute-threads.",
+        )
+
+
 def device_kind() -> str:
     """ "GPU" or "CPU"."""
     return "GPU" if torch.cuda.is_available() else "CPU"

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from data_sharding import LoadedBatch
+from hvdtrain.adapters.adapter_protocol import MeasureTotals
 from hvdtrain.adapters.step_timer import StepTimer
 from hvdtrain.adapters.torch.checksum import checksum
+from hvdtrain.adapters.torch.device import require_threads
 from hvdtrain.adapters.torch.passes import Measurement
 from hvdtrain.adapters.torch.virtual_passes import WorkersPasses
 from hvdtrain.adapters.torch.virtual_sync import TAKES_GRADIENTS, WorkersGradients
@@ -49,6 +51,7 @@ class TorchPassChecks:
     def repeated(
         self, batch: LoadedBatch, worker: int, step: int, state: Mapping[str, NDArray[Any]] = NO_STATE
     ) -> NDArray[np.int64]:
+        require_threads()
         before = self._states.replaced(state)
         self._passes.mode.set(True)
         self._passes.draws.begin_of(worker, step)
@@ -59,6 +62,14 @@ class TorchPassChecks:
         self._states.put_back(before)
         self._measurement.read()
         return self._in_order({each: checksum(gradient) for each, gradient in zip(trained, gradients, strict=True)})
+
+    @torch.no_grad()
+    def measured(self, batch: LoadedBatch, worker: int, step: int) -> tuple[MeasureTotals, list[str]]:
+        def evaluate() -> MeasureTotals:
+            self._passes.evaluate_part(batch, worker, step, self._measurement)
+            return self._measurement.read()
+
+        return self._states.without_trace(evaluate)
 
     def begin_anew(self) -> bool:
         return False

@@ -87,8 +87,11 @@ class WorkersPasses(WholeModelPasses):
 
     def evaluate(self, batch: LoadedBatch) -> None:
         for worker, part, measurement in zip(self.workers.own, self._parts(batch), self.measurements, strict=True):
-            self.draws.begin_of(worker, batch.step)  # for models that draw in validation
-            self._evaluate(self.forward, part, measurement, aligned=True)
+            self.evaluate_part(part, worker, batch.step, measurement)
+
+    def evaluate_part(self, part: LoadedBatch, worker: int, step: int, measurement: Measurement) -> None:
+        self.draws.begin_of(worker, step)  # for models that draw in validation
+        self._evaluate(self.forward, part, measurement, aligned=True)
 
     def read_sums(self) -> list[MeasureTotals]:
         return [measurement.read() for measurement in self.measurements]

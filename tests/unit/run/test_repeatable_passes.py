@@ -26,6 +26,7 @@ class Layer(torch.nn.Module):
 
     def forward(self, images):
         self.passes += 1
+        training = self.training
         return images + (EXPRESSION)
 
 class Task(TorchDigits):
@@ -53,7 +54,7 @@ class Layer(keras.layers.Layer):
         self.scale = self.add_weight(shape=(), initializer="ones", name="scale")
         self.mean = self.add_weight(shape=(), initializer="zeros", trainable=False, name="mean")
 
-    def call(self, images):
+    def call(self, images, training=None):
         self.passes += 1
         return images + (EXPRESSION)
 
@@ -74,13 +75,21 @@ REFUSED = {
     "OWN.random()": DIFFER,
     "self.passes": DIFFER,
 }
+EVALUATED = "0 if training else "
+EVALUATIONS_DIFFER = "the same evaluation, made again, gave different measures ("
 CHANGES_WEIGHTS = "the model changes weights in its forward pass"
 IN_GRAPHS = {
     "tf.random.uniform([])": DIFFER,
     # It changes none before the weight is large.
     "0 * self.scale.assign(tf.cond(self.scale > 5, lambda: self.scale * 0.9, lambda: self.scale))": CHANGES_WEIGHTS,
+    f"{EVALUATED}tf.random.uniform([8, 8, 1])": EVALUATIONS_DIFFER,
+    f"{EVALUATED}self.mean.assign_add(1.0)": "/layer/mean' in evaluation",
 }
 TORCH_REFUSED = {
+    f"{EVALUATED}torch.tensor(np.random.rand(8, 8)).float()": f"{DRAWS}numpy.random in evaluation",
+    f"{EVALUATED}torch.tensor(OWN.random((8, 8))).float()": EVALUATIONS_DIFFER,
+    f"{EVALUATED}self.mean.add_(1.0)": "the model changes '0.mean' in evaluation",
+    "torch.set_num_threads(torch.get_num_threads() + 1) or 0": "torch computes with",
     "self.words((images * 16).long()).squeeze(-1)": CHANGES_WEIGHTS,
     "(torch.no_grad()(self.words.weight.mul_)(0.9).sum() * 0 if self.passes > 4 else 0)": CHANGES_WEIGHTS,
     "checkpoint(torch.sin, images + self.words.weight.sum(), use_reentrant=True)": "use_reentrant=",
