@@ -102,7 +102,16 @@ def decodes_per_group(plan: ShardPlan, size: int) -> float | None:
     if plan.shuffle != "block" or plan.group_begins is None:
         return None
     streams = min(plan.streams, plan.global_batch)
+    return (len(plan.group_begins) + streams) / len(plan.group_begins) * ranks_per_block(plan, size)
+
+
+def ranks_per_block(plan: ShardPlan, size: int) -> float:
+    """Mean number of the W ranks that read a block, each by a request of its own: from W / streams to 1 + W / streams.
+
+    There are no more streams for more ranks, since the order never depends on W.
+    """
+    streams = min(plan.streams, plan.global_batch)
     first = np.arange(streams + 1) * plan.global_batch // streams
     cuts = np.arange(1, size) * plan.global_batch // size
     shared = int((~np.isin(cuts, first)).sum())  # streams that two ranks read, or once more for each further rank
-    return (len(plan.group_begins) + streams) / len(plan.group_begins) * (streams + shared) / streams
+    return (streams + shared) / streams

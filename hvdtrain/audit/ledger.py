@@ -150,7 +150,8 @@ class CoverageLedger:
         """This rank alone may fail here; the others learn it when it leaves."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(folder / f"record_{record_id}.bin", self.raw(record_id))
+            if stored := self.raw(record_id):  # an object's item has none
+                write_atomically(folder / f"record_{record_id}.bin", stored)
             write_atomically(folder / f"record_{record_id}.txt", f"{where}\n".encode())
         except OSError as error:
             raise HvdtrainError(

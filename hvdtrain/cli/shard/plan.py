@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from data_sharding import ShardPlan
-from data_sharding.plan.read_cost import ReadCost, decodes_per_group, read_cost
+from data_sharding.plan.read_cost import ReadCost, decodes_per_group, ranks_per_block, read_cost
 from data_sharding.plan.summary import PlanSummary, per_rank
 from hvdtrain.cli.command_parser import number
 from hvdtrain.cli.shard.data_arguments import Parser, open_catalog
@@ -77,14 +77,18 @@ def _print(plan: ShardPlan, summary: PlanSummary, cost: Sequence[str]) -> None:
         f"{plan.num_records:,} records in {summary.steps:,} steps of {plan.global_batch}: {_tail(summary)}\n"
         f"bytes of the largest rank over the mean: {spread:.3f}; of each step's largest: {waiting:.3f}\n"
         + "".join(f"{line}\n" for line in cost)
-        + (f"each step is mixed from {_places(plan)} in the data\n" if plan.shuffle == "block" else "")
+        + (f"each step is mixed from {_places(plan, len(summary.records))}\n" if plan.shuffle == "block" else "")
         + f"plan fingerprint {plan.fingerprint}"
     )
 
 
-def _places(plan: ShardPlan) -> str:
+def _places(plan: ShardPlan, size: int) -> str:
     streams = min(plan.streams, plan.global_batch)
-    return f"{streams:,} places" if streams > 1 else "one place"
+    places = f"{streams:,} places in the data" if streams > 1 else "one place in the data"
+    requests = ranks_per_block(plan, size)
+    if requests <= 2:
+        return places
+    return f"{places}; of {size:,} ranks several read the same block: about {requests:.1f} requests a block"
 
 
 def _tail(summary: PlanSummary) -> str:

@@ -60,6 +60,32 @@ def test_plan_says_what_reading_costs(
     assert (f"mixed from {places} places" in said) == (shuffle == "block" and places > 1)
 
 
+def reads(plan: ds.ShardPlan, size: int) -> int:
+    """Ranges of neighbours that ranks ask for in an epoch."""
+    found = 0
+    for rank in range(size):
+        ranges = plan.block_ranges(rank, size, plan.shards(rank, size, range(plan.steps))[0].reshape(-1))
+        assert ranges is not None
+        found += len({tuple(each) for each in ranges.tolist()})
+    return found
+
+
+@pytest.mark.parametrize(("size", "said"), [(64, False), (128, False), (160, True), (256, True)])
+def test_plan_says_how_many_requests_a_block_takes_where_ranks_are_many_more_than_streams(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, said: bool
+) -> None:
+    ds.write_shards(tmp_path, "train", [bytes(1000)] * 16_384, 1)
+    batch = 256
+    argv = ["plan", str(tmp_path), "--size", str(size), "--shuffle", "block", "--global-batch-size", str(batch)]
+    assert shard(argv) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "mixed from 64 places" in line]
+    plan = ds.ShardPlan.for_catalog(ds.Catalog.index(tmp_path), global_batch=batch, seed=42, epoch=0, shuffle="block")
+    requests = reads(plan, size) / reads(plan, 1)
+    assert (f"of {size} ranks several read the same block" in line) == said == (requests > 2.1)
+    if said:
+        assert float(line.split(": about ")[1].split()[0]) == pytest.approx(requests, rel=0.05)
+
+
 def test_plan_names_no_requests_where_rows_have_no_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     table = pytest.importorskip("pyarrow").table({"x": list(range(100))})

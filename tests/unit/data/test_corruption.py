@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from support.numpy_training import Recorder, Run, Setting, train, write_data
+from support.numpy_training import WIDTH, Recorder, Run, Setting, train, write_data
 from support.ranks import all_well, run_on_ranks
 
 import data_sharding as ds
@@ -96,6 +97,20 @@ def test_quarantine_keeps_the_bytes(setting: Setting, tmp_path: Path) -> None:
         assert kept == content[begin : begin + int(catalog.lengths[record])]
         what = (tmp_path / "kept" / f"record_{record}.txt").read_text()
         assert what == f"{catalog.describe(record)}: Its data does not match its stored CRC.\n"
+
+
+def test_of_an_item_without_stored_bytes_quarantine_keeps_the_place(setting: Setting, tmp_path: Path) -> None:
+    class Items(list[bytes]):
+        def __getitem__(self, number: Any) -> Any:
+            if number in BAD:
+                raise ds.BadRecord("it has no label")
+            return super().__getitem__(number)
+
+    row = np.zeros(WIDTH + 1, np.float32).tobytes()
+    data = replace(setting.data, train=ds.Catalog.of(Items([row] * 22)))
+    alone(replace(setting, data=data, on_corrupt="quarantine", quarantine=tmp_path / "kept"))
+    assert {path.name for path in (tmp_path / "kept").iterdir()} == {f"record_{record}.txt" for record in BAD}
+    assert "it has no label" in (tmp_path / "kept" / f"record_{BAD[0]}.txt").read_text()
 
 
 def test_lost_framing_counts_in_bytes_and_is_named(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:

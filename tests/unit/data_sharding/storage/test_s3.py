@@ -184,7 +184,8 @@ def test_the_requests_of_an_epoch_are_those_that_the_plan_names(
 def test_a_block_is_asked_for_once(
     store: Store, bucket: str, tmp_path: Path, size: int, global_batch: int, ranks: int, threads: int
 ) -> None:
-    """At most 1.1 bytes a byte of records, and two requests a block, whatever G, the ranks and the threads are."""
+    """At most 1.1 bytes a byte of records, and with no more ranks than streams two requests a block, whatever G and
+    the threads are."""
     random = np.random.default_rng(size)
     count = 12_000 if size < 1000 else 2_000
     records = [random.bytes(size) for _ in range(count)]
