@@ -44,14 +44,7 @@ def collate(
         return {name: _one(name, column, stack) for name, column in items.columns.items()}
     parts = parts_of(items, names, "What collate_fn returned" if of_batch else "An item")
     first = parts[0] if parts else {}
-    for other in parts:
-        if other.keys() != first.keys():
-            odd = sorted(other.keys() ^ first.keys())
-            raise UnlikeItemsError(
-                f"Items of one batch have different parts: {', '.join(map(repr, odd))} is in some only.",
-                "A batch has one array for each part.",
-                "let every item have the same parts, or give a collate_fn.",
-            )
+    require_same_parts(parts)
     if of_batch:
         return {name: as_array(value, repr(name)) for name, value in first.items()}
     return {name: _one(name, [part[name] for part in parts], stack) for name in first}
@@ -65,6 +58,17 @@ def parts_of(items: Sequence[Any], names: Names, what: str = "An item") -> list[
         UnlikeItemsError: it is None.
     """
     return [_parts(item, names, what) for item in items]
+
+
+def require_same_parts(items: Sequence[Mapping[str, Any]], of: str = "batch") -> None:
+    """Raises UnlikeItemsError: one of these has a part that another one has not. `of` is what they are together."""
+    for other in items:
+        if odd := sorted(other.keys() ^ items[0].keys()):
+            raise UnlikeItemsError(
+                f"Items of one {of} have different parts: {', '.join(map(repr, odd))} is in some only.",
+                f"A {of} has one array for each part.",
+                f"let every item have the same parts{', or give a collate_fn' if of == 'batch' else ''}.",
+            )
 
 
 def of_types(arrays: dict[str, NDArray[Any]], types: Mapping[str, np.dtype[Any]]) -> dict[str, NDArray[Any]]:
@@ -108,7 +112,7 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     if isinstance(values[0], int | float | str) and not isinstance(values[0], np.generic):
         with contextlib.suppress(ValueError):  # numpy's, where others are lists
             return as_array(values, repr(name))
-    arrays = [_whole(name, value) for value in values]
+    arrays = [whole_part(name, value) for value in values]
     first = arrays[0].shape
     other = next((array.shape for array in arrays if array.shape != first), None)
     if other is not None:
@@ -122,7 +126,8 @@ def _stacked(name: str, values: Sequence[Any]) -> NDArray[Any]:
     return np.stack(arrays)
 
 
-def _whole(name: str, value: Any) -> NDArray[Any]:
+def whole_part(name: str, value: Any) -> NDArray[Any]:
+    """Of an item. Raises UnlikeItemsError: it is a list or tuple of values of several shapes."""
     try:
         return as_array(value, repr(name))
     except ValueError as error:  # numpy's, of a list or tuple

@@ -1,8 +1,8 @@
 """Short sequences of tokens behind each other in rows of one length, so that little is padding."""
 
 import bisect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,10 +11,12 @@ from data_sharding.checks import at_least
 from data_sharding.errors import BadRecord, PlanError
 from data_sharding.formats.record_format import Damaged
 from data_sharding.objects.arrays import as_array
-from data_sharding.objects.collate import Names, parts_of
+from data_sharding.objects.collate import Names, parts_of, require_same_parts, whole_part
 from data_sharding.objects.items import source_of
 from data_sharding.objects.object_columns import numbers_of
-from data_sharding.objects.padding import rows_filled
+from data_sharding.objects.padding import Padding, rows_filled
+
+_OWN: Final = ("segments", "positions")
 
 
 class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
@@ -24,7 +26,8 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
     that has room for it (best fit decreasing; Johnson, 1973). So each sequence is in one row, and a plan that uses each
     row once an epoch uses each sequence once. Item i is
 
-        part       [size], the dtype of the sequences; `pad` behind the last one
+        part       [size], the dtype of the sequences; `pad` behind the last one; so is each other part of the items,
+                   which has the shape of the sequence, such as labels of tokens
         segments   int32[size], 1 for the first sequence of the row, 2 for the second …, 0 behind the last one
         positions  int32[size], places within the sequence, from 0
 
@@ -34,16 +37,19 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         sequences: a map-style Dataset, a table, or a list of arrays or lists of numbers.
         size: length of a row.
         part: of an item, which is the sequence.
-        lengths: int64[N] of all sequences, or the name of the attribute or column that has them; None: every one is
-            read once.
-        pad: what a row is filled up with.
+        lengths: int64[N] of all sequences, or the name of the attribute or column that has them, which is then not
+            packed; None: every one is read once.
+        pad: what a row is filled up with: one number, or one for each part, by its name.
         names: of the parts of items that are tuples.
 
     Attributes:
         members: for each row, the numbers of its sequences, int64.
 
     Raises:
-        PlanError: a sequence is longer than a row or empty, or items have no such part.
+        PlanError: a sequence is longer than a row or empty; items have no such part, or another one that cannot be
+            packed beside it; or `pad` names others than their parts. Where `lengths` are given, some of that is raised
+            when the row is made.
+        UnlikeItemsError: sequences of one row differ in their parts.
     """
 
     def __init__(
@@ -53,11 +59,13 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         *,
         part: str = "tokens",
         lengths: ArrayLike | str | None = None,
-        pad: float = 0,
+        pad: float | Mapping[str, float] = 0,
         names: Names = None,
     ) -> None:
         self._source, self._size, self._part, self._pad = source_of(sequences), size, part, pad
         self._names: Names = names if names is not None else part
+        self._unpacked = lengths if isinstance(lengths, str) else None
+        Padding.of(pad if isinstance(pad, Mapping) else {part: pad}, ())  # refuses what is no number
         at_least(1, "size", size, "A row holds at least one token.")
         count = len(self._source)
         known = numbers_of(sequences, "lengths", lengths, count)
@@ -73,8 +81,9 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         """Row `index`."""
         if isinstance(index, slice):
             return [self[number] for number in range(len(self))[index]]
-        parts = [self._sequence(int(number)) for number in self.members[index]]
-        lengths = [len(part) for part in parts]
+        sequences = [self._parts(int(number)) for number in self.members[index]]
+        require_same_parts(sequences, "row")
+        lengths = [len(parts[self._part]) for parts in sequences]
         segments, positions = np.zeros(self._size, np.int32), np.zeros(self._size, np.int32)
         end = sum(lengths)
         if end > self._size:
@@ -83,24 +92,38 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
                 "They are longer than `lengths` said.",
                 "give the right lengths, or none.",
             )
-        (row,) = rows_filled(parts, [np.concatenate(parts)], self._size, self._pad, self._part)
-        segments[:end] = np.repeat(np.arange(1, len(parts) + 1), lengths)
+        segments[:end] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
         positions[:end] = np.concatenate([np.arange(length) for length in lengths])
-        return {self._part: row, "segments": segments, "positions": positions}
+        return {**self._row(sequences), "segments": segments, "positions": positions}
+
+    def _row(self, sequences: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+        pads = self._pad if isinstance(self._pad, Mapping) else dict.fromkeys(sequences[0], self._pad)
+        if pads.keys() != sequences[0].keys():
+            raise PlanError(
+                f"pad names {', '.join(map(repr, pads))}, and items have {', '.join(map(repr, sequences[0]))}.",
+                "Each part of a row is filled up with a number.",
+                "name each of them in pad, or give one number for all.",
+            )
+        row = {}
+        for name, pad in pads.items():
+            arrays = [parts[name] for parts in sequences]
+            (row[name],) = rows_filled(arrays, [np.concatenate(arrays)], self._size, pad, name)
+        return row
 
     def _length(self, number: int) -> int:
         """One that cannot be made gets a row of its own: no other one is lost with it."""
         try:
-            return len(self._sequence(number))
+            return len(self._parts(number)[self._part])
         except BadRecord:
             return self._size
 
-    def _sequence(self, number: int) -> NDArray[Any]:
+    def _parts(self, number: int) -> dict[str, NDArray[Any]]:
+        """The sequence with this number, and what is packed beside it."""
         (item,) = self._source.items(np.array([number]))
         if isinstance(item, Damaged):
             raise BadRecord(item.reason)
         if isinstance(item, list) and all(isinstance(token, int | float) for token in item):
-            return as_array(item)
+            return {self._part: as_array(item)}
         (parts,) = parts_of([item], self._names)
         if self._part not in parts:
             raise PlanError(
@@ -108,14 +131,33 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
                 "That part is the sequence that is packed.",
                 "name it: PackedSequences(…, part=NAME).",
             )
-        sequence = as_array(parts[self._part])
-        if sequence.ndim == 0 or sequence.dtype.kind not in "biufc":
+        arrays = {name: whole_part(name, value) for name, value in parts.items() if name != self._unpacked}
+        _require_packable(arrays, self._part, number)
+        return arrays
+
+
+def _require_packable(arrays: Mapping[str, NDArray[Any]], part: str, number: int) -> None:
+    shape = arrays[part].shape
+    if shape == () or arrays[part].dtype.kind not in "biufc":
+        raise PlanError(
+            f"{part!r} of item {number} is {arrays[part].dtype} of shape {list(shape)}.",
+            "A sequence is an array of numbers.",
+            "let each item be, or have, an array or a list of numbers.",
+        )
+    for name, array in arrays.items():
+        if array.shape != shape or array.dtype.kind not in "biufc":
             raise PlanError(
-                f"{self._part!r} of item {number} is {sequence.dtype} of shape {list(sequence.shape)}.",
-                "A sequence is an array of numbers.",
-                "let each item be, or have, an array or a list of numbers.",
+                f"{name!r} of item {number} is {array.dtype} of shape {list(array.shape)}, and {part!r} has the shape "
+                f"{list(shape)}.",
+                "What is packed beside a sequence has as many numbers, each at the place of one of the sequence.",
+                f"leave {name!r} out of the items, or give it the shape of {part!r}.",
             )
-        return sequence
+        if name in _OWN:
+            raise PlanError(
+                f"Items have a part {name!r}.",
+                "A row has an array of that name, which says where its sequences are.",
+                "call the part something else, or leave it out of the items.",
+            )
 
 
 def packed(lengths: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:

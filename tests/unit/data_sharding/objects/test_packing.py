@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_sharding import Catalog, PackedSequences, PlanError, RecordReader
+from data_sharding import Catalog, PackedSequences, PlanError, RecordReader, UnlikeItemsError
 
 LENGTHS = st.lists(st.integers(1, 32), min_size=1, max_size=80)
 
@@ -45,7 +45,7 @@ def test_lengths_may_be_a_column() -> None:
 
 
 def test_rows_are_items_of_a_catalog() -> None:
-    table = {"ids": np.array([[1, 2], [3, 4], [5, 6]]), "label": np.arange(3)}
+    table = {"ids": np.array([[1, 2], [3, 4], [5, 6]])}
     catalog = Catalog.of(PackedSequences(table, 4, part="ids"))
     with RecordReader(catalog) as reader:
         records = reader.load(np.arange(2))
@@ -53,6 +53,29 @@ def test_rows_are_items_of_a_catalog() -> None:
     arrays = records.collate(records.payloads)
     assert arrays["ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
     assert arrays["segments"].tolist() == [[1, 1, 2, 2], [1, 1, 0, 0]]
+
+
+@given(LENGTHS)
+def test_what_has_the_shape_of_a_sequence_is_packed_beside_it(lengths: list[int]) -> None:
+    items = [{"labels": -np.arange(length) / 2, "tokens": np.arange(length)} for length in lengths]
+    for row in PackedSequences(items, 32, pad={"tokens": 7, "labels": -100}):
+        inside = row["segments"] > 0
+        assert (row["labels"][inside] == -row["tokens"][inside] / 2).all()
+        assert (row["labels"][~inside] == -100).all()
+        assert (row["tokens"][~inside] == 7).all()
+
+
+def test_a_column_of_lengths_is_not_packed() -> None:
+    table = {"tokens": np.array([[1, 2], [3, 4]]), "length": np.array([2, 2])}
+    assert PackedSequences(table, 4, lengths="length")[0].keys() == {"tokens", "segments", "positions"}
+
+
+def beside(**parts: object) -> PackedSequences:
+    return PackedSequences([{"tokens": [1, 2], **parts}] * 2, 8)
+
+
+def padded_by(pad: object) -> object:
+    return PackedSequences([{"tokens": [1, 2], "labels": [3, 4]}], 8, pad=pad)[0]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +91,21 @@ def test_rows_are_items_of_a_catalog() -> None:
         (lambda: PackedSequences(np.arange(5), 8), "'tokens' of item 0 is int64 of shape"),
         (lambda: PackedSequences([[1]], 2, pad=float("nan"))[0], "filled up with nan"),
         (lambda: PackedSequences([[1, 2], [3]], 2, lengths=[1, 1])[0], "longer than `lengths` said"),
+        (lambda: beside(label=3), r"'label' of item 0 is int64 of shape \[\], and 'tokens' has the shape \[2\]"),
+        (lambda: beside(labels=[3]), r"'labels' of item 0 is int64 of shape \[1\]"),
+        (lambda: beside(mask=[[1, 0], [1, 1]]), r"'mask' of item 0 is int64 of shape \[2, 2\]"),
+        (lambda: beside(words=["a", "b"]), "'words' of item 0 is <U1"),
+        (lambda: beside(segments=[1, 1]), "Items have a part 'segments'"),
+        (lambda: padded_by({"tokens": 0}), "pad names 'tokens', and items have 'tokens', 'labels'"),
+        (lambda: padded_by({"tokens": 0, "labels": None}), "'labels' is to be padded with None"),
     ],
 )
 def test_what_cannot_be_packed_is_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(PlanError, match=words):
         make()
+
+
+def test_sequences_of_a_row_have_the_same_parts() -> None:
+    rows = PackedSequences([{"tokens": [1, 2], "labels": [3, 4]}, {"tokens": [1, 2]}], 8)
+    with pytest.raises(UnlikeItemsError, match="Items of one row have different parts: 'labels' is in some only"):
+        rows[0]
