@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +11,11 @@ from data_sharding.catalog.catalog_file import COLUMNS
 from data_sharding.catalog.joining import Joining
 from data_sharding.catalog.parts import require_each_once
 from data_sharding.checks import at_least, whole
-from data_sharding.draws.draw_rule import DrawRule
+from data_sharding.draws.draw_rule import DrawRule, require_length
 from data_sharding.draws.mixture import EpochLength, Mixture
 from data_sharding.draws.repeated import Repeated
 from data_sharding.draws.weighted import Weighted
 from data_sharding.errors import PlanError
-
-_MOST_DRAWS: Final = 1 << 40
 
 
 class Drawn(Joining):
@@ -109,12 +107,7 @@ class Drawn(Joining):
 
     def _with_draws(self, draws: DrawRule) -> Self:
         require_each_once(self)
-        if draws.length > _MOST_DRAWS:
-            raise PlanError(
-                f"An epoch of {draws.length:,} records was asked for.",
-                f"It may have {_MOST_DRAWS:,}.",
-                "draw fewer of them an epoch, and train more epochs.",
-            )
+        require_length(draws.length)
         columns = {name: getattr(self, name) for name in COLUMNS}
         made = self._checked(self.format, self.files, columns, self.damage, draws)
         vars(made).update(lost_bytes=self.lost_bytes, source_files=self.source_files)

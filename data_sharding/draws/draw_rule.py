@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import PlanError
 
 _COUNTED_TOGETHER: Final = 1 << 20
+_MOST_DRAWS: Final = 1 << 40
 
 
 class DrawRule(Protocol):
@@ -44,6 +45,16 @@ def planned_counts(rule: DrawRule, records: int, epoch: int) -> NDArray[np.int64
         numbers = np.arange(first, min(first + _COUNTED_TOGETHER, rule.length))
         counts += np.bincount(rule.records(numbers, epoch), minlength=records)
     return counts
+
+
+def require_length(length: float) -> None:
+    """Raises PlanError: an epoch would have more draws than it may."""
+    if length > _MOST_DRAWS:
+        raise PlanError(
+            f"An epoch of {length:,.15g} records was asked for.",
+            f"It may have {_MOST_DRAWS:,}.",
+            "draw fewer of them an epoch, and train more epochs; a mixture may have epoch=N.",
+        )
 
 
 def nothing_drawn(fact: str, hint: str) -> PlanError:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding.checks import at_least
-from data_sharding.draws.draw_rule import nothing_drawn
+from data_sharding.draws.draw_rule import nothing_drawn, require_length
 from data_sharding.errors import PlanError
 from data_sharding.permutation import keys_from, permute_each
 from data_sharding.sample_random import GOLDEN, mix
@@ -48,7 +48,7 @@ class Mixture:
     def in_shares(cls, sizes: Sequence[int], shares: Sequence[float], epoch: EpochLength, seed: int) -> "Mixture":
         """That which draws `shares` (which need not add up to 1) of an epoch's draws from sources of these sizes.
 
-        Raises PlanError: shares are negative, not finite or all 0, or the epoch has no draw.
+        Raises PlanError: shares are negative, not finite or all 0, or the epoch has no draw or too many.
         """
         weights = np.asarray(shares, np.float64)
         if not len(weights) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.sum() > 0:
@@ -57,20 +57,9 @@ class Mixture:
                 "give each source a share of 0 or more, and at least one of them more than 0.",
             )
         weights /= weights.sum()
-        drawn = weights > 0
-        if epoch == "first exhausted":
-            length = int(np.floor((np.asarray(sizes)[drawn] / weights[drawn]).min() + 1e-6))
-        elif epoch == "all seen":
-            length = int(np.ceil((np.asarray(sizes)[drawn] / weights[drawn]).max() - 1e-6))
-        elif isinstance(epoch, str):
-            raise PlanError(
-                f"The epoch of a mixture was to end {epoch!r}.",
-                "It has a number of records, or ends when a source is seen.",
-                'give epoch=N, "first exhausted" or "all seen".',
-            )
-        else:
-            length = at_least(1, "epoch", epoch, "An epoch has at least one record.")
-        counts = _apportioned(weights, max(1, length))
+        length = _length(np.asarray(sizes), weights, epoch)
+        require_length(length)  # before it becomes an int64
+        counts = _apportioned(weights, max(1, int(length)))
         return cls(tuple(map(int, sizes)), tuple(counts.tolist()), seed)
 
     @property
@@ -105,6 +94,23 @@ class Mixture:
         texts = [f"data_sharding.mixture/1 {self.seed} {number}" for number in range(len(sizes))]
         keys = np.array([keys_from(text, 1)[0] for text in texts], np.uint64)
         return np.cumsum(counts), counts, sizes, np.cumsum(sizes) - sizes, runs, keys
+
+
+def _length(sizes: NDArray[np.int64], shares: NDArray[np.float64], epoch: EpochLength) -> float:
+    drawn = shares > 0
+    with np.errstate(over="ignore"):  # infinite is too long, too
+        until_seen = sizes[drawn] / shares[drawn]
+    if epoch == "first exhausted":
+        return float(np.floor(until_seen.min() + 1e-6))
+    if epoch == "all seen":
+        return float(np.ceil(until_seen.max() - 1e-6))
+    if isinstance(epoch, str):
+        raise PlanError(
+            f"The epoch of a mixture was to end {epoch!r}.",
+            "It has a number of records, or ends when a source is seen.",
+            'give epoch=N, "first exhausted" or "all seen".',
+        )
+    return at_least(1, "epoch", epoch, "An epoch has at least one record.")
 
 
 def _apportioned(shares: NDArray[np.float64], total: int) -> NDArray[np.int64]:
