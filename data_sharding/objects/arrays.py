@@ -15,7 +15,7 @@ def as_array(value: Any, name: str = "A value") -> NDArray[Any]:
     """An array of numpy from an array, a tensor, a picture, or numbers; floats of Python as float32.
 
     Raises PlanError, whose first words are `name`: values of numpy's masked array are missing; numpy has no array of
-    Python's values as they are; or a tensor is sparse.
+    Python's values as they are; or a tensor is sparse, or of a dtype that numpy does not have.
     """
     if isinstance(value, np.ma.MaskedArray) and value.mask.any():
         raise PlanError(
@@ -24,8 +24,7 @@ def as_array(value: Any, name: str = "A value") -> NDArray[Any]:
             "fill them in (array.filled(0)), and give the mask as a part of its own if the model needs it.",
         )
     if hasattr(value, "detach"):  # a tensor of torch
-        value = _dense(value, name).detach().cpu()
-        value = (value.float() if str(value.dtype) == "torch.bfloat16" else value).numpy()
+        value = _of_tensor(value, name)
     array = _of_rows(np.asarray(value))
     if hasattr(value, "dtype"):
         return array
@@ -36,14 +35,23 @@ def as_array(value: Any, name: str = "A value") -> NDArray[Any]:
     return _floats_of_python(array, value, name) if array.dtype == np.float64 else array
 
 
-def _dense(tensor: Any, name: str) -> Any:
-    if str(getattr(tensor, "layout", "torch.strided")) in ("torch.strided", "torch._mkldnn"):
-        return tensor
-    raise PlanError(
-        f"{name} is a tensor of the layout {tensor.layout}.",
-        "A batch has one dense array for each part.",
-        "give it as tensor.to_dense(), or its indices and values as parts of their own.",
-    )
+def _of_tensor(tensor: Any, name: str) -> NDArray[Any]:
+    if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
+        raise PlanError(
+            f"{name} is a tensor of the layout {tensor.layout}.",
+            "A batch has one dense array for each part.",
+            "give it as tensor.to_dense(), or its indices and values as parts of their own.",
+        )
+    own = tensor.detach().cpu().resolve_conj().resolve_neg()  # numpy knows no views that are conjugated or negated
+    try:
+        made: NDArray[Any] = (own.float() if str(own.dtype) == "torch.bfloat16" else own).numpy()
+    except TypeError as error:  # torch's, of a dtype
+        raise PlanError(
+            f"{name} is a tensor of the dtype {tensor.dtype}.",
+            "A batch has arrays of numpy, which does not have this dtype.",
+            "give it in another one, such as tensor.float(), or its bytes as tensor.view(torch.uint8).",
+        ) from error
+    return made
 
 
 def _bytes_of_python(array: NDArray[Any], value: Any) -> NDArray[Any]:

@@ -63,7 +63,7 @@ class _ArrowArray(_OneByOne):
 
 
 class _SeveralAtOnce(_OneByOne):
-    """Hugging Face's datasets, torch's Subset: what has torch's `__getitems__`."""
+    """Hugging Face's datasets, torch's Subset: what has torch's `__getitems__`, with `[]` or without."""
 
     def items(self, ids: NDArray[np.int64]) -> Sequence[Any]:
         try:
@@ -80,6 +80,9 @@ class _SeveralAtOnce(_OneByOne):
             raise _stopped(self.dataset, items) from failure
         failure.add_note(f"in {items}, of the {type(self.dataset).__qualname__}; each alone does not fail")
         raise failure
+
+    def _get(self, number: int) -> Any:
+        return self._as_many(self.dataset.__getitems__([number]), 1)[0]
 
     def _as_many(self, found: Any, count: int) -> Sequence[Any]:
         kind = type(self.dataset).__qualname__
@@ -116,8 +119,8 @@ def source_of(dataset: Any) -> ItemSource:
         raise PlanError(
             f"A {type(dataset).__qualname__} cannot be a data set: {refusal}.",
             "Each rank reads its own items by their numbers, in an order that the plan knows.",
-            "give an object with len() and [], such as a map-style Dataset, or a dict of arrays; write the items of a "
-            "stream to records once (`hvdtrain shard convert`).",
+            "give an object with len(), and [] or __getitems__, such as a map-style Dataset, or a dict of arrays; "
+            "write the items of a stream to records once (`hvdtrain shard convert`).",
         )
     if is_a(dataset, "pandas", "Series"):
         return _Series(dataset)
@@ -145,4 +148,5 @@ def _why_not(dataset: Any) -> str:
     if not hasattr(type(dataset), "__len__") or getattr(dataset, "shape", None) == ():
         return "it has no length"
     is_stream = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)
-    return "it has no items by number" if is_stream or not hasattr(type(dataset), "__getitem__") else ""
+    has_items = hasattr(type(dataset), "__getitem__") or hasattr(type(dataset), "__getitems__")
+    return "it has no items by number" if is_stream or not has_items else ""

@@ -47,7 +47,7 @@ class ObjectFormat(RecordFormat):
         padding: Padding | None,
         draws: bool | None = None,
     ) -> "ObjectFormat":
-        """That of an object with `len` and `[]`; arguments as of `Catalog.of`.
+        """That of an object with `len` and `[]` or `__getitems__`; arguments as of `Catalog.of`.
 
         Raises PlanError: it has none of these.
         """

@@ -185,9 +185,22 @@ def test_arguments_of_other_kinds_are_refused(wrong: dict[str, Any]) -> None:
         Catalog.of([{"x": [1]}], **wrong)
 
 
-def test_a_sparse_tensor_is_refused_with_what_to_do() -> None:
+@pytest.mark.parametrize("tensor", [torch.eye(2).to_sparse(), torch.eye(2).to_mkldnn()])
+def test_a_tensor_of_another_layout_is_refused_with_what_to_do(tensor: torch.Tensor) -> None:
     with pytest.raises(PlanError, match="to_dense"):
-        batch([{"x": torch.eye(2).to_sparse()}], of=[0])
+        batch([{"x": tensor}], of=[0])
+
+
+def test_tensors_that_are_conjugated_or_negated_views_are_their_values() -> None:
+    views = torch.tensor([[1 + 2j], [3 - 4j]]).conj()
+    assert batch({"x": views}, of=[1])["x"].tolist() == [[3 + 4j]]
+    assert batch([{"x": each.imag} for each in views], of=[0, 1])["x"].tolist() == [[-2], [4]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_tensor_of_a_dtype_that_numpy_does_not_have_is_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(PlanError, match=f"is a tensor of the dtype {dtype}.*\\n.*view\\(torch.uint8\\)"):
+        batch([{"x": torch.ones(2).to(dtype)}], of=[0])
 
 
 @pytest.mark.parametrize("names", [{"a": 0, "b": 0}.keys(), pd.Index(["a", "b"]), np.array(["a", "b"])])

@@ -93,6 +93,18 @@ class Asked(list[Any]):
         return [self[number] for number in numbers]
 
 
+class OnlyTogether:
+    """Has no `[]`, and refuses item 2."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitems__(self, numbers: list[int]) -> list[dict[str, int]]:
+        if 2 in numbers:
+            raise BadRecord("it is the third")
+        return [{"x": number} for number in numbers]
+
+
 class Fewer(Squares):
     """Leaves items out where several are asked for, or gives their columns."""
 
@@ -132,6 +144,7 @@ TABLE = {"x": np.arange(12, dtype=np.int16).reshape(6, 2), "y": [0.5, 1, 2, 3, 4
         ),
         (Asked({"x": np.float16(n), "b": n > 2} for n in range(6)), {}, {"x": [4, 0, 4], "b": [True, False, True]}),
         (range(6), {}, {"input": [4, 0, 4]}),
+        (OnlyTogether(), {}, {"x": [4, 0, 4]}),
         ([0.25 * n for n in range(6)], {"names": "x"}, {"x": [1.0, 0.0, 1.0]}),
         (TABLE, {}, {"x": [[8, 9], [0, 1], [8, 9]], "y": [4, 0.5, 4]}),
         (pa.table({"x": range(6)}), {}, {"x": [4, 0, 4]}),
@@ -226,6 +239,11 @@ def test_tables_have_labels_and_identities(table: Any) -> None:
     assert catalog.labels is not None
     assert catalog.labels.tolist() == [1, 0, 1]
     assert Catalog.of(table({"x": [1.5, 2, 4], "y": [1, 0, 1]}), labels="y").fingerprint != catalog.fingerprint
+
+
+def test_an_item_that_can_only_be_asked_for_with_others_is_refused_alone() -> None:
+    with RecordReader(Catalog.of(OnlyTogether()), on_corrupt="mask") as reader:
+        assert reader.load(np.array([1, 2, 3])).intact.tolist() == [True, False, True]
 
 
 def test_columns_of_pandas_are_read_by_place() -> None:
