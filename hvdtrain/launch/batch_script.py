@@ -31,23 +31,30 @@ LEFT = "$left"  # another one, of a script that counts the time that is left
 USR1 = 'kill -USR1 "$job" || true'
 _TERM = 'kill "$job" || true'
 
-_LIST_HOSTS = "hosts=$(awk '{ %s }' %s)\n"
-_ADD_HOST = 'if (!seen[%s]++) { printf "%%s%%s%s", comma, %s; comma = "," }'
+_HOSTS_AND_SLOTS = """\
+# No host has more workers than slots, of which a scheduler may give more on one host than on another.
+counted=$(awk '
+    {{ {each} }}
+    END {{
+        for (i = 1; i <= hosts; i++) {{
+            workers = n[name[i]] < {slots} ? n[name[i]] : {slots}
+            slots += workers; list = list comma name[i]{workers}; comma = ","
+        }}
+        print slots + 0, list
+    }}' {source})
+slots=${{counted%% *}} hosts=${{counted#* }}
+if [ "$slots" -lt {np} ]; then
+    echo "hvdtrain: The job has {np} workers, {slots} on a host." \\
+        "{scheduler} gives it $slots slots: ${{hosts:-no host}}." >&2
+    echo "HINT: ask for {hosts} hosts with {slots} slots each, or start fewer workers with -np." >&2
+    exit 2
+fi
+"""
 
 _IMPORT = """\
 if ! {python} -c 'import hvdtrain'; then
     echo "hvdtrain: {shown} cannot import hvdtrain on $(hostname). Its workers would end at once." >&2
     echo "HINT: install hvdtrain there, or name an interpreter that has it with --python." >&2
-    exit 2
-fi
-"""
-
-_ROOM = """\
-slots=$(awk '{{ {each} }} END {{ for (h in n) slots += n[h] < {slots} ? n[h] : {slots}; print slots + 0 }}' {source})
-if [ "$slots" -lt {np} ]; then
-    echo "hvdtrain: The job has {np} workers, {slots} on a host." \\
-        "{scheduler} gives it $slots slots: ${{hosts:-no host}}." >&2
-    echo "HINT: ask for {hosts} hosts with {slots} slots each, or start fewer workers with -np." >&2
     exit 2
 fi
 """
@@ -153,23 +160,19 @@ def start_by_mpirun(job: JobSpec, flavor: str, mpirun: str) -> Start:
 
 def hosts_of_lines(job: JobSpec, start: Start, file: str) -> str:
     """Bash that makes $hosts from a file of PBS with a line for each slot, and refuses too few slots."""
-    return _LIST_HOSTS % (_add_host(job, start, "$1"), file) + _room(job, "n[$1]++", file, "PBS")
+    return _hosts(job, start, "if (!n[$1]++) name[++hosts] = $1", file, "PBS")
 
 
 def hosts_of_pairs(job: JobSpec, start: Start, variable: str) -> str:
     """As `hosts_of_lines`, from a variable of LSF such as "a 4 b 4"."""
-    pairs, source = "for (i = 1; i < NF; i += 2)", f'<<< "${variable}"'
-    listed = _LIST_HOSTS % (f"{pairs} {_add_host(job, start, '$i')}", source)
-    return listed + _room(job, f"{pairs} n[$i] += $(i + 1)", source, "LSF")
+    each = "for (i = 1; i < NF; i += 2) { if (!n[$i]) name[++hosts] = $i; n[$i] += $(i + 1) }"
+    return _hosts(job, start, each, f'<<< "${variable}"', "LSF")
 
 
-def _add_host(job: JobSpec, start: Start, name: str) -> str:
-    # Intel's mpirun takes names without slots.
-    return _ADD_HOST % (name, "" if start.flavor == "intel" else f":{job.slots}", name)
-
-
-def _room(job: JobSpec, each: str, source: str, scheduler: str) -> str:
-    return _ROOM.format(np=job.np, slots=job.slots, hosts=job.num_hosts, each=each, source=source, scheduler=scheduler)
+def _hosts(job: JobSpec, start: Start, each: str, source: str, scheduler: str) -> str:
+    workers = "" if start.flavor == "intel" else ' ":" workers'  # whose mpirun takes names without slots
+    numbers = {"np": job.np, "slots": job.slots, "hosts": job.num_hosts}
+    return _HOSTS_AND_SLOTS.format(**numbers, each=each, workers=workers, source=source, scheduler=scheduler)
 
 
 def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str, ...] = ()) -> str:

@@ -156,7 +156,7 @@ def test_an_interpreter_without_hvdtrain_starts_nothing(render: Any, cluster: Cl
 @pytest.mark.parametrize("inner", ["mpirun", "ssh"])
 @pytest.mark.parametrize(
     ("np", "slots", "found"),
-    [(12, (4, 6), "8 slots: n1:4,n2:4."), (8, (4, 2), "6 slots: n1:4,n2:4."), (8, (), "no host.")],
+    [(12, (4, 6), "8 slots: n1:4,n2:4."), (8, (4, 2), "6 slots: n1:4,n2:2."), (8, (), "no host.")],
 )
 def test_too_few_slots_start_nothing(
     render: Any, inner: str, np: int, slots: tuple[int, ...], found: str, cluster: Cluster
@@ -189,6 +189,16 @@ def test_mpirun_gets_each_host_once_with_its_workers(render: Any, flavor: str, n
     (call,) = cluster.calls()
     assert f" {named} " in call
     assert call.endswith(f" {sys.executable} -m hvdtrain {' '.join(COMMAND)} --output-dir runs/hvdtrain-7")
+
+
+@pytest.mark.parametrize("render", [pbs_script, lsf_script])
+@pytest.mark.parametrize(("inner", "named"), [("mpirun", "--host n2:2,n1:4 "), ("ssh", "-H n2:2,n1:4 ")])
+def test_a_host_with_fewer_slots_gets_fewer_workers(render: Any, inner: str, named: str, cluster: Cluster) -> None:
+    """In the order in which the scheduler names hosts, whether it names one once or several times."""
+    (cluster.folder / "nodes").write_text("n2\n" + "n1\n" * 6 + "n2\n")
+    script = render(inner, np=6, python=str(cluster.folder / "bin" / "mpirun"))
+    assert cluster.run(script, LSB_MCPU_HOSTS="n2 1 n1 6 n2 1").returncode == 0
+    assert named in cluster.calls()[-1]
 
 
 def test_a_pbs_job_goes_on_in_new_jobs_after_two_failures_and_any_number_of_stops(cluster: Cluster) -> None:

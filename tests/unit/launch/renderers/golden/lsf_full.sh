@@ -50,8 +50,17 @@ if ! python -c 'import hvdtrain'; then
 fi
 
 # Each host once, with its workers: LSF names hosts with their slots, which may be their cores.
-hosts=$(awk '{ for (i = 1; i < NF; i += 2) if (!seen[$i]++) { printf "%s%s:4", comma, $i; comma = "," } }' <<< "$LSB_MCPU_HOSTS")
-slots=$(awk '{ for (i = 1; i < NF; i += 2) n[$i] += $(i + 1) } END { for (h in n) slots += n[h] < 4 ? n[h] : 4; print slots + 0 }' <<< "$LSB_MCPU_HOSTS")
+# No host has more workers than slots, of which a scheduler may give more on one host than on another.
+counted=$(awk '
+    { for (i = 1; i < NF; i += 2) { if (!n[$i]) name[++hosts] = $i; n[$i] += $(i + 1) } }
+    END {
+        for (i = 1; i <= hosts; i++) {
+            workers = n[name[i]] < 4 ? n[name[i]] : 4
+            slots += workers; list = list comma name[i] ":" workers; comma = ","
+        }
+        print slots + 0, list
+    }' <<< "$LSB_MCPU_HOSTS")
+slots=${counted%% *} hosts=${counted#* }
 if [ "$slots" -lt 7 ]; then
     echo "hvdtrain: The job has 7 workers, 4 on a host." \
         "LSF gives it $slots slots: ${hosts:-no host}." >&2

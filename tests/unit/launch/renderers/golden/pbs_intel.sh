@@ -44,8 +44,17 @@ if ! python -c 'import hvdtrain'; then
 fi
 
 # Each node once, with its workers: PBS names a node once for each of its slots, which may be its cores.
-hosts=$(awk '{ if (!seen[$1]++) { printf "%s%s", comma, $1; comma = "," } }' "$PBS_NODEFILE")
-slots=$(awk '{ n[$1]++ } END { for (h in n) slots += n[h] < 4 ? n[h] : 4; print slots + 0 }' "$PBS_NODEFILE")
+# No host has more workers than slots, of which a scheduler may give more on one host than on another.
+counted=$(awk '
+    { if (!n[$1]++) name[++hosts] = $1 }
+    END {
+        for (i = 1; i <= hosts; i++) {
+            workers = n[name[i]] < 4 ? n[name[i]] : 4
+            slots += workers; list = list comma name[i]; comma = ","
+        }
+        print slots + 0, list
+    }' "$PBS_NODEFILE")
+slots=${counted%% *} hosts=${counted#* }
 if [ "$slots" -lt 8 ]; then
     echo "hvdtrain: The job has 8 workers, 4 on a host." \
         "PBS gives it $slots slots: ${hosts:-no host}." >&2
