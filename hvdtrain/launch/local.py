@@ -92,7 +92,7 @@ def run(job: JobSpec, command: tuple[str, ...] = (), environment: Mapping[str, s
                 stack.callback(start.close)
                 return start.supervisor(console).run()
 
-        return run_with_restarts(attempt, job.max_restarts, job.backoff, console, inbox)
+        return run_with_restarts(attempt, job, console, inbox)
 
 
 @dataclass(eq=False)

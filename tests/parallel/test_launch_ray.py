@@ -225,12 +225,14 @@ def test_a_job_begins_with_as_many_workers_as_there_is_room_for(cluster: RayClus
         job.require_gone(GONE_S)
 
 
-def test_a_job_that_waits_for_room_can_be_stopped(cluster: RayCluster, tmp_path: Path) -> None:
+def test_a_job_that_waits_for_room_says_so_and_can_be_stopped(cluster: RayCluster, tmp_path: Path) -> None:
+    says = f"hvdtrain launch: waiting for Ray at {cluster.address}, for at most 900 s ...\n"
     with Job(cluster, tmp_path, ["-np", "9", "--wait", "600"], []) as job:
         job.await_that(lambda: cluster.do("used")[0] == 1, "a placement group", DEADLINE_S)
+        job.await_that(lambda: says in job.output, "a word of what it waits for", DEADLINE_S)
         job.process.send_signal(signal.SIGTERM)
         done = job.ended(143, GONE_S)
-        assert done.stderr == "hvdtrain launch: stopped by SIGTERM.\n"
+        assert done.stderr == f"{says}hvdtrain launch: stopped by SIGTERM.\n"
 
 
 PLACED = ["launch/placed/__init__.py", "launch/placed/seat_agent.py"]

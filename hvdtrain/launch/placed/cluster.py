@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import queue
 import secrets
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import IO, Any, cast
 
 from hvdtrain.errors import UsageError
@@ -28,7 +30,10 @@ _LEAVE_SECONDS = 20.0  # for places to be given back
 _CONNECT_SECONDS = 5.0
 _GONE_SECONDS = 30.0  # for the cluster to notice that a host is lost
 _LOOK_SECONDS = 0.1
-_SHOWN = 2000  # characters of what the process has complained of
+_SHOWN = 2**16  # characters of what the process has complained of
+_WORDS = 400  # of them, in a message
+_TRACEBACK = "Traceback (most recent call last)"
+_QUIET_SECONDS = 10.0  # of waiting for places, before that is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +43,30 @@ class System:
     name: str
     broker: str  # module of the process that talks to it
     hint: str  # what to do where it gives none
+    address: str  # of the cluster; empty where the system itself finds it
 
 
 class PlacedCluster(AbstractContextManager["PlacedCluster"]):
     """Places in a cluster, from entering to leaving. It is the `Discovery` of its hosts and the `Reach` to them.
 
     `request` is what the broker gets as its first line; `link_seconds` as `Reach` has it; `notify` is called in a
-    thread after each message of the broker.
+    thread after each message of the broker; `say` shows people a line.
     """
 
     def __init__(
-        self, system: System, request: Mapping[str, Any], link_seconds: float, notify: Callable[[], None]
+        self,
+        system: System,
+        request: Mapping[str, Any],
+        link_seconds: float,
+        notify: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
         self.system = system
         self.link_seconds = link_seconds
         self.hosts: tuple[Host, ...] = ()
         self.gpus: Mapping[str, list[str]] = {}  # host → GPUs of its workers, as the cluster calls them
         self.gone = ""  # why there is no connection to the cluster any more, once there is none
-        self._request, self._notify = request, notify
+        self._request, self._notify, self._say = request, notify, say
         self._refusal: UsageError | None = None
         self._complaints: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
@@ -90,11 +101,15 @@ class PlacedCluster(AbstractContextManager["PlacedCluster"]):
 
     def await_hosts(self, seconds: float, inbox: SignalInbox) -> signal.Signals | None:
         """Wait until the job has its places; returns a signal that came meanwhile. Raises UsageError: it gets none."""
-        deadline = time.monotonic() + seconds
+        deadline, said_at = time.monotonic() + seconds, time.monotonic() + _QUIET_SECONDS
         while not self.hosts and not self.gone and self._refusal is None and time.monotonic() < deadline:
-            select.select([inbox], [], [], max(0.0, deadline - time.monotonic()))
+            select.select([inbox], [], [], max(0.0, min(said_at, deadline) - time.monotonic()))
             if numbers := inbox.take():
                 return numbers[0]
+            if time.monotonic() >= said_at:
+                where = f" at {self.system.address}" if self.system.address else ""
+                self._say(f"hvdtrain launch: waiting for {self.system.name}{where}, for at most {seconds:g} s ...")
+                said_at = math.inf
         if self._refusal is not None:
             raise self._refusal
         if not self.hosts:
@@ -168,7 +183,11 @@ class PlacedCluster(AbstractContextManager["PlacedCluster"]):
     def _last_words(self) -> str:
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _SHOWN))
         said = [line for line in self._errors.read().decode(errors="replace").splitlines() if line.strip()]
-        return f"; its last words: {said[-1].strip()[:300]}" if said else ""
+        # An error may have several lines: it begins behind the stack of the last traceback, which is indented.
+        stack = max((number + 1 for number, line in enumerate(said) if _TRACEBACK in line), default=len(said))
+        cause = list(dropwhile(lambda line: line.startswith(" "), said[stack:])) or said[-1:]
+        words = " ".join(" ".join(cause).split())
+        return f"; its last words: {words[:_WORDS].rstrip('.')}" if words else ""
 
 
 class PlacedLine:

@@ -47,7 +47,7 @@ def run(job: JobSpec, placement: Placement) -> int:
     UsageError: no such places, or a command that cannot be started; HvdtrainError: as `hvdtrain launch ssh`."""
     with SignalInbox() as inbox, ExitStack() as outer:
         console = Console(inbox)
-        opened = PlacedCluster(placement.system, placement.request, placement.link_seconds, inbox.wake)
+        opened = PlacedCluster(placement.system, placement.request, placement.link_seconds, inbox.wake, console.say)
         cluster = outer.enter_context(opened)
         number = cluster.await_hosts(placement.wait + job.start_timeout, inbox)
         if number is not None:
@@ -72,7 +72,7 @@ def run(job: JobSpec, placement: Placement) -> int:
                 return ended
             return attempt.run(restarts, cause)
 
-        return run_with_restarts(run_once, job.max_restarts, job.backoff, console, inbox)
+        return run_with_restarts(run_once, job, console, inbox)
 
 
 def _has_lost(agents: HostAgents, cluster: PlacedCluster) -> bool:

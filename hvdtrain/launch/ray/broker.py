@@ -34,12 +34,12 @@ def _connect(ray: Any, address: str | None) -> None:
     """As `ray.init`, which starts a cluster on this machine if there is none at no address."""
     quiet: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     try:
-        ray.init(address or os.environ.get("RAY_ADDRESS") or "auto", **quiet)
+        ray.init(address or "auto", **quiet)
         return
     except ConnectionError as error:
-        if address is not None or os.environ.get("RAY_ADDRESS"):
+        if address is not None:
             raise UsageError(
-                f"There is no Ray cluster at {address or os.environ['RAY_ADDRESS']}: {first_line(error)}.",
+                f"There is no Ray cluster at {address}: {first_line(error)}.",
                 "The workers are to run there.",
                 "see `ray status` on one of its machines, or leave --address out.",
             ) from error

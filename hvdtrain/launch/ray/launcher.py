@@ -22,18 +22,14 @@ from hvdtrain.launch.ssh.launcher import UNSUPPORTED, require_runnable
 
 _PLACEMENTS = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ADDRESS = re.compile(r"(?:ray://)?\[?([^\[\]/]+?)\]?:(\d{1,5})")
-_RAY = System(
-    "Ray",
-    "hvdtrain.launch.ray.broker",
-    "see `ray status` on a machine of the cluster; --address names another one.",
-)
+_HINT = "see `ray status` on a machine of the cluster; --address names another one."
 
 
 def start(options: Namespace, command: tuple[str, ...]) -> int:
     """Run the job that options describe, or print what would run; returns the exit code."""
     job = launcher_api.job_from(options, command, python=PYTHON)
     request = _request(options, job)
-    _require_address(request.address)
+    _require_address(request.address, options.address)
     require_runnable(job, os.environ, "hvdtrain launch ray", (*UNSUPPORTED, "hosts"))
     if options.dry_run:
         sys.stdout.write(_preview(job, request))
@@ -73,7 +69,7 @@ LAUNCHER = launcher_api.Launcher(
 
 def _placement(request: Request) -> Placement:
     return Placement(
-        system=_RAY,
+        system=System("Ray", "hvdtrain.launch.ray.broker", _HINT, request.address or ""),
         request=asdict(request),
         wait=request.wait,
         link_seconds=request.link_seconds,
@@ -109,7 +105,10 @@ def _request(options: Namespace, job: JobSpec) -> Request:
     least, most = job.world_sizes
     needs = {name: amount for name, amount in resources.items() if amount}
     python = None if job.python == PYTHON else job.python
-    places = options.address, job.np, least, most, needs, options.placement
+    address = options.address
+    if address in (None, "auto"):  # for Ray, too, its variable comes first then
+        address = os.environ.get("RAY_ADDRESS") or address
+    places = address, job.np, least, most, needs, options.placement
     return Request(*places, wait=options.wait, python=python, link_seconds=groups.link_timeout(options))
 
 
@@ -122,19 +121,21 @@ def _require_ray() -> None:
         )
 
 
-def _require_address(address: str | None) -> None:
+def _require_address(address: str | None, option: str | None) -> None:
+    """Raise UsageError for an address that Ray cannot have; `option` is what --address says of it."""
     if address not in (None, "auto") and not _ADDRESS.fullmatch(str(address)):
+        source = "" if address == option else ", by the variable RAY_ADDRESS"
         raise UsageError(
-            f"The address of the Ray cluster is {address!r}.",
+            f"The address of the Ray cluster is {address!r}{source}.",
             "It is auto, HOST:PORT or ray://HOST:PORT.",
-            "see what `ray start --head` printed, for example node1:6379.",
+            "give --address as `ray start --head` printed it, for example node1:6379; only `ray job submit` takes "
+            "http://HOST:PORT.",
         )
 
 
 def _require_cluster(address: str | None) -> None:
     """Raise UsageError where nothing of Ray listens: Ray itself would try for minutes."""
-    address = address or os.environ.get("RAY_ADDRESS") or "auto"
-    match = _ADDRESS.fullmatch(address)
+    match = _ADDRESS.fullmatch(address or "auto")
     where = (match[1], int(match[2])) if match is not None else None
     why = (why_silent(*where) or why_not_grpc(*where)) if where is not None else ""
     if why:
@@ -149,7 +150,7 @@ def _preview(job: JobSpec, request: Request) -> str:
     needs = ", ".join(f"{amount:g} {name}" for name, amount in request.resources.items())
     wait = f"for {request.wait:g} s" if request.wait else "not at all"
     notes = (
-        ("cluster", request.address or "that of RAY_ADDRESS or of this machine; else one is started for the job"),
+        ("cluster", request.address or "that of this machine; else one is started for the job"),
         ("placement group", f"{job.np} bundles of {needs}, {request.strategy}; it waits for room {wait}"),
         ("threads", f"{_threads(request)} for each worker, as --cpus-per-worker says"),
         ("GPUs", "workers of a node see all GPUs that Ray gives to them there; local rank 0, 1, ... uses one of these"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Request:
     """Places for workers in a Ray cluster."""
 
-    address: str | None  # None: RAY_ADDRESS, a cluster of this machine, or one that is started here
+    address: str | None  # None: a cluster of this machine, or one that is started here
     workers: int
     least: int  # with so many the job begins, if there is no room for more
     most: int  # as many are taken later, once there is room

@@ -24,11 +24,7 @@ from hvdtrain.launch.ssh.launcher import UNSUPPORTED, require_runnable
 _STANDALONE = re.compile(r"spark://([^\[\]/,\s]+?):(\d{1,5})")
 _MASTER = re.compile(r"spark://[^/\s]+|yarn|k8s://\S+")
 _UNSUPPORTED = ("hosts", *(field for field in UNSUPPORTED if field != "slots_per_host"))
-_SPARK = System(
-    "Spark",
-    "hvdtrain.launch.spark.broker",
-    "see the page of Spark's master; --master names another cluster.",
-)
+_HINT = "see the page of Spark's master; --master names another cluster."
 
 
 def start(options: Namespace, command: tuple[str, ...]) -> int:
@@ -78,7 +74,7 @@ LAUNCHER = launcher_api.Launcher(
 
 def _placement(request: Request, options: Namespace) -> Placement:
     return Placement(
-        system=_SPARK,
+        system=System("Spark", "hvdtrain.launch.spark.broker", _HINT, request.master or ""),
         request=asdict(request),
         wait=request.wait,
         link_seconds=request.link_seconds,

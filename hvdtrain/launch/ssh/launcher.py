@@ -89,7 +89,7 @@ def run(job: JobSpec, options: SshOptions) -> int:
         discovery = None if script is None else outer.enter_context(HostDiscovery(script, inbox.wake, job.hosts))
         attempt = Attempt(job, agents, console, inbox, functools.partial(_unreachable, job), discovery)
         attempt.folder = FolderOnHosts.asked_for(os.environ)
-        return run_with_restarts(attempt.run, job.max_restarts, job.backoff, console, inbox)
+        return run_with_restarts(attempt.run, job, console, inbox)
 
 
 def require_runnable(

@@ -14,20 +14,22 @@ from hvdtrain.launch.supervisor.diagnosis import JobOutcome
 from hvdtrain.launch.supervisor.signals import SignalInbox
 
 MAX_BACKOFF_SECONDS = 60.0
+_MOST_OVER_GLOO = 1300  # workers: each puts 150 bytes for each into the server, which takes 256 MiB (docs/scale.md)
 _TOLD_CAUSES = 8  # of the last losses, which workers are told
 
 
 def run_with_restarts(
-    attempt: Callable[[int, str], JobOutcome], most: int, backoff: float, console: Console, inbox: SignalInbox
+    attempt: Callable[[int, str], JobOutcome], job: JobSpec, console: Console, inbox: SignalInbox
 ) -> int:
-    """Attempt until the job has ended, with at most `most` restarts; returns the exit code.
+    """Attempt until the job has ended, with as many restarts as it allows; returns the exit code.
 
     `attempt` starts all workers and returns when they have ended; it is told how many restarts came before, and what
     the last ones were for, a line each. Each restart waits twice as long as the one before, at most
     MAX_BACKOFF_SECONDS; a signal in `inbox` ends that. Raises HvdtrainError: what `attempt` raised, or the launcher has
     an error of its own.
     """
-    restarts, causes = 0, list[str]()
+    _warn_of_many(job.world_sizes[1], console)
+    restarts, causes, most = 0, list[str](), job.max_restarts
     while True:
         outcome = _attempted(attempt, restarts, "\n".join(causes))
         restarts += outcome.mended
@@ -35,13 +37,21 @@ def run_with_restarts(
             if outcome.may_restart and most:
                 console.say(f"hvdtrain launch: given up after {restarts} of {most} restarts.")
             return outcome.code
-        seconds = min(backoff * 2 ** min(restarts, 20), MAX_BACKOFF_SECONDS)
+        seconds = min(job.backoff * 2 ** min(restarts, 20), MAX_BACKOFF_SECONDS)
         console.say(f"hvdtrain launch: restart {restarts + 1} of {most} in {seconds:g} s.")
         stopped_by = inbox.sleep(seconds)
         if stopped_by is not None:
             console.say(f"hvdtrain launch: stopped by {stopped_by.name} before the restart.")
             return 128 + stopped_by
         restarts, causes = restarts + 1, [*causes, *outcome.mended_causes, outcome.cause][-_TOLD_CAUSES:]
+
+
+def _warn_of_many(workers: int, console: Console) -> None:
+    if workers > _MOST_OVER_GLOO:
+        console.say(
+            f"hvdtrain launch: WARNING: {workers:,} workers are to meet over Gloo, whose server has room for the "
+            f"addresses of some {_MOST_OVER_GLOO:,}.\nHINT: start so many by MPI, with `hvdtrain launch mpirun`."
+        )
 
 
 def _attempted(attempt: Callable[[int, str], JobOutcome], restarts: int, causes: str) -> JobOutcome:

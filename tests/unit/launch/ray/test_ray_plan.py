@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from hvdtrain.cli.main import main
+from hvdtrain.errors import UsageError
+from hvdtrain.launch.placed.cluster import PlacedCluster, System
 from hvdtrain.launch.placed.seat_agent import serve
+from hvdtrain.launch.supervisor.signals import SignalInbox
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 60.0
@@ -59,6 +62,49 @@ def test_what_is_refused(flags: list[str], text: str, capsys: pytest.CaptureFixt
     assert text in said.err
     assert said.err.count("HINT: ") == 1
     assert said.out == ""
+
+
+def test_the_address_in_the_environment_is_checked_as_that_of_the_option(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "http://node1:8265")
+    for option in ([], ["--address", "auto"]):
+        assert main(["launch", "ray", "-np", "1", *option, "--dry-run"]) == 2
+        said = capsys.readouterr().err
+        assert "The address of the Ray cluster is 'http://node1:8265', by the variable RAY_ADDRESS." in said
+        assert "HINT: give --address as `ray start --head` printed it" in said
+    assert main(["launch", "ray", "-np", "1", "--address", "node1:6379", "--dry-run"]) == 0
+
+
+BROKER = """
+import sys
+def connect():
+    print("a warning", file=sys.stderr)
+    raise ValueError("Ray cannot be reached:\\n  1. It is not there.\\n2. Start it.")
+connect()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BROKER, "ValueError: Ray cannot be reached: 1. It is not there. 2. Start it."),
+        ("import sys; sys.exit('one\\n two')", "two."),
+    ],
+)
+def test_the_last_words_of_what_talks_to_a_cluster_begin_with_the_cause(
+    text: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lost_broker.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    system = System("Ray", "lost_broker", "look.", "")
+    with (
+        SignalInbox() as inbox,
+        PlacedCluster(system, {}, 15.0, inbox.wake, print) as cluster,
+        pytest.raises(UsageError) as error,
+    ):
+        cluster.await_hosts(DEADLINE_S, inbox)
+    assert error.value.fact.endswith(f"ended with exit code 1; its last words: {words}")
 
 
 def test_an_environment_without_ray_is_told_so() -> None:

@@ -6,7 +6,11 @@ import pytest
 
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host, assign_ranks
-from hvdtrain.launch.supervisor.restarts import option_value, trains, with_run_folder
+from hvdtrain.launch.job_spec import JobSpec
+from hvdtrain.launch.supervisor.console import Console
+from hvdtrain.launch.supervisor.diagnosis import JobOutcome
+from hvdtrain.launch.supervisor.restarts import option_value, run_with_restarts, trains, with_run_folder
+from hvdtrain.launch.supervisor.signals import SignalInbox
 from hvdtrain.launch.worker_environment import worker_environment
 from hvdtrain.topology import detect_topology
 
@@ -77,3 +81,14 @@ def test_ranks_fill_one_host_after_the_other() -> None:
         (4, "c", 1, 2, 1, 2),
     ]
     assert {place.size for place in places} == {5}
+
+
+@pytest.mark.parametrize(("np", "most", "is_warned"), [(1300, None, False), (1301, None, True), (2, 4000, True)])
+def test_more_workers_than_can_meet_over_gloo_are_warned_of(
+    np: int, most: int | None, is_warned: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    job = JobSpec(command=("train",), np=np, max_workers=most, max_restarts=1)
+    with SignalInbox() as inbox:
+        assert run_with_restarts(lambda *_: JobOutcome(0), job, Console(inbox), inbox) == 0
+    said = capfd.readouterr().err
+    assert said.count("workers are to meet over Gloo") == said.count("HINT: start so many by MPI") == is_warned
