@@ -14,7 +14,7 @@ from hvdtrain.adapters.adapter_protocol import Adapter
 from hvdtrain.config.train_config import TrainConfig
 from hvdtrain.engine.events import StoppedEarly
 from hvdtrain.engine.limits import RunResult
-from hvdtrain.files import finite, write_json
+from hvdtrain.files import finite, write_atomically, write_json
 from hvdtrain.history.goodput import goodput
 from hvdtrain.history.metrics_end import read_metrics_end
 from hvdtrain.history.reading import JsonLines, number, size_of
@@ -38,7 +38,8 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass
 class Ending:
-    """result.json and the closing table; a run that trained nothing leaves a result of its kind alone."""
+    """result.json and the closing table; a start that trained nothing leaves a result of its kind alone, and env.json
+    says again which workers have made that."""
 
     setup: RunSetup
     adapter: Adapter
@@ -47,6 +48,7 @@ class Ending:
     begin: float  # `time.perf_counter()` when the process began its work
     start_seconds: float  # from then until training began
     launcher: str
+    env_before: bytes  # env.json of the start before; empty where there was none
 
     def write(self, outcome: RunResult) -> None:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
@@ -58,6 +60,8 @@ class Ending:
         is_kept = not self.totals.samples and before.exists()
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
         if self._keeps_before:
+            if self.env_before:
+                write_atomically(self.folder.env, self.env_before)
             before.touch()  # who has started the job sees that it has come to its end
             kept, goodput_now = json.loads(before.read_text()), self._summary["goodput"]
             self._kept = kept

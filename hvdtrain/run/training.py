@@ -92,6 +92,7 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
     """Train from where the adapter is; returns what has asked to stop, where that left something undone."""
     setup, comm, folder, is_root = run.setup, run.comm, run.folder, run.comm.topology.is_root
     hosts = gather_hosts(comm, node_name(), "hvdtrain.start.hosts")
+    before = folder.env.read_bytes() if is_root and folder.env.exists() else b""
     agree(comm, lambda: _write_facts(run, position, hosts) if is_root else None, "hvdtrain.folder.config")
     if setup.config.checkpoint_writers > 1:
         require_shared(folder.checkpoints.folder, comm)
@@ -99,7 +100,8 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
     if is_root:
         totals.resume_from(folder.metrics, position.step)
     of_task = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
-    ending = Ending(setup, run.adapter, folder, totals, begin, time.perf_counter() - begin, comm.topology.launcher)
+    seconds = time.perf_counter() - begin
+    ending = Ending(setup, run.adapter, folder, totals, begin, seconds, comm.topology.launcher, before)
     with (
         watched(setup, comm, folder, position.step),
         run.open_callbacks(totals, of_task, position.step, begin) as callbacks,
