@@ -32,17 +32,20 @@ COSTS: Final = (
     Cost("line", "seconds", "a line of metrics, time of rank 0"),
     Cost("line", "bytes", "a line of metrics, bytes", 4096),
     Cost("result", "bytes", "result.json, bytes", 200e3),
+    Cost("result", "seconds", "the result, time of rank 0"),
     Cost("result", "received", "the result, bytes that a rank receives"),
     Cost("start", "seconds", "a start's own work, time of rank 0", 5.0),
     Cost("start", "received", "a start, bytes that a rank receives"),
     Cost("start", "memory", "a start, memory of rank 0", 1e9),
     Cost("save", "seconds", "the audit at a save, time of rank 0"),
+    Cost("save", "bytes", "the audit at a save, bytes that it writes"),
     Cost("env", "bytes", "env.json, bytes"),
     Cost("step", "seconds", "a step's own work, time of rank 0"),
     Cost("step", "received", "a step's agreements, bytes that a rank receives"),
     Cost("checkpoint", "seconds", "a save itself, time of rank 0"),
     Cost("checkpoint", "received", "a save itself, bytes that a rank receives"),
     Cost("save", "received", "the audit at a save, bytes that a rank receives"),
+    Cost("stop", "seconds", "a stop, time of rank 0"),
     Cost("stop", "received", "a stop, bytes that a rank receives"),
     Cost("failure", "received", "an error of all ranks, bytes that a rank receives"),
     Cost("failure", "seconds", "the launcher's report of a failure, time"),
@@ -113,11 +116,14 @@ def picture(result: Result) -> Figure:
 
 
 def panels(result: Result, costs: Sequence[Cost], title: str) -> Figure:
-    """As `picture`, of these costs; their number is a multiple of four."""
+    """As `picture`, of these costs."""
     columns = 4
-    rows = len(costs) // columns
+    rows = math.ceil(len(costs) / columns)
     drawn = style.empty_figure(f"{title}\n{style.subtitle(result)}", 11, 2.4 * rows)
-    for axes, cost in zip(drawn.subplots(rows, columns).flat, costs, strict=True):
+    places = drawn.subplots(rows, columns).flat
+    for axes in places[len(costs) :]:
+        axes.remove()
+    for axes, cost in zip(places, costs, strict=False):
         style.plain(axes)
         for version, colour, mark in (("before", style.THEIRS, "s--"), ("now", style.OURS, "o-")):
             if version in result["costs"]:

@@ -14,6 +14,7 @@ import logging
 import resource
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
 from data_sharding import Catalog, LoadedBatch, ShardPlan
 from hvdtrain.adapters.adapter_protocol import Sums
+from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.audit.ledger import CoverageLedger
 from hvdtrain.comm.messages import agree, gather_json
 from hvdtrain.config.train_config import TrainConfig
@@ -49,6 +51,7 @@ LINES: Final = 20
 LOG_LINES: Final = 20
 _AGREEMENTS: Final = 40  # of a start, about
 _READINGS: Final = 20
+_STEPS: Final = 100  # of which a result has the times
 _FIRST: Final = 8  # reading from which on slow ranks are looked for
 
 
@@ -57,13 +60,18 @@ class Measures:
 
     stage: int | None = None
     counts = True
+    allreduce: Final = 0.2
+    parts: Final = {"forward": 0.2, "backward": 0.3, "optimizer": 0.1, "host_to_device": 0.01, "allreduce_hidden": 0.1}
 
     def read_sums(self) -> Sums:
-        parts = {"forward": 0.2, "backward": 0.3, "optimizer": 0.1, "host_to_device": 0.01, "allreduce_hidden": 0.1}
-        return Sums({"loss": 16.0, "accuracy": 20.0}, 0.2, parts=parts, device_memory=2**33)
+        return Sums({"loss": 16.0, "accuracy": 20.0}, self.allreduce, parts=self.parts, device_memory=2**33)
 
-    def take_part_times(self) -> dict[str, Any]:
-        return {}
+    def take_part_times(self) -> dict[str, QuantileSketch]:
+        """Of steps of which each is a little longer than the one before."""
+        sketches = defaultdict[str, QuantileSketch](QuantileSketch)
+        for part, seconds in {**self.parts, "allreduce": self.allreduce}.items():
+            sketches[part].add(np.linspace(1.0, 1.5, _STEPS) * seconds)
+        return sketches
 
 
 def spread(array: np.ndarray[Any, Any], size: int, name: str) -> np.ndarray[Any, Any]:
@@ -186,7 +194,7 @@ def _watcher(comm: StandIn, hosts: list[str], is_summarized: bool) -> Callable[[
 def _result(comm: StandIn, hosts: list[str], folder: Path, totals: Totals, is_summarized: bool) -> dict[str, Any]:
     adapter: Any = Measures()
     times = StepTimes(adapter, comm)
-    for _ in range(100):
+    for _ in range(_STEPS):
         times.waited(time.perf_counter(), time.perf_counter())
         times.ended(1)
 
