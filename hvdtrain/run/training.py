@@ -92,16 +92,15 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
     """Train from where the adapter is; returns what has asked to stop, where that left something undone."""
     setup, comm, folder, is_root = run.setup, run.comm, run.folder, run.comm.topology.is_root
     hosts = gather_hosts(comm, node_name(), "hvdtrain.start.hosts")
-    before = folder.env.read_bytes() if is_root and folder.env.exists() else b""
-    agree(comm, lambda: _write_facts(run, position, hosts) if is_root else None, "hvdtrain.folder.config")
+    before = agree(comm, lambda: _write_facts(run, position, hosts) if is_root else b"", "hvdtrain.folder.config")
     if setup.config.checkpoint_writers > 1:
         require_shared(folder.checkpoints.folder, comm)
     totals = Totals(comm.topology.size)
     if is_root:
         totals.resume_from(folder.metrics, position.step)
     of_task = agree(comm, lambda: callbacks_of(setup.task), "hvdtrain.start.callbacks")
-    seconds = time.perf_counter() - begin
-    ending = Ending(setup, run.adapter, folder, totals, begin, seconds, comm.topology.launcher, before)
+    started_s = time.perf_counter() - begin
+    ending = Ending(setup, run.adapter, folder, totals, begin, started_s, comm.topology.launcher, before)
     with (
         watched(setup, comm, folder, position.step),
         run.open_callbacks(totals, of_task, position.step, begin) as callbacks,
@@ -122,13 +121,15 @@ def _write_result(ending: Ending, comm: Communicator, hosts: Sequence[str], outc
         ending.write(outcome)
 
 
-def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> None:
-    """config.yaml, env.json, and to which checkpoints the pointers lead."""
+def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> bytes:
+    """config.yaml, env.json, and to which checkpoints the pointers lead. Returns what env.json was before."""
     config, folder = run.setup.config, run.folder
     try:
         write_atomically(folder.config, dump_config(config).encode())
         listed = counted_hosts(hosts) if summarizes(config.metrics_detail, run.comm.topology.size) else hosts
+        before = folder.env.read_bytes() if folder.env.exists() else b""
         write_json(folder.env, {**environment(run.comm.topology), "hosts": listed})
         folder.checkpoints.resume_from(position)
+        return before
     except OSError as error:
         raise unwritable(folder.path, error) from error
