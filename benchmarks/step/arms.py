@@ -16,6 +16,7 @@ _ROOT = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
 _MPIRUN = (str(_BIN / "mpirun"), *_ROOT, "--oversubscribe", "--bind-to", "none")
 _YIELD = ("--mca", "mpi_yield_when_idle", "1")
 _GLOO = (str(_BIN / "horovodrun"), "--gloo")
+_LOCAL = (_PYTHON, "-m", "hvdtrain", "launch", "local")
 _TORCHRUN = (str(_BIN / "torchrun"),)
 
 
@@ -65,7 +66,11 @@ def mpirun_argv(np: int) -> list[str]:
 
 
 def _ours(module: str) -> tuple[str, ...]:
-    return (_PYTHON, "-m", "hvdtrain", "bench", "step", "--task", f"benchmarks.step.{module}")
+    return (_PYTHON, "-m", "hvdtrain", *_bench(module))
+
+
+def _bench(module: str) -> tuple[str, ...]:
+    return ("bench", "step", "--task", f"benchmarks.step.{module}")
 
 
 def _by_hand(module: str, folder: str = "step") -> tuple[str, ...]:
@@ -76,7 +81,9 @@ _DDP = ("-m", "benchmarks.step.ddp_torch")
 
 _TORCH: Mapping[str, Arm] = {
     "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _ours("torch_task:TorchStep")),
-    "hvdtrain_gloo": Arm("horovodrun --gloo", "hvdtrain", _GLOO, "-np", _ours("torch_task:TorchStep")),
+    "hvdtrain_gloo": Arm(
+        "hvdtrain launch local (Gloo)", "hvdtrain", _LOCAL, "-np", ("--", *_bench("torch_task:TorchStep"))
+    ),
     "hvdtrain_loop": Arm(
         "mpirun", "hvdtrain.torch by hand", _MPIRUN, "-np", (*_by_hand("horovod_torch"), "--look-alike")
     ),

@@ -1,7 +1,9 @@
-"""Whole runs of one process on the GPU: each precision, memory, resume, stages, compiled kernels, and the doctor."""
+"""Whole runs of one process on the GPU: each precision, memory, resume, stages, compiled kernels, layouts, and the
+doctor."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,34 @@ def test_stages_on_one_gpu_train_as_the_whole_model_does(tmp_path: Path) -> None
     stages = ("--parallel.stages", "2", "--parallel.devices", "cuda:0,cuda:0", "--parallel.micro-batches", "2")
     divided = result_of(trained(tmp_path / "stages", *words, *stages))
     assert divided["metrics"]["loss"] == pytest.approx(whole["metrics"]["loss"], rel=1e-3)
+
+
+NORMALIZED = """
+import torch
+from hvdtrain.tasks.torch import TorchDigits
+
+class Task(TorchDigits):
+    def build_model(self):
+        layers = torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.Flatten()
+        return torch.nn.Sequential(*layers, torch.nn.Linear(512, 10))
+"""
+
+
+@pytest.mark.parametrize("option", ["--channels-last", "--sync-batch-norm"])
+def test_a_layout_and_the_statistics_of_all_ranks_train_as_without_them(option: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(NORMALIZED)
+    words = ("--task", "own:Task", "--epochs", "3")
+    plain = result_of(trained(tmp_path / "plain", *words))
+    other = result_of(trained(tmp_path / "other", *words, option, "true"))
+    assert other["metrics"]["loss"] == pytest.approx(plain["metrics"]["loss"], rel=0.05)
+
+
+def test_the_memory_of_the_gpu_is_in_the_heartbeat_and_in_top(tmp_path: Path) -> None:
+    folder = trained(tmp_path / "run", "--max-steps", "20")
+    beat = json.loads((folder / "heartbeats" / "rank_0.json").read_text())
+    assert 2**18 < beat["gpu_memory"] < torch.cuda.get_device_properties(0).total_memory
+    assert beat["gpu_use"] is None or 0 <= beat["gpu_use"] <= 1
+    assert "GPU" in on_gpu(["top", str(folder), "--once"], tmp_path).stdout
 
 
 def test_compiled_kernels_train(tmp_path: Path) -> None:
