@@ -121,9 +121,9 @@ class CheckpointWriter:
         """What became of the oldest checkpoint under way, once it is written. Collective. Raises HvdtrainError: on all
         ranks; this failure is fatal. Older checkpoints are intact."""
         write = self._writes.popleft() if self._writes else None
-        saved = self._wait_for(lambda: write.result() if write else None)
         position, best = self._begun.popleft()
         self.collected += 1
+        saved = self._wait_for(lambda: write.result() if write else None)
         if self._parts > 1:
             parts = gather_json(self.comm, saved and asdict(saved), "hvdtrain.checkpoint.parts")
             written = [Saved(**part) for part in parts if part is not None]

@@ -42,5 +42,5 @@ def load_model(
     reducing = {name: options.pop(name) for name in signature(DistributedOptimizer).parameters if name in options}
     model = keras.models.load_model(filepath, custom_objects=known or None, **options)
     if model.optimizer is not None:
-        DistributedOptimizer(model.optimizer, op, compression, **reducing)
+        DistributedOptimizer(model.optimizer, op=op, compression=compression, **reducing)
     return model

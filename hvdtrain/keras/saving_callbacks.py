@@ -22,21 +22,22 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
     """`keras.callbacks.ModelCheckpoint` with `save_best_only`, on rank 0 alone: give it to `fit` on every rank.
 
     Args:
-        monitor, verbose, mode, save_freq: ModelCheckpoint's.
-        filepath: where to save. In Horovod an attribute that is set later, which works here, too.
+        monitor, verbose, save_weights_only, mode, save_freq: ModelCheckpoint's.
+        filepath: where to save; with `save_weights_only`, a name that ends in ".weights.h5". In Horovod an attribute
+            that is set later, which works here, too.
     """
 
     def __init__(
         self,
         monitor: str = "val_loss",
         verbose: int = 0,
+        save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: Any = "epoch",
         filepath: str = "best.keras",
     ) -> None:
-        super().__init__(
-            filepath, monitor=monitor, verbose=verbose, save_best_only=True, mode=mode, save_freq=save_freq
-        )
+        options = {"mode": mode, "save_freq": save_freq, "save_weights_only": save_weights_only}
+        super().__init__(filepath, monitor=monitor, verbose=verbose, save_best_only=True, **options)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if horovod.rank() == 0:

@@ -60,11 +60,11 @@ class ReducingApply:
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer: Any,
+    name: str | None = None,
+    *,
     op: Any = "average",
     compression: Any = None,
-    *,
-    name: str | None = None,  # noqa: ARG001 (Horovod's arguments)
-    use_locking: bool = False,  # noqa: ARG001
+    use_locking: bool = False,  # noqa: ARG001 (Horovod's arguments)
     device_dense: str = "",  # noqa: ARG001
     device_sparse: str = "",  # noqa: ARG001
     sparse_as_dense: bool = True,  # noqa: ARG001
@@ -99,10 +99,17 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     Raises:
         UsageError: before `hvd.init()`, for an optimizer that is distributed already, for one that Keras would
-            wrap in its own loss scaling, for one of TensorFlow 1, and for an unknown `op` or `compression`.
+            wrap in its own loss scaling, for one of TensorFlow 1, for an unknown `op` or `compression`, and for one of
+            these in the place of the name.
     """
     require_init("hvd.DistributedOptimizer")
     _require_known(op=(op, _OPS), compression=(compression, _COMPRESSIONS))
+    if name in _OPS or not isinstance(name, str | None):
+        raise UsageError(
+            f"hvd.DistributedOptimizer was given {name!r} in the place of a name.",
+            "As in Horovod, only the optimizer and a name are known by their places.",
+            "write op=hvd.Sum, compression=hvd.Compression.fp16.",
+        )
     _require_usable(optimizer)
     reduction = GradientReduction(
         op=_OPS.get(op, op) if isinstance(op, str) else op,

@@ -52,6 +52,11 @@ class CombiningSteps:
         return loss
 
 
+def combines_steps(optimizer: object) -> bool:
+    """Whether it was distributed with `op=hvd.Adasum`."""
+    return getattr(type(optimizer), "synchronize", None) is CombiningSteps.synchronize
+
+
 class OwnSteps(LoopGradients):
     """Combines the steps of all ranks, bucket by bucket, each as soon as its gradients are complete.
 

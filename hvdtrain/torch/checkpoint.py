@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,10 @@ from hvdtrain.engine.state_sync import broadcast_state
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
+from hvdtrain.torch.adasum_optimizer import combines_steps
 from hvdtrain.torch.collectives import as_lost_peer
 from hvdtrain.torch.plain_state import infinite_in, load_into, require_state, state_of
+from hvdtrain.torch.start import start_count
 from hvdtrain.torch.world import communicator
 
 _VALUES: Final = "values/#values"
@@ -68,7 +71,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: str | Path = "checkpoints", *, keep: int = 2, **objects: Any) -> None:
-        self._comm, self._objects = communicator("hvd.Checkpoint"), objects
+        self._comm, self._objects, self._world = communicator("hvd.Checkpoint"), objects, start_count()
         if not objects or keep < 1:
             raise UsageError(
                 f"hvd.Checkpoint was given {len(objects)} objects and keep={keep}.",
@@ -77,14 +80,29 @@ class Checkpoint:
             )
         for name, thing in objects.items():
             require_state(name, thing)
+            if combines_steps(thing):
+                _log.warning(
+                    "hvd.Checkpoint saves of %r what rank 0 has: with op=hvd.Adasum each rank has moments of its own. "
+                    "So a training that goes on is not exactly the one without an interruption.",
+                    name,
+                )
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
-        about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(objects)}
         self._models = {name: thing for name, thing in objects.items() if isinstance(thing, nn.Module)}
-        infinite = infinite_in(self._models)
-        models, hint = tuple(self._models), _FINITE_HINT
-        self._writer = CheckpointWriter(self._comm, self._store, about, infinite, models=models, finite_hint=hint)
+        self._writer = self._new_writer(infinite_in(self._models))
         self._knows_folder = False
         atexit.register(await_all_writes)
+
+    def _new_writer(self, infinite: frozenset[str]) -> CheckpointWriter:
+        about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(self._objects)}
+        models, hint = tuple(self._models), _FINITE_HINT
+        return CheckpointWriter(self._comm, self._store, about, infinite, models=models, finite_hint=hint)
+
+    def _follow(self) -> None:
+        """In an elastic job: write for the world that this process is in now, in which ranks may be other ones."""
+        if self._world != start_count():
+            self._writer.abandon(START_SECONDS)  # what was begun in the former world
+            self._comm, self._world = communicator("hvd.Checkpoint"), start_count()
+            self._writer = self._new_writer(self._writer.infinite)
 
     @as_lost_peer
     def restore(self) -> Restored:
@@ -92,6 +110,7 @@ class Checkpoint:
 
         Raises `UsageError`: on all ranks; the checkpoints are damaged, or of other objects.
         """
+        self._follow()
         is_root = self._comm.topology.is_root
         newest = do_while_others_wait(
             self._comm, lambda: self._newest() if is_root else None, "hvdtrain.checkpoint.read", START_SECONDS
@@ -119,7 +138,7 @@ class Checkpoint:
         A checkpoint that cannot be written, for a full disk, is a warning: older ones are intact.
 
         Args:
-            step: of the checkpoint's name, and what `restore` returns.
+            step: of the checkpoint's name, 0 or more, and what `restore` returns.
             wait: return when it is on disk, or raise `HvdtrainError`.
             values: numbers, texts and collections of them, which `restore` returns.
 
@@ -128,16 +147,18 @@ class Checkpoint:
             HvdtrainError: on all ranks; an earlier checkpoint, or with `wait` this one, would have weights that are NaN
                 or infinite. It is not written, so that it pushes out none of the good ones.
         """
+        self._follow()
         while self._writer.under_way >= COPIES:
             self._collect()
-        state = agree(self._comm, lambda: self._copy(values), "hvdtrain.checkpoint.check")
-        self._writer.begin(lambda _: state, Position(step))
+        number, state = agree(self._comm, lambda: self._copy(step, values), "hvdtrain.checkpoint.check")
+        self._writer.begin(lambda _: state, Position(number))
         if wait:
             self.wait()
 
     def wait(self) -> None:
         """Return when what was begun is on disk. Raises `HvdtrainError`, on all ranks: the last one could not be, or
         weights of one are NaN or infinite."""
+        self._follow()
         saved = None
         while self._writer.under_way:
             saved = self._collect()
@@ -176,13 +197,28 @@ class Checkpoint:
                 "choose another folder, on a disk that rank 0 may write.",
             ) from error
 
-    def _copy(self, values: Mapping[str, Any]) -> State:
-        """What is to be written, on ranks that write."""
+    def _copy(self, step: Any, values: Mapping[str, Any]) -> tuple[int, State]:
+        """The number of the step, and what is to be written, on ranks that write."""
+        number = _number_of(step)
         self._check(values)
-        return self._read(values, self._writer.spare()) if self._writer.copies else {}
+        return number, self._read(values, self._writer.spare()) if self._writer.copies else {}
 
     def _read(self, values: Mapping[str, Any], earlier: Mapping[str, Any]) -> State:
         return state_of(self._objects, earlier) | {_VALUES: _text_of(values)}
+
+
+def _number_of(step: Any) -> int:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise UsageError(
+            f"save() was given the step {step!r}.",
+            "A checkpoint's name has a whole number, 0 or more.",
+            "give the number of updates that were done: save(step + 1).",
+        )
+    return number
 
 
 def _text_of(values: Mapping[str, Any]) -> "np.ndarray[Any, Any]":

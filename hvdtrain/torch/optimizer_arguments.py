@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from horovod.torch import mpi_ops
@@ -10,6 +10,8 @@ from torch import nn
 
 from hvdtrain.adapters.choose_sync import require_adasum
 from hvdtrain.errors import UsageError
+
+_OPS: Final = (mpi_ops.Average, mpi_ops.Sum, mpi_ops.Adasum, mpi_ops.Min, mpi_ops.Max, mpi_ops.Product)
 
 
 class WrongArgumentError(UsageError, ValueError):
@@ -27,8 +29,8 @@ def names_of(
     groups = optimizer.param_groups
     if named_parameters is None:
         return {p: f"noname.{i}.{j}" for i, group in enumerate(groups) for j, p in enumerate(group["params"])}
-    named = list(named_parameters)
-    if not all(isinstance(each, tuple) for each in named):
+    named = [] if isinstance(named_parameters, nn.Module) else list(named_parameters)
+    if isinstance(named_parameters, nn.Module) or not all(isinstance(each, tuple) for each in named):
         raise WrongArgumentError(
             "named_parameters should be a sequence of tuples (name, parameter).",
             "Messages are named after the parameters.",
@@ -65,6 +67,12 @@ def check_arguments(optimizer: Any, passes: int, op: Any, predivide: float, grou
             f"This {type(optimizer).__name__} is distributed already.",
             "Gradients would be reduced twice.",
             "call hvd.DistributedOptimizer once for each optimizer.",
+        )
+    if op not in _OPS:
+        raise WrongArgumentError(
+            f"op={op!r} is given.",
+            "Gradients of all ranks are combined by one of Horovod's operations.",
+            "give hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product or hvd.Adasum.",
         )
     if op == mpi_ops.Adasum and mpi_ops.is_initialized():
         require_adasum(

@@ -2,14 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import yaml
+from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.torch import mpi_ops
 
-from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.errors import RESUMABLE, UsageError
 from hvdtrain.files import finite, open_lines, unwritable, write_atomically, write_json
@@ -19,7 +20,9 @@ from hvdtrain.run.result import environment
 from hvdtrain.run.run_folder import RunFolder
 from hvdtrain.task.task import refuse_taken
 from hvdtrain.torch.mean import Mean
+from hvdtrain.torch.start import start_count
 from hvdtrain.torch.world import communicator
+from hvdtrain.world_channel import CHANGE
 
 Value = Mean | float
 """A number, of which rank 0's is written, or a mean, which is computed over all ranks and begins again."""
@@ -31,9 +34,20 @@ _TAKEN: Final = LINE_KEYS - {"samples"}  # of which a loop may know how many the
 class Run:
     """What `run` gives: lines of metrics. Call the methods on all ranks."""
 
-    def __init__(self, folder: Path, file: TextIO | None, step: int) -> None:
+    def __init__(self, folder: Path, open_file: Callable[[], TextIO], step: int) -> None:
         self.folder, self.step = folder, step
-        self._file = file
+        self._open = open_file
+        self._file: TextIO | None = None
+        self._world, self._writes = 0, False
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank does. In an elastic job another one may, after a loss."""
+        if self._world != start_count():
+            self._world, self._writes = start_count(), mpi_ops.rank() == 0
+        if self._writes and self._file is None:
+            self._file = self._open()
+        return self._writes
 
     def log(self, step: int, *, epoch: int = 0, **values: Value) -> dict[str, float]:
         """Write metrics of training after update `step`; returns them as numbers. Collective where there are means."""
@@ -51,7 +65,7 @@ class Run:
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl, on rank 0."""
-        if self._file is not None:
+        if self.writes and self._file is not None:
             self._file.write(json.dumps(finite({**line, "time": round(time.time(), 3)}), allow_nan=False) + "\n")
             self._file.flush()
 
@@ -79,8 +93,8 @@ def run(
     comm, begun = communicator("hvd.run"), time.time()
     place = RunFolder(Path(folder).absolute(), keep_checkpoints=1)
     with ExitStack() as stack:
-        file = agree(comm, lambda: _opened(place, comm, config or {}, stack), "hvdtrain.run.folder")
-        record = Run(place.path, file, step)
+        record = Run(place.path, lambda: _opened(place, config or {}, stack), step)
+        agree(comm, lambda: record.writes, "hvdtrain.run.folder")
         record.write({"event": "resumed" if step else "started", "step": step, "begun": round(begun, 3)})
         leaving: BaseException | None = None
         try:
@@ -89,7 +103,7 @@ def run(
             leaving = error
         end = _end(leaving)
         record.write({**end, "step": record.step})
-        if file is not None and report and end["event"] == "ended":
+        if record.writes and report and end["event"] == "ended":
             write_report(place.path, "always", time.time() - begun)
         if leaving is not None:
             raise leaving
@@ -102,19 +116,19 @@ def _end(leaving: BaseException | None) -> Mapping[str, Any]:
         return {"event": "ended", "finished": True}
     if code == RESUMABLE:
         return {"event": "ended", "finished": False, "stopped_by": "a request to stop"}
+    if isinstance(leaving, HostsUpdatedInterrupt):
+        return {"event": "ended", "finished": False, "stopped_by": CHANGE}
     return {"event": "failed", "error": f"{type(leaving).__name__}: {leaving}"}
 
 
-def _opened(place: RunFolder, comm: Communicator, config: Mapping[str, Any], stack: ExitStack) -> TextIO | None:
+def _opened(place: RunFolder, config: Mapping[str, Any], stack: ExitStack) -> TextIO:
     """Rank 0's file of metrics, in a folder that no other job uses."""
-    if not comm.topology.is_root:
-        return None
     try:
         place.path.mkdir(parents=True, exist_ok=True)
         place.claim()
         stack.callback(place.release)
         write_atomically(place.config, yaml.safe_dump(dict(config), sort_keys=False).encode())
-        write_json(place.env, {**environment(comm.topology), "hosts": []})
+        write_json(place.env, {**environment(communicator("hvd.run").topology), "hosts": []})
         return stack.enter_context(open_lines(place.metrics))
     except OSError as error:
         raise unwritable(place.path, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -267,29 +268,40 @@ hvd.init()
 torch.manual_seed(hvd.rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 2), hvd.SyncBatchNorm(2))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+checkpoint = hvd.Checkpoint("saved", model=model, optimizer=optimizer)
 
 @hvd.elastic.run
-def train(state):
+def train(state, run):
     while state.step < 8:
-        if state.step == 4 and hvd.size() == 2 and hvd.rank() == 1:
+        if state.step == 4 and hvd.size() == 2 and hvd.rank() == KILLED:
             os.kill(os.getpid(), signal.SIGKILL)
         hvd.assert_equal(model) if state.step == 4 else None  # here, or in BatchNorm, rank 0 hears of it
         optimizer.zero_grad()
         model(torch.ones(3, 4)).sum().backward()
         optimizer.step()
         state.step += 1
+        run.log(state.step, loss=1.0)
         state.commit()
+        checkpoint.save(state.step)
+    checkpoint.wait()
     print("trained", state.step, "steps by", hvd.size(), flush=True)
 
-train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0))
+with hvd.run("run") as run:
+    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0), run)
 """
 
 
-def test_an_elastic_loop_survives_a_killed_worker(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(ELASTIC)
+@pytest.mark.parametrize("killed", [0, 1])
+def test_an_elastic_loop_survives_a_killed_worker(killed: int, tmp_path: Path) -> None:
+    """Whoever is rank 0 after the loss writes checkpoints and metrics."""
+    (tmp_path / "mine.py").write_text(ELASTIC.replace("KILLED", str(killed)))
     finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert "trained 8 steps by 1" in finished.stdout, finished.tail()
+    assert (tmp_path / "saved" / "step_00000008").is_dir()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {line["step"] for line in lines if line.get("split") == "train"} == {*range(1, 9)}
+    assert lines[-1]["event"] == "ended"
 
 
 def test_a_script_is_launched_again_until_it_has_ended(tmp_path: Path) -> None:

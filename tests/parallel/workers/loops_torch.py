@@ -220,6 +220,8 @@ def misuse_has_a_sentence() -> None:
     optimizer = hvd.DistributedOptimizer(plain)
     refused(WrongOrderError, "no rank has computed a gradient", optimizer.step)
     refused(WrongArgumentError, "is distributed already", lambda: hvd.DistributedOptimizer(optimizer))
+    refused(WrongArgumentError, "op='sum' is given", lambda: hvd.DistributedOptimizer(plain, op="sum"))
+    refused(WrongArgumentError, "should be a sequence", lambda: hvd.DistributedOptimizer(plain, model))
     others = nn.Linear(4, 2).named_parameters()
     refused(WrongArgumentError, "are not among them", lambda: hvd.DistributedOptimizer(plain, others))
     model, optimizer = after_backward()

@@ -49,6 +49,9 @@ for name in ("model", "net"):
     checkpoint = hvd.Checkpoint(folder, keep=1, best=Best(), other=other, **{name: again})
     said[name].append([checkpoint.restore().step, torch.equal(again.mask, model.mask)])
     said[name].append(tried(lambda: checkpoint.save(3, wait=True)))
+steps = hvd.Checkpoint(sys.argv[1] + "/steps", keep=9, best=Best())
+said["steps"] = [tried(lambda step=step: steps.save(step, wait=True)) for step in (torch.tensor(4), -1, 5.0, "6", 7)]
+said["steps"].append(sorted(path.name for path in steps._store.paths()))
 print(json.dumps(said))
 """
 
@@ -75,3 +78,11 @@ def test_what_is_said_names_no_options_that_a_loop_does_not_have(said: dict[str,
     hint = said["net"][1].partition("HINT: ")[2]
     assert hint.startswith("lower the learning rate, or clip gradients; restore()")
     assert "--" not in hint
+
+
+def test_a_step_is_a_whole_number(said: dict[str, list[Any]]) -> None:
+    whole, *wrong, last, names = said["steps"]
+    assert [whole, last] == ["saved", "saved"]
+    assert names == ["step_00000004", "step_00000007"]
+    for step, sentence in zip(("-1", "5.0", "'6'"), wrong, strict=True):
+        assert sentence.startswith(f"save() was given the step {step}."), sentence
