@@ -81,7 +81,8 @@ _DDP = ("-m", "benchmarks.step.ddp_torch")
 
 _TORCH: Mapping[str, Arm] = {
     "hvdtrain": Arm("mpirun", "hvdtrain", _MPIRUN, "-np", _ours("torch_task:TorchStep")),
-    "hvdtrain_gloo": Arm(
+    "hvdtrain_gloo": Arm("horovodrun --gloo", "hvdtrain", _GLOO, "-np", _ours("torch_task:TorchStep")),
+    "hvdtrain_local": Arm(
         "hvdtrain launch local (Gloo)", "hvdtrain", _LOCAL, "-np", ("--", *_bench("torch_task:TorchStep"))
     ),
     "hvdtrain_loop": Arm(
