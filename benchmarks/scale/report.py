@@ -45,7 +45,6 @@ COSTS: Final = (
     Cost("checkpoint", "seconds", "a save itself, time of rank 0"),
     Cost("checkpoint", "received", "a save itself, bytes that a rank receives"),
     Cost("save", "received", "the audit at a save, bytes that a rank receives"),
-    Cost("stop", "seconds", "a stop, time of rank 0"),
     Cost("stop", "received", "a stop, bytes that a rank receives"),
     Cost("failure", "received", "an error of all ranks, bytes that a rank receives"),
     Cost("failure", "seconds", "the launcher's report of a failure, time"),
