@@ -51,7 +51,7 @@ def require_length(length: float) -> None:
     """Raises PlanError: an epoch would have more draws than it may."""
     if length > _MOST_DRAWS:
         raise PlanError(
-            f"An epoch of {length:,.15g} records was asked for.",
+            f"An epoch of {min(length, 1e300):,.15g} records was asked for.",
             f"It may have {_MOST_DRAWS:,}.",
             "draw fewer of them an epoch, and train more epochs; a mixture may have epoch=N.",
         )

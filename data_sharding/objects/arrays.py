@@ -42,7 +42,9 @@ def _of_tensor(tensor: Any, name: str) -> NDArray[Any]:
             "A batch has one dense array for each part.",
             "give it as tensor.to_dense(), or its indices and values as parts of their own.",
         )
-    own = tensor.detach().cpu().resolve_conj().resolve_neg()  # numpy knows no views that are conjugated or negated
+    own = tensor.detach().cpu()
+    for view in ("resolve_conj", "resolve_neg"):  # numpy knows no views that are conjugated or negated
+        own = getattr(own, view, lambda own=own: own)()
     try:
         made: NDArray[Any] = (own.float() if str(own.dtype) == "torch.bfloat16" else own).numpy()
     except TypeError as error:  # torch's, of a dtype

@@ -123,7 +123,9 @@ class PackedSequences(Sequence[dict[str, NDArray[Any]]]):
         if isinstance(item, Damaged):
             raise BadRecord(item.reason)
         if isinstance(item, list) and all(isinstance(token, int | float) for token in item):
-            return {self._part: as_array(item)}
+            arrays = {self._part: as_array(item)}
+            _require_packable(arrays, self._part, number)
+            return arrays
         (parts,) = parts_of([item], self._names)
         if self._part not in parts:
             raise PlanError(

@@ -109,9 +109,9 @@ class PassChecks(Protocol):
         Args: `state`: what the virtual worker has for itself; of what is not in it, the pass finds what the model has.
         """
 
-    def measured(self, batch: LoadedBatch, worker: int, step: int) -> tuple[MeasureTotals, list[str]]:
-        """What any virtual worker measures of a batch in evaluation, which leaves no trace, and the names of buffers
-        that this would have changed. Called where nothing else is measured since the last reading."""
+    def measured_twice(self, batch: LoadedBatch, worker: int) -> tuple[MeasureTotals, MeasureTotals, list[str]]:
+        """What a virtual worker measures of a batch in evaluation, and once more, and the names of saved buffers that
+        have changed meanwhile. Leaves no trace. Called where nothing else is measured since the last reading."""
 
     def begin_anew(self) -> bool:
         """The next repetition runs all of the task's Python code, as the first one did. Returns whether it would not do

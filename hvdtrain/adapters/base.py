@@ -12,7 +12,7 @@ from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.adapters.gathered_state import Arrays, ShardedState, StageState
 from hvdtrain.adapters.step_timer import SpanSink
 from hvdtrain.adapters.sync_state import SyncState
-from hvdtrain.adapters.worker_states import AlternatingStates
+from hvdtrain.adapters.worker_states import AlternatingStates, means_in
 from hvdtrain.algorithms.ema import NoAverage, WeightAverage
 from hvdtrain.algorithms.loss_scale import ScaledUpdate
 from hvdtrain.comm.communicator import Communicator
@@ -117,6 +117,8 @@ class AdapterState(ABC):
         self._gradient_sync.load_state(state)
         if self.worker_states is not None:
             self.worker_states.load(state)
+        if means := means_in(state):
+            self._state_arrays.load_rank_local_state(self.model, means)
 
     def rank_local_state(self) -> State:
         with self._syncing():

@@ -119,12 +119,14 @@ class AlternatingStates(ABC, Generic[T]):
         """After a pass that is to leave no trace."""
         self._write(values)
 
-    def without_trace(self, run: Callable[[], R]) -> tuple[R, list[str]]:
-        """What `run` returns, and the names of saved buffers that it has changed and that are put back."""
+    def twice_without_trace(self, run: Callable[[], R]) -> tuple[R, R, list[str]]:
+        """What `run` returns, and again from what it has left in the model; and the names of saved buffers that have
+        changed. All are put back."""
         before, saved = self._read(), self._saved()
-        returned, after = run(), self._saved()
+        first, again, after = run(), run(), self._saved()
         self._write(before)
-        return returned, [name.partition("/")[2] for name, array in saved.items() if not _same_bits(array, after[name])]
+        changed = [name.partition("/")[2] for name, array in saved.items() if not _same_bits(array, after[name])]
+        return first, again, changed
 
     def _saved(self) -> State:
         return {name: np.array(array) for name, array in self._arrays.drifting_buffers(self._model).items()}
@@ -164,8 +166,6 @@ class AlternatingStates(ABC, Generic[T]):
             self._arrays.load_rank_local_state(self._model, mine)
             self._kept[worker] = self._read()
         self._write(common)
-        means = {name.removeprefix(_MEAN_PREFIX): a for name, a in state.items() if name.startswith(_MEAN_PREFIX)}
-        self._arrays.load_rank_local_state(self._model, means)
 
     def _keep(self) -> None:
         if self._in_model is not None:
@@ -191,6 +191,12 @@ def _no_values(name: str) -> UsageError:
         "It may change with each batch, and only buffers are exchanged before the pass of each virtual worker.",
         "keep numbers in a buffer (register_buffer), or leave --virtual-workers out.",
     )
+
+
+def means_in(state: Mapping[str, NDArray[Any]]) -> State:
+    """Of a checkpoint: the means of what differs between virtual workers and is not among the model's own arrays."""
+    names = [name for name in state if name.startswith(_MEAN_PREFIX)]
+    return {name.removeprefix(_MEAN_PREFIX): state[name] for name in names}
 
 
 def weights_written() -> UsageError:

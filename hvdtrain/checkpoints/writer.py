@@ -143,6 +143,11 @@ class CheckpointWriter:
         """Training has failed: give what is under way some time to become durable. Not collective, raises nothing."""
         wait(self._writes, seconds)
 
+    def failures(self) -> list[tuple[str, str, str]]:
+        """Of this rank's writes that have ended and were not collected. Not collective."""
+        ended = [write.result() for write in self._writes if write.done() and write.exception() is None]
+        return [saved.failure for saved in ended if saved.failure is not None]
+
     def _wait_for(self, work: Callable[[], Saved | None]) -> Saved | None:
         return do_while_others_wait(self.comm, work, "hvdtrain.checkpoint", SAVE_SECONDS)
 

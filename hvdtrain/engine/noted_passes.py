@@ -1,7 +1,7 @@
 """In which updates the gradients of single virtual workers are noted: where other workers repeat passes of them
 (`repeated_passes`), and where weights are hashed (--hash-every), so that runs can be compared worker by worker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,13 @@ from hvdtrain.adapters.adapter_protocol import PassChecks
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import agree
 from hvdtrain.engine.limits import RunLimits
-from hvdtrain.engine.repeatable_passes import require_one_layout, require_repeatable
+from hvdtrain.engine.repeatable_passes import (
+    require_one_layout,
+    require_repeatable,
+    require_repeatable_evaluation,
+)
 from hvdtrain.engine.repeated_passes import Checksums, RepeatedPasses
+from hvdtrain.engine.source import Source
 from hvdtrain.named_arrays import array_checksum
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
@@ -30,6 +35,7 @@ class NotedPasses:
     workers: VirtualWorkers
     limits: RunLimits
     repeated: RepeatedPasses | None
+    validation: Collection[Source] = ()
     digests: tuple[int, ...] = ()
     _has_begun: bool = False
 
@@ -39,7 +45,7 @@ class NotedPasses:
         if not self._has_begun:
             self._has_begun = True
             require_one_layout(self.comm, batch)
-            agree(self.comm, lambda: require_repeatable(self.checks, self.workers, batch, step), "hvdtrain.first_pass")
+            agree(self.comm, lambda: self._require_repeatable(batch, step), "hvdtrain.first_pass")
         check = None if self.repeated is None else self.repeated.begin(epoch, step_of_epoch, step)
         hashed = self.limits.hashes_after(step + 1)
         if check is None and not hashed:
@@ -54,6 +60,11 @@ class NotedPasses:
                 self.digests = self._gathered([notes[worker] for worker in self.workers.own])
 
         return after_update
+
+    def _require_repeatable(self, batch: LoadedBatch, step: int) -> None:
+        require_repeatable(self.checks, self.workers, batch, step)
+        for source in self.validation:
+            require_repeatable_evaluation(self.checks, self.workers, source)
 
     def _gathered(self, notes: list[Checksums]) -> tuple[int, ...]:
         own = np.array([array_checksum("", row) for row in notes], np.int64)

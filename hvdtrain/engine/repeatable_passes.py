@@ -15,6 +15,7 @@ from hvdtrain.algorithms.micro_batches import cut_batch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json, is_same_on_all
 from hvdtrain.data.random_draws import GeneratorStates
+from hvdtrain.engine.source import Source
 from hvdtrain.errors import UsageError
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
@@ -40,13 +41,11 @@ def require_one_layout(comm: Communicator, batch: LoadedBatch) -> None:
 
 
 def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: LoadedBatch, step: int) -> None:
-    """Repeat the pass of this worker's first virtual worker in update `step` (from 0), and its evaluation, which leaves
-    no trace.
+    """Repeat the pass of this worker's first virtual worker in update `step` (from 0), which leaves no trace.
 
     Args: `batch`: of this worker in that update.
 
-    Raises `UsageError`: one of them draws from Python's or numpy's generator, gradients or measures differ, or
-    evaluation changes a buffer.
+    Raises `UsageError`: the pass draws from Python's or numpy's generator, or the gradients differ.
     """
     own, worker = cut_batch(batch, workers.slots)[0], workers.own.start
     before = GeneratorStates()
@@ -60,13 +59,17 @@ def require_repeatable(checks: PassChecks, workers: VirtualWorkers, batch: Loade
         raise _not_repeatable(
             f"the same pass, made again with the same weights, records and seeds, gave different gradients (of {some})"
         )
-    _require_repeatable_measures(checks, own, worker, step, before)
 
 
-def _require_repeatable_measures(
-    checks: PassChecks, batch: LoadedBatch, worker: int, step: int, before: GeneratorStates
-) -> None:
-    first, changed = checks.measured(batch, worker, step)
+def require_repeatable_evaluation(checks: PassChecks, workers: VirtualWorkers, source: Source) -> None:
+    """Evaluate the first batch of a validation set twice for this worker's first virtual worker, which leaves no trace.
+
+    Raises `UsageError`: it draws from Python's or numpy's generator, changes a buffer, or the measures differ.
+    """
+    with source.loader(0, 0) as loader:
+        own, worker = cut_batch(next(iter(loader)), workers.slots)[0], workers.own.start
+    before = GeneratorStates()
+    first, again, changed = checks.measured_twice(own, worker)
     _require_no_draws(before, "in evaluation")
     if changed:
         raise UsageError(
@@ -74,7 +77,6 @@ def _require_repeatable_measures(
             "A validation would read what earlier batches of the same worker have made of it.",
             "change buffers, or variables that are not trained, in training alone, or leave --virtual-workers out.",
         )
-    again, _ = checks.measured(batch, worker, step)
     if names := [name for name, value in first.values.items() if not _same(value, again.values[name])]:
         raise _not_repeatable(f"the same evaluation, made again, gave different measures ({', '.join(names[:_NAMED])})")
 

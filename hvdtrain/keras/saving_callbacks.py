@@ -23,8 +23,8 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
 
     Args:
         monitor, verbose, save_weights_only, mode, save_freq: ModelCheckpoint's.
-        filepath: where to save; with `save_weights_only`, a name that ends in ".weights.h5". In Horovod an attribute
-            that is set later, which works here, too.
+        filepath: where to save; None: best.keras, or best.weights.h5 with `save_weights_only`, whose names end so. In
+            Horovod an attribute that is set later, which works here, too.
     """
 
     def __init__(
@@ -34,8 +34,9 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         save_weights_only: bool = False,
         mode: str = "auto",
         save_freq: Any = "epoch",
-        filepath: str = "best.keras",
+        filepath: str | None = None,
     ) -> None:
+        filepath = filepath or ("best.weights.h5" if save_weights_only else "best.keras")
         options = {"mode": mode, "save_freq": save_freq, "save_weights_only": save_weights_only}
         super().__init__(filepath, monitor=monitor, verbose=verbose, save_best_only=True, **options)
 

@@ -32,7 +32,7 @@ USR1 = 'kill -USR1 "$job" || true'
 _TERM = 'kill "$job" || true'
 
 _HOSTS_AND_SLOTS = """\
-# No host has more workers than slots, of which a scheduler may give more on one host than on another.
+# No host has more workers than slots, of which a scheduler may give more on one host than on another{exception}.
 counted=$(awk '
     {{ {each} }}
     END {{
@@ -171,8 +171,10 @@ def hosts_of_pairs(job: JobSpec, start: Start, variable: str) -> str:
 
 def _hosts(job: JobSpec, start: Start, each: str, source: str, scheduler: str) -> str:
     workers = "" if start.flavor == "intel" else ' ":" workers'  # whose mpirun takes names without slots
+    exception = " (Intel MPI takes one number for all)" if start.flavor == "intel" else ""
     numbers = {"np": job.np, "slots": job.slots, "hosts": job.num_hosts}
-    return _HOSTS_AND_SLOTS.format(**numbers, each=each, workers=workers, source=source, scheduler=scheduler)
+    texts = {"each": each, "workers": workers, "source": source, "scheduler": scheduler, "exception": exception}
+    return _HOSTS_AND_SLOTS.format(**numbers, **texts)
 
 
 def command_text(job: JobSpec, start: Start, job_number: str, before: tuple[str, ...] = ()) -> str:

@@ -94,7 +94,8 @@ class Assembly:
         checks, workers = self.adapter.pass_checks, self.setup.workers
         if checks is None or workers is None:
             return None
-        return NotedPasses(checks, self.comm, workers, self._limits(), self._repeated_passes(checks, workers, hosts))
+        repeated = self._repeated_passes(checks, workers, hosts)
+        return NotedPasses(checks, self.comm, workers, self._limits(), repeated, self.setup.validation.values())
 
     def _repeated_passes(
         self, checks: PassChecks, workers: VirtualWorkers, hosts: Sequence[str]

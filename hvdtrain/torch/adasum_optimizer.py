@@ -54,7 +54,7 @@ class CombiningSteps:
 
 def combines_steps(optimizer: object) -> bool:
     """Whether it was distributed with `op=hvd.Adasum`."""
-    return getattr(type(optimizer), "synchronize", None) is CombiningSteps.synchronize
+    return hasattr(optimizer, "skip_synchronize") and getattr(optimizer, "op", None) == mpi_ops.Adasum
 
 
 class OwnSteps(LoopGradients):

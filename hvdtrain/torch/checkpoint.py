@@ -80,7 +80,7 @@ class Checkpoint:
             )
         for name, thing in objects.items():
             require_state(name, thing)
-            if combines_steps(thing):
+            if combines_steps(thing) and self._comm.topology.is_root:
                 _log.warning(
                     "hvd.Checkpoint saves of %r what rank 0 has: with op=hvd.Adasum each rank has moments of its own. "
                     "So a training that goes on is not exactly the one without an interruption.",
@@ -100,7 +100,9 @@ class Checkpoint:
     def _follow(self) -> None:
         """In an elastic job: write for the world that this process is in now, in which ranks may be other ones."""
         if self._world != start_count():
-            self._writer.abandon(START_SECONDS)  # what was begun in the former world
+            await_all_writes()  # what was begun in the former world, by whichever rank
+            for failure in self._writer.failures():
+                _log.warning("%s", " ".join(failure[:2]))
             self._comm, self._world = communicator("hvd.Checkpoint"), start_count()
             self._writer = self._new_writer(self._writer.infinite)
 

@@ -1,6 +1,7 @@
 """`with hvd.run(folder) as run`: a run folder with metrics and a report, for a loop that hvdtrain does not run."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -88,13 +89,17 @@ def run(
         report: draw report.html at the end.
 
     Raises:
-        UsageError: on all ranks; another job is running in the folder, or it cannot be written.
+        UsageError: on all ranks, in an elastic job on rank 0; another job is running in the folder, or it cannot be
+            written.
     """
     comm, begun = communicator("hvd.run"), time.time()
     place = RunFolder(Path(folder).absolute(), keep_checkpoints=1)
     with ExitStack() as stack:
         record = Run(place.path, lambda: _opened(place, config or {}, stack), step)
-        agree(comm, lambda: record.writes, "hvdtrain.run.folder")
+        if os.environ.get("HOROVOD_ELASTIC") == "1":
+            _ = record.writes  # a worker that joins enters alone
+        else:
+            agree(comm, lambda: record.writes, "hvdtrain.run.folder")
         record.write({"event": "resumed" if step else "started", "step": step, "begun": round(begun, 3)})
         leaving: BaseException | None = None
         try:

@@ -263,7 +263,7 @@ def test_a_rank_that_submits_while_horovod_ends_is_refused(
 
 
 ELASTIC = """
-import os, signal, torch, hvdtrain.torch as hvd
+import os, pathlib, signal, time, torch, hvdtrain.torch as hvd
 hvd.init()
 torch.manual_seed(hvd.rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 2), hvd.SyncBatchNorm(2))
@@ -275,6 +275,10 @@ def train(state, run):
     while state.step < 8:
         if state.step == 4 and hvd.size() == 2 and hvd.rank() == KILLED:
             os.kill(os.getpid(), signal.SIGKILL)
+        while state.step == 4 and hvd.size() == 1 and JOINS:
+            pathlib.Path("more").touch()
+            time.sleep(0.1)
+            state.commit()
         hvd.assert_equal(model) if state.step == 4 else None  # here, or in BatchNorm, rank 0 hears of it
         optimizer.zero_grad()
         model(torch.ones(3, 4)).sum().backward()
@@ -291,13 +295,15 @@ with hvd.run("run") as run:
 """
 
 
-@pytest.mark.parametrize("killed", [0, 1])
-def test_an_elastic_loop_survives_a_killed_worker(killed: int, tmp_path: Path) -> None:
-    """Whoever is rank 0 after the loss writes checkpoints and metrics."""
-    (tmp_path / "mine.py").write_text(ELASTIC.replace("KILLED", str(killed)))
-    finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT)
+@pytest.mark.parametrize("change", ["rank 0 is killed", "rank 1 is killed", "another one joins"])
+def test_an_elastic_loop_goes_on_with_fewer_and_more_workers(change: str, tmp_path: Path) -> None:
+    """Whoever is rank 0 then writes checkpoints and metrics."""
+    killed, joins = {"rank 0": 0, "rank 1": 1}.get(change[:6], -1), "joins" in change
+    (tmp_path / "mine.py").write_text(ELASTIC.replace("KILLED", str(killed)).replace("JOINS", str(joins)))
+    first, last = (1, 2) if joins else (2, 1)
+    finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT, first)
     assert finished.returncode == 0, finished.tail()
-    assert "trained 8 steps by 1" in finished.stdout, finished.tail()
+    assert f"trained 8 steps by {last}" in finished.stdout, finished.tail()
     assert (tmp_path / "saved" / "step_00000008").is_dir()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {line["step"] for line in lines if line.get("split") == "train"} == {*range(1, 9)}

@@ -19,6 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from support.digits_runs import digits_pattern, flip
+from support.jobs import python_path
 from support.processes import run_command
 from support.ranks import run_ranks
 from support.runs import latest_checkpoint, lines_of, result_of
@@ -124,6 +125,15 @@ def test_virtual_workers_differ_in_what_is_their_own(framework: str, runs: Runs)
     for array in own.values():
         assert len(array) == 8
         assert len(np.unique(array.reshape(8, -1), axis=0)) == 8
+
+
+def test_evaluate_has_the_buffers_that_no_state_dict_has(runs: Runs, tmp_path: Path) -> None:
+    run = runs("torch") / "3" / "plain"
+    evaluate = ["python", "-m", "hvdtrain", "evaluate", str(run), "--output", "evaluated.json"]
+    finished = run_command(evaluate, DEADLINE_S, python_path(WORKER.parent), tmp_path)
+    assert finished.returncode == 0, finished.tail()
+    (measured,) = json.loads((tmp_path / "evaluated.json").read_text())["sets"].values()
+    assert measured["measures"]["loss"] == pytest.approx(result_of(run)["metrics"]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("framework", TASKS)

@@ -96,13 +96,13 @@ class KerasAdapter(AdapterState):
             task, self.model, lr, options, alone=not topology.is_distributed
         )
         self._seed_states = [*seed_states(self.model), own_seed_state()]
-        self._update_draws = UpdateDraws(self.optimizer, seed)
         self._waiting = Waiting()
         self._timer = GraphStepTimer(_told_parts(options, topology), options.steps_per_call)
         sync = open_gradient_sync(self.model, self.optimizer, topology, options, self._waiting, workers)
         self._gradient_sync, self._workers = sync, workers
         if isinstance(self._gradient_sync, ShardedSync):
             self._sharded = ShardedArrays(self._gradient_sync)
+        self._update_draws = UpdateDraws(self.optimizer, seed, topology.rank if self._sharded is not None else 0)
         loss_scale, norm = LossScale() if options.precision == "fp16" else None, self._gradient_sync.total_norm
         clipping = Clipping(options.max_grad_norm, options.log_grad_norm)
         self._update = Update(self.optimizer, clipping, loss_scale, norm)
@@ -333,7 +333,8 @@ class KerasAdapter(AdapterState):
             gradients = gradient_sum.take(gradients)
         used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
-        self._update_draws.begin(numbers.step)
+        if not self._options.sync_every:  # else each rank has a path of its own
+            self._update_draws.begin(numbers.step)
         changed, norm = self._update.apply(used, variables, numbers.scale)
         if not used:  # Keras counts no update without gradients; with shards other ranks may have some
             self.optimizer.iterations.assign_add(1)

@@ -39,13 +39,13 @@ def seed_stateful_draws(seed: int, rank: int, step: int) -> None:
 
 class UpdateDraws:
     """Random numbers of an optimizer that draws in its step, such as noise for privacy: functions of (seed, step), and
-    so the same on all ranks. Keras' optimizers and ours draw nothing."""
+    so the same on all ranks that update `part` of the model. Keras' optimizers and ours draw nothing."""
 
-    def __init__(self, optimizer: Any, seed: int) -> None:
+    def __init__(self, optimizer: Any, seed: int, part: int) -> None:
         generators = [each for each in vars(optimizer).values() if isinstance(each, keras.random.SeedGenerator)]
         known = type(optimizer).__module__.startswith(("keras.", "hvdtrain.adapters."))
         self._states = [] if known else [own_seed_state(), *(generator.state for generator in generators)]
-        self._seeds = [mix(seed, ALL_RANKS, place) & 0xFFFFFFFF for place in range(len(self._states))]
+        self._seeds = [mix(seed, ALL_RANKS, part, place) & 0xFFFFFFFF for place in range(len(self._states))]
 
     def begin(self, step: Any) -> None:
         """In the graph: the update of this step follows. Args: `step`: int64 scalar."""

@@ -70,8 +70,8 @@ class KerasPassChecks:
         noted, self._noted, self.active = self._noted, [], False
         return dict(zip(noted, self._checksums.numpy(), strict=False))
 
-    def measured(self, batch: LoadedBatch, worker: int, step: int) -> tuple[MeasureTotals, list[str]]:
-        return self._states.without_trace(lambda: self._evaluate(MicroBatch(batch, worker), step))
+    def measured_twice(self, batch: LoadedBatch, worker: int) -> tuple[MeasureTotals, MeasureTotals, list[str]]:
+        return self._states.twice_without_trace(lambda: self._evaluate(MicroBatch(batch, worker), batch.step))
 
     def begin_anew(self) -> bool:
         self._forget()

@@ -64,12 +64,12 @@ class TorchPassChecks:
         return self._in_order({each: checksum(gradient) for each, gradient in zip(trained, gradients, strict=True)})
 
     @torch.no_grad()
-    def measured(self, batch: LoadedBatch, worker: int, step: int) -> tuple[MeasureTotals, list[str]]:
+    def measured_twice(self, batch: LoadedBatch, worker: int) -> tuple[MeasureTotals, MeasureTotals, list[str]]:
         def evaluate() -> MeasureTotals:
-            self._passes.evaluate_part(batch, worker, step, self._measurement)
+            self._passes.evaluate_part(batch, worker, batch.step, self._measurement)
             return self._measurement.read()
 
-        return self._states.without_trace(evaluate)
+        return self._states.twice_without_trace(evaluate)
 
     def begin_anew(self) -> bool:
         return False

@@ -136,9 +136,9 @@ class Draws:
         """What follows is the pass of this micro batch."""
         self.begin_of(self.rank, step, micro_batch)
 
-    def begin_update(self, step: int) -> None:
-        """What follows is the update of this step, in which all ranks draw the same numbers."""
-        self.begin_of(ALL_RANKS, step)
+    def begin_update(self, step: int, part: int) -> None:
+        """What follows is the update of this step: all ranks that update a part of the model draw the same numbers."""
+        self.begin_of(ALL_RANKS, step, part)
 
     def begin_of(self, worker: int, step: int, micro_batch: int = 0) -> None:
         """The same for a virtual worker, which has a number as ranks have."""

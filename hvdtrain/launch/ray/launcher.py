@@ -123,11 +123,11 @@ def _require_ray() -> None:
 
 def _require_address(address: str | None, option: str | None) -> None:
     """Raise UsageError for an address that Ray cannot have; `option` is what --address says of it."""
-    if address not in (None, "auto") and not _ADDRESS.fullmatch(str(address)):
+    if address not in (None, "auto", "local") and not _ADDRESS.fullmatch(str(address)):
         source = "" if address == option else ", by the variable RAY_ADDRESS"
         raise UsageError(
             f"The address of the Ray cluster is {address!r}{source}.",
-            "It is auto, HOST:PORT or ray://HOST:PORT.",
+            "It is auto, local, HOST:PORT or ray://HOST:PORT.",
             "give --address as `ray start --head` printed it, for example node1:6379; only `ray job submit` takes "
             "http://HOST:PORT.",
         )

@@ -19,6 +19,7 @@ from torch import nn
 
 import hvdtrain.torch as hvd
 from hvdtrain.errors import HvdtrainError
+from hvdtrain.torch.adasum_optimizer import combines_steps
 from hvdtrain.torch.collectives import LostPeerError
 from hvdtrain.torch.loop_gradients import WrongOrderError
 from hvdtrain.torch.optimizer_arguments import WrongArgumentError
@@ -73,6 +74,7 @@ def trained(
     if distributed is hvd.DistributedOptimizer:  # Horovod's refuses other layouts
         ours.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = distributed(make(groups_of(ours)), ours.named_parameters(), op=hvd.Adasum, **case)
+    assert combines_steps(optimizer) or distributed is not hvd.DistributedOptimizer
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     generator = torch.Generator().manual_seed(hvd.rank())
     for _ in range(UPDATES):

@@ -14,6 +14,7 @@ import random
 import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
+from hvdtrain.task.splits import Splits
 from hvdtrain.tasks.torch import TorchDigits
 
 OWN = np.random.default_rng(7)
@@ -23,6 +24,7 @@ class Layer(torch.nn.Module):
         super().__init__()
         self.passes, self.words = 0, torch.nn.Embedding(17, 1, max_norm=0.1)
         self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("hidden", torch.zeros(8, 8), persistent=False)
 
     def forward(self, images):
         self.passes += 1
@@ -33,6 +35,10 @@ class Task(TorchDigits):
     def build_model(self):
         self.model = torch.nn.Sequential(Layer(), torch.nn.Flatten(), torch.nn.Linear(64, 10))
         return self.model
+
+class Unvalidated(Task):
+    def open_data(self, data):
+        return Splits(super().open_data(data).train)
 
 class Changing(Task):
     def callbacks(self):
@@ -89,6 +95,7 @@ TORCH_REFUSED = {
     f"{EVALUATED}torch.tensor(np.random.rand(8, 8)).float()": f"{DRAWS}numpy.random in evaluation",
     f"{EVALUATED}torch.tensor(OWN.random((8, 8))).float()": EVALUATIONS_DIFFER,
     f"{EVALUATED}self.mean.add_(1.0)": "the model changes '0.mean' in evaluation",
+    f"{EVALUATED}self.hidden.add_(1.0)": EVALUATIONS_DIFFER,
     "torch.set_num_threads(torch.get_num_threads() + 1) or 0": "torch computes with",
     "self.words((images * 16).long()).squeeze(-1)": CHANGES_WEIGHTS,
     "(torch.no_grad()(self.words.weight.mul_)(0.9).sum() * 0 if self.passes > 4 else 0)": CHANGES_WEIGHTS,
@@ -156,6 +163,12 @@ def test_fillers_of_damaged_records_are_no_draws(forker: Forker, tmp_path: Path)
     options = ["--data.dir", str(tmp_path), "--data.on-corrupt", "mask", "--global-batch-size", "1440"]
     options += ["--virtual-workers", "9"]
     ended = forker.run([*OPTIONS, *options, "--epochs", "1", "--output-dir", "out"], tmp_path)
+    assert ended.code in (0, 75), ended
+
+
+def test_evaluation_is_free_where_nothing_is_validated(forker: Forker, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(TORCH.replace("EXPRESSION", f"{EVALUATED}1 / 0"))
+    ended = forker.run(["--task", "own:Unvalidated", *OPTIONS, "--output-dir", "out"], tmp_path)
     assert ended.code in (0, 75), ended
 
 

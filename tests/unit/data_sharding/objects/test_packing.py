@@ -96,6 +96,7 @@ def padded_by(pad: object) -> object:
         (lambda: beside(mask=[[1, 0], [1, 1]]), r"'mask' of item 0 is int64 of shape \[2, 2\]"),
         (lambda: beside(words=["a", "b"]), "'words' of item 0 is <U1"),
         (lambda: beside(segments=[1, 1]), "Items have a part 'segments'"),
+        (lambda: PackedSequences([[1, 2], [3]], 4, part="segments"), "Items have a part 'segments'"),
         (lambda: padded_by({"tokens": 0}), "pad names 'tokens', and items have 'tokens', 'labels'"),
         (lambda: padded_by({"tokens": 0, "labels": None}), "'labels' is to be padded with None"),
     ],

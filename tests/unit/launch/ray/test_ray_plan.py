@@ -74,6 +74,8 @@ def test_the_address_in_the_environment_is_checked_as_that_of_the_option(
         assert "The address of the Ray cluster is 'http://node1:8265', by the variable RAY_ADDRESS." in said
         assert "HINT: give --address as `ray start --head` printed it" in said
     assert main(["launch", "ray", "-np", "1", "--address", "node1:6379", "--dry-run"]) == 0
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # for Ray: a cluster that is started here
+    assert main(["launch", "ray", "-np", "1", "--dry-run"]) == 0
 
 
 BROKER = """

@@ -44,7 +44,7 @@ if ! python -c 'import hvdtrain'; then
 fi
 
 # Each node once, with its workers: PBS names a node once for each of its slots, which may be its cores.
-# No host has more workers than slots, of which a scheduler may give more on one host than on another.
+# No host has more workers than slots, of which a scheduler may give more on one host than on another (Intel MPI takes one number for all).
 counted=$(awk '
     { if (!n[$1]++) name[++hosts] = $1 }
     END {
