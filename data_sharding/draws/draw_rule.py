@@ -1,5 +1,6 @@
 """What a plan, a catalog and its proof need of a rule that draws records more or less often than once an epoch."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -51,7 +52,7 @@ def require_length(length: float) -> None:
     """Raises PlanError: an epoch would have more draws than it may."""
     if length > _MOST_DRAWS:
         raise PlanError(
-            f"An epoch of {min(length, 1e300):,.15g} records was asked for.",
+            f"An epoch of {length if length < 1e300 else math.inf:,.15g} records was asked for.",
             f"It may have {_MOST_DRAWS:,}.",
             "draw fewer of them an epoch, and train more epochs; a mixture may have epoch=N.",
         )

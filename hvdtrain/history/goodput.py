@@ -6,7 +6,7 @@ start after the end that finds nothing left to train.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -174,6 +174,13 @@ def goodput(lines: Iterable[Line], now: float | None = None) -> dict[str, Any]:
     for line in lines:
         sums.add(line, kept.counts(line))
     return sums.result(now)
+
+
+def share_is_known(found: Mapping[str, Any]) -> bool:
+    """Whether what `goodput` has returned is of lines that say how long training took. Those of a loop of somebody's
+    own do not."""
+    seconds = found["seconds"]
+    return bool(seconds["useful"] + seconds["lost"] > 0)
 
 
 def _causes(line: Line) -> list[str]:

@@ -13,6 +13,9 @@ COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 2000, 5000, 10_000)
 NEEDS_LESS = "more workers, a smaller batch and --activation-checkpointing"  # What helps where nothing fits
 
 _STAGES = (2, 3, 4, 6, 8, 12, 16)
+_UNKNOWN_SECONDS = 0.01
+"""Of each step, what shards and stages may take beyond a prediction: messages and micro batches of Python's and
+Horovod's own. Simpler ways come first."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,13 @@ def needs_least(ways: Sequence[Candidate]) -> str:
 
 
 def recommended(ways: Sequence[Candidate]) -> Candidate | None:
-    """The fastest that fits and that hvdtrain can run; of those within 2 % of it, the simplest. None: none fits."""
+    """The fastest that fits and that hvdtrain can run; of those within 2 % of it, or within `_UNKNOWN_SECONDS` a step,
+    the simplest. None: none fits."""
     possible = [way for way in ways if way.fits and way.options is not None]
     if not possible:
         return None
-    best = max(way.records for way in possible)
-    return next(way for way in possible if way.records >= 0.98 * best)  # simpler ones come first
+    best = min(way.prediction.seconds for way in possible)
+    return next(way for way in possible if way.prediction.seconds <= max(best / 0.98, best + _UNKNOWN_SECONDS))
 
 
 def _layouts(

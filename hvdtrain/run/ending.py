@@ -5,7 +5,7 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -38,8 +38,8 @@ _log = logging.getLogger("hvdtrain.run")
 
 @dataclass
 class Ending:
-    """result.json and the closing table; a start that trained nothing leaves a result of its kind alone, and env.json
-    says again which workers have made that."""
+    """result.json and the closing table; a start that trained nothing leaves a result of its kind alone, and
+    config.yaml and env.json say again how that was made."""
 
     setup: RunSetup
     adapter: Adapter
@@ -48,7 +48,7 @@ class Ending:
     begin: float  # `time.perf_counter()` when the process began its work
     start_seconds: float  # from then until training began
     launcher: str
-    env_before: bytes  # env.json of the start before; empty where there was none
+    before: Mapping[Path, bytes]  # config.yaml and env.json of the start before
 
     def write(self, outcome: RunResult) -> None:
         """Before sinks and callbacks learn of the end: what they make of it does not cost the result."""
@@ -60,8 +60,8 @@ class Ending:
         is_kept = not self.totals.samples and before.exists()
         self._keeps_before = is_kept and json.loads(before.read_text())["status"] == self._summary["status"]
         if self._keeps_before:
-            if self.env_before:
-                write_atomically(self.folder.env, self.env_before)
+            for file, content in self.before.items():
+                write_atomically(file, content)
             before.touch()  # who has started the job sees that it has come to its end
             kept, goodput_now = json.loads(before.read_text()), self._summary["goodput"]
             self._kept = kept

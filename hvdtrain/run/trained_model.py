@@ -29,7 +29,7 @@ from hvdtrain.run.start import open_adapter
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.task import Task
 from hvdtrain.topology import Topology
-from hvdtrain.weights.rebuild import rebuilt_task
+from hvdtrain.weights.rebuild import rebuilt_task, task_named
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ def _config_of(checkpoint: Checkpoint, data: Mapping[str, Any]) -> TrainConfig:
     config = train_config_of(
         {
             **values,
-            "task": about["task"],
+            "task": task_named(about),
             "framework": about["framework"],
             "data": {**values.get("data", {}), **{key: value for key, value in data.items() if key != "dir"}, **_FILES},
             "parallel": vars(ParallelOptions()),

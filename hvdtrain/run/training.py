@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -92,7 +92,7 @@ def _train_from(position: Position, run: Assembly, begin: float, asked: StopRequ
     """Train from where the adapter is; returns what has asked to stop, where that left something undone."""
     setup, comm, folder, is_root = run.setup, run.comm, run.folder, run.comm.topology.is_root
     hosts = gather_hosts(comm, node_name(), "hvdtrain.start.hosts")
-    before = agree(comm, lambda: _write_facts(run, position, hosts) if is_root else b"", "hvdtrain.folder.config")
+    before = agree(comm, lambda: _write_facts(run, position, hosts) if is_root else {}, "hvdtrain.folder.config")
     if setup.config.checkpoint_writers > 1:
         require_shared(folder.checkpoints.folder, comm)
     totals = Totals(comm.topology.size)
@@ -121,13 +121,13 @@ def _write_result(ending: Ending, comm: Communicator, hosts: Sequence[str], outc
         ending.write(outcome)
 
 
-def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> bytes:
-    """config.yaml, env.json, and to which checkpoints the pointers lead. Returns what env.json was before."""
+def _write_facts(run: Assembly, position: Position, hosts: Sequence[str]) -> Mapping[Path, bytes]:
+    """config.yaml, env.json, and to which checkpoints the pointers lead. Returns what the two files were before."""
     config, folder = run.setup.config, run.folder
     try:
+        before = {file: file.read_bytes() for file in (folder.config, folder.env) if file.exists()}
         write_atomically(folder.config, dump_config(config).encode())
         listed = counted_hosts(hosts) if summarizes(config.metrics_detail, run.comm.topology.size) else hosts
-        before = folder.env.read_bytes() if folder.env.exists() else b""
         write_json(folder.env, {**environment(run.comm.topology), "hosts": listed})
         folder.checkpoints.resume_from(position)
         return before

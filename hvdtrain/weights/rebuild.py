@@ -24,9 +24,9 @@ def rebuilt_task(about: Mapping[str, Any], framework: str, kind: type[Task] | No
     """The task with the arguments that it was trained with, in either framework; `kind` is its class, where that cannot
     be found by its name.
 
-    Raises `UsageError`: the task is not there, or not in this framework.
+    Raises `UsageError`: the task is not there, or not in this framework; or there was none.
     """
-    name = str(about["task"])
+    name = task_named(about)
     if ":" in name and framework != about["framework"]:
         raise UsageError(
             f"{name} is a {about['framework']} task of your own.",
@@ -36,6 +36,18 @@ def rebuilt_task(about: Mapping[str, Any], framework: str, kind: type[Task] | No
     if kind is None:
         kind = load_task(name, framework)
     return build_task(kind, {**about.get("task_args", {}), **about.get("found", {})})
+
+
+def task_named(about: Mapping[str, Any]) -> str:
+    """What `hvdtrain train` was given as --task. Raises `UsageError`: the checkpoint is of a loop of somebody's own."""
+    if "task" not in about:
+        raise UsageError(
+            "This checkpoint was saved by hvd.Checkpoint.",
+            "It holds the state of a loop of your own, whose model hvdtrain cannot build.",
+            "load it in your program by Checkpoint.restore(), or write its weights to a file: hvdtrain export "
+            "--format safetensors.",
+        )
+    return str(about["task"])
 
 
 def built_model(task: Task) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from hvdtrain.errors import HvdtrainError
-from hvdtrain.world_channel import CHANGE, WORLD_VARIABLE, LineReader, WorldChannel, line_of
+from hvdtrain.world_channel import CHANGE, THREADS_VARIABLE, WORLD_VARIABLE, LineReader, WorldChannel, line_of
 
 DEADLINE_S = 60.0
 
@@ -40,8 +40,9 @@ def test_that_it_trains_is_told_once_in_each_world(
     launcher, channel = ends
     assert (channel.change(), channel.change()) == (None, None)
     monkeypatch.setenv(WORLD_VARIABLE, "2")
+    monkeypatch.setenv(THREADS_VARIABLE, "4")
     channel.change()
-    assert heard(launcher, 2) == [{"trains": 1}, {"trains": 2}]
+    assert heard(launcher, 2) == [{"trains": 1, "threads": None}, {"trains": 2, "threads": "4"}]
 
 
 def test_a_change_leads_to_the_variables_of_the_next_world(ends: tuple[socket.socket, WorldChannel]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from hvdtrain.checkpoints.inspection import Entry
+from hvdtrain.history.goodput import share_is_known
 from hvdtrain.history.run_events import RunEvent
 from hvdtrain.report import wording
 from hvdtrain.report.markup import Markup, details, join, table, tag
@@ -41,7 +42,7 @@ def sentences(run: RunRecord) -> Iterator[str]:
     elif run.metrics.lines and "failure" not in kinds:
         stops = kinds.count("stop")
         yield f"The run was stopped {_times(stops)}, and lost nothing by it." if stops else "It was never interrupted."
-    if seconds["total"] > 0:
+    if share_is_known(goodput):
         yield f"{wording.share(goodput['share'])} of all time trained the weights that are there."
     if run.stalls:
         yield f"Training stood still in {wording.plural(len(run.stalls), 'start')}; what the watchdog found is below."

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from hvdtrain.history.comparison import MISSING, Difference, compare
 from hvdtrain.history.curve import Curve
+from hvdtrain.history.goodput import share_is_known
 from hvdtrain.history.reading import mapping, number, text, whole
 from hvdtrain.report import drawing, wording
 from hvdtrain.report.drawing import swatch
@@ -64,7 +65,7 @@ def costs(run: RunRecord) -> Iterator[Fact]:
     if run.seconds is not None:
         yield "Time", wording.seconds(run.seconds)
     goodput = run.metrics.goodput.result()
-    if goodput["seconds"]["total"] > 0:
+    if share_is_known(goodput):
         yield "Share of time that counts", wording.share(goodput["share"])
     if goodput["restarts"]:
         yield "Restarts", wording.count(len(goodput["restarts"]))

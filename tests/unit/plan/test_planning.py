@@ -44,6 +44,13 @@ def test_with_fast_links_the_ring_is_recommended() -> None:
     assert best.name == "ring"
 
 
+@pytest.mark.parametrize(("update", "name"), [(1e-3, "ring"), (9e-3, "ring"), (0.1, "ZeRO-1")])
+def test_shards_are_recommended_where_they_save_more_than_they_may_cost(update: float, name: str) -> None:
+    best = recommended(candidates(replace(WORK, update=update), Cluster(FAST, FAST), 16, ()))
+    assert best is not None
+    assert best.name == name
+
+
 def test_with_slow_links_stages_are_recommended() -> None:
     """They send activations of one layer instead of the gradients of all."""
     best = recommended(candidates(WORK, Cluster(SLOW, SLOW), 16, ()))

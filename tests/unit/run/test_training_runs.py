@@ -179,7 +179,8 @@ def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
     os.utime(tmp_path / "early" / "result.json", (0, 0))
     of_two = '{"topology": {"size": 2}}'
     (tmp_path / "early" / "env.json").write_text(of_two)  # as if two workers had trained
-    (again,) = hvdtrain([*EARLY, "--output-dir", "early"])
+    config = (tmp_path / "early" / "config.yaml").read_text()
+    (again,) = hvdtrain([*EARLY, "--progress", "none", "--output-dir", "early"])
     assert (first.code, again.code) == (0, 0), (first, again)
     reason = "after epoch 2: no better accuracy in 1 validation (by more than 1)"
     assert f"stopped early {reason}\n" in first.stderr
@@ -187,6 +188,7 @@ def test_a_run_that_stops_early(hvdtrain: Command, tmp_path: Path) -> None:
     assert "nothing was left to train; result.json stays as it was" in again.stdout
     assert (tmp_path / "early" / "result.json").stat().st_mtime > 0, "it does not show that the second one has ended"
     assert (tmp_path / "early" / "env.json").read_text() == of_two, "it speaks of a start that has trained nothing"
+    assert (tmp_path / "early" / "config.yaml").read_text() == config
     result = result_of(tmp_path / "early")
     steps = result["steps"] // 2
     assert (result["status"], result["epochs"], steps) == ("finished", 2, 6)

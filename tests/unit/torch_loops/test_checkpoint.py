@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 NOT_FINITE = """
-import json, sys, torch, hvdtrain.torch as hvd
+import contextlib, io, json, sys, torch, hvdtrain.torch as hvd
+from hvdtrain.cli.main import main
 from hvdtrain.errors import HvdtrainError
 
 class Best:  # of early stopping: no weights
@@ -52,6 +53,9 @@ for name in ("model", "net"):
 steps = hvd.Checkpoint(sys.argv[1] + "/steps", keep=9, best=Best())
 said["steps"] = [tried(lambda step=step: steps.save(step, wait=True)) for step in (torch.tensor(4), -1, 5.0, "6", 7)]
 said["steps"].append(sorted(path.name for path in steps._store.paths()))
+told = io.StringIO()
+with contextlib.redirect_stderr(told):
+    said["evaluated"] = [main(["evaluate", sys.argv[1] + "/steps/step_00000007"]), told.getvalue()]
 print(json.dumps(said))
 """
 
@@ -86,3 +90,9 @@ def test_a_step_is_a_whole_number(said: dict[str, list[Any]]) -> None:
     assert names == ["step_00000004", "step_00000007"]
     for step, sentence in zip(("-1", "5.0", "'6'"), wrong, strict=True):
         assert sentence.startswith(f"save() was given the step {step}."), sentence
+
+
+def test_hvdtrain_cannot_build_the_model_of_a_loop(said: dict[str, list[Any]]) -> None:
+    code, told = said["evaluated"]
+    assert code == 2
+    assert told.startswith("hvdtrain: This checkpoint was saved by hvd.Checkpoint."), told

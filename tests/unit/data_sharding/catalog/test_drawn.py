@@ -202,6 +202,7 @@ def test_each_rule_survives_saving(tmp_path: Path) -> None:
         (lambda a, b: Catalog.mix({a: 1e-19, b: 1}, epoch="all seen"), "An epoch of 5e"),
         (lambda a, b: Catalog.mix({a: 1e-320, b: 1}, epoch="all seen"), "An epoch of inf"),
         (lambda a, b: Catalog.mix({a: 1, b: 1}, epoch=10**30), "An epoch of 1e"),
+        (lambda a, b: Catalog.mix({a: 1, b: 1}, epoch=10**400), "An epoch of inf"),
         (lambda a, _: Catalog.mix({a.repeat(2): 1}), "come last"),
         (lambda a, _: a.repeat(2).split(0.5), "come last"),
         (lambda a, _: a.repeat(), "either|Either"),
