@@ -29,8 +29,8 @@ PARTS = {
     "types": f"{BINARIES}/mypy",
     "docs": f"{PYTHON} docs/builder",
     "unit": f"{PYTEST} --numprocesses 3 tests/unit",
-    # Many of them wait: with three at once on two cores, a third of the processors' time was unused.
-    "parallel": f"{PYTEST} --numprocesses 4 tests/parallel tests/faults",
+    # Of several ranks each: with more at once on two cores, each test takes more of the processors' time.
+    "parallel": f"{PYTEST} --numprocesses 3 tests/parallel tests/faults",
     "cluster": f"{PYTHON} tests/cluster/run.py --where-possible --numprocesses 2 --dist loadfile --durations 15",
     "browser": f"{PYTHON} tests/browser/run.py --where-possible --durations 5",
     # Installs, and perhaps builds Horovod: in the time that tests of several ranks leave to the processors.

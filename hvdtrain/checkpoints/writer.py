@@ -222,6 +222,6 @@ class CheckpointWriter:
                 self._free.append(spare)
 
 
-def await_all_writes() -> None:
+def await_all_writes(seconds: float | None = None) -> None:
     """Wait for what this process still writes, also what `CheckpointWriter.abandon` has left."""
-    wait(list(_all_writes))
+    wait(list(_all_writes), seconds)

@@ -100,7 +100,7 @@ class Checkpoint:
     def _follow(self) -> None:
         """In an elastic job: write for the world that this process is in now, in which ranks may be other ones."""
         if self._world != start_count():
-            await_all_writes()  # what was begun in the former world, by whichever rank
+            await_all_writes(START_SECONDS)  # what was begun in the former world, by whichever rank
             for failure in self._writer.failures():
                 _log.warning("%s", " ".join(failure[:2]))
             self._comm, self._world = communicator("hvd.Checkpoint"), start_count()

@@ -276,7 +276,7 @@ def test_an_address_where_no_cluster_is(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "hvdtrain", "launch", "ray", "-np", "1", "--address"]
     for address, text in (
         ("127.0.0.1:9", "There is no Ray cluster at 127.0.0.1:9: "),
-        ("nine", "It is auto, HOST:PORT"),
+        ("nine", "It is auto, local, HOST:PORT"),
     ):
         done = run_command([*argv, address], DEADLINE_S, python_path(ROOT), tmp_path)
         assert done.returncode == 2, done.tail()

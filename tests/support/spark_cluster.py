@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from contextlib import AbstractContextManager, suppress
@@ -12,7 +13,7 @@ from typing import Any, Self, cast
 from urllib.request import urlopen
 
 from support.process_table import command_of, is_alive
-from support.processes import environment, free_port, python_path, wait_until
+from support.processes import environment, python_path, wait_until
 
 START_S = 120.0
 GONE_S = 20.0
@@ -31,8 +32,7 @@ class SparkCluster(AbstractContextManager["SparkCluster"]):
         self.variables = {"JAVA_TOOL_OPTIONS": _JAVA, "SPARK_LOCAL_IP": "127.0.0.1", **python_path(root)}
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._port, self._page = free_port(), free_port()
-        self.master = f"spark://127.0.0.1:{self._port}"
+        self.master, self._page = "", ""
 
     def __enter__(self) -> Self:
         try:
@@ -50,12 +50,19 @@ class SparkCluster(AbstractContextManager["SparkCluster"]):
         script = self._folder / "gpus"
         script.write_text(f"#!/bin/sh\necho '{json.dumps({'name': 'gpu', 'addresses': GPUS})}'\n")
         script.chmod(0o700)
-        self._start("master.Master", "--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._page))
+        self._start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        self.master = self._said_by_master(r"Starting Spark master at (spark://\S+)")
+        self._page = self._said_by_master(r"started service 'MasterUI' on port (\d+)")
         wait_until("Spark's master", lambda: self._state() is not None, START_S, self.log)
         for number in (1, 2):
             size = ["--cores", str(CORES), "--memory", "4G", "--work-dir", str(self._folder / f"work{number}")]
             self._start("worker.Worker", *size, "--host", f"127.0.0.{number}", "--webui-port", "0", self.master)
         wait_until("Spark's workers", lambda: (self._state() or {}).get("aliveworkers") == 2, START_S, self.log)
+
+    def _said_by_master(self, pattern: str) -> str:
+        log = self._folder / "0-master.Master.log"
+        wait_until("Spark's master", lambda: re.search(pattern, log.read_text()) is not None, START_S, self.log)
+        return re.findall(pattern, log.read_text())[0]  # type: ignore[no-any-return]
 
     def await_empty(self) -> None:
         """Until no application is left, and no core is taken."""

@@ -102,7 +102,8 @@ class KerasAdapter(AdapterState):
         self._gradient_sync, self._workers = sync, workers
         if isinstance(self._gradient_sync, ShardedSync):
             self._sharded = ShardedArrays(self._gradient_sync)
-        self._update_draws = UpdateDraws(self.optimizer, seed, topology.rank if self._sharded is not None else 0)
+        by_rank = self._sharded is not None or options.sync_every  # else all ranks make the same update
+        self._update_draws = UpdateDraws(self.optimizer, seed, topology.rank if by_rank else 0)
         loss_scale, norm = LossScale() if options.precision == "fp16" else None, self._gradient_sync.total_norm
         clipping = Clipping(options.max_grad_norm, options.log_grad_norm)
         self._update = Update(self.optimizer, clipping, loss_scale, norm)
@@ -333,8 +334,7 @@ class KerasAdapter(AdapterState):
             gradients = gradient_sum.take(gradients)
         used, variables = _used(gradients if self._sums_reduced else self._reduced(gradients), self._updated)
         self.optimizer.learning_rate.assign(numbers.lr)
-        if not self._options.sync_every:  # else each rank has a path of its own
-            self._update_draws.begin(numbers.step)
+        self._update_draws.begin(numbers.step)
         changed, norm = self._update.apply(used, variables, numbers.scale)
         if not used:  # Keras counts no update without gradients; with shards other ranks may have some
             self.optimizer.iterations.assign_add(1)

@@ -39,7 +39,8 @@ def seed_stateful_draws(seed: int, rank: int, step: int) -> None:
 
 class UpdateDraws:
     """Random numbers of an optimizer that draws in its step, such as noise for privacy: functions of (seed, step), and
-    so the same on all ranks that update `part` of the model. Keras' optimizers and ours draw nothing."""
+    so the same on all ranks that make the same update, which has the number `part`. Keras' optimizers and ours draw
+    nothing."""
 
     def __init__(self, optimizer: Any, seed: int, part: int) -> None:
         generators = [each for each in vars(optimizer).values() if isinstance(each, keras.random.SeedGenerator)]

@@ -79,7 +79,8 @@ class TorchAdapter(AdapterState):
         self._lr_factors = [group["lr"] / lr for group in self.optimizer.param_groups]
         self._average = NoAverage() if options.ema_decay is None else TorchWeightAverage(self.model, options.ema_decay)
         self._update_draws = Draws.on(self._device, seed, topology.rank)
-        self._part = topology.rank if self._sharded is not None else self.stage or 0  # of the model, that it updates
+        by_rank = self._sharded is not None or options.sync_every  # else replicas make the same update
+        self._part = topology.rank if by_rank else self.stage or 0
         self._gradient_sync.sending = self._timer.sending
         fixed_by = "--parallel.stages" if options.parallel.stages > 1 else self._gradient_sync.fixed_by
         self._changes = UserChanges(self.model, self.optimizer, fixed_by, self._sharded is not None)
@@ -141,7 +142,7 @@ class TorchAdapter(AdapterState):
             self._gradient_sync.finish()
         timer.end_wait()
         self._set_lr(lr)
-        if may_draw(self.optimizer) and not self._options.sync_every:  # else each rank has a path of its own
+        if may_draw(self.optimizer):
             self._update_draws.begin_update(step, self._part)
         changed = self._update.step()
         if self._gradient_sync.acts_after_update:

@@ -137,7 +137,7 @@ class Draws:
         self.begin_of(self.rank, step, micro_batch)
 
     def begin_update(self, step: int, part: int) -> None:
-        """What follows is the update of this step: all ranks that update a part of the model draw the same numbers."""
+        """What follows is the update of this step: ranks that make the same one, of `part`, draw the same numbers."""
         self.begin_of(ALL_RANKS, step, part)
 
     def begin_of(self, worker: int, step: int, micro_batch: int = 0) -> None:
