@@ -75,7 +75,8 @@ def in_set(name: str, measure: str) -> str:
 def set_of(metric: str, names: Collection[str]) -> tuple[str, str]:
     """To which of the sets `names` a metric belongs, and which measure it is: of the first set, where it names none."""
     name, slash, measure = metric.partition("/")
-    return (name, measure) if slash and name in names else (next(iter(names), UNNAMED), metric)
+    is_named = name != UNNAMED and slash and name in names
+    return (name, measure) if is_named else (next(iter(names), UNNAMED), metric)
 
 
 def readable(values: Collection[str], chosen: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.config_samples import parse
 
@@ -38,6 +38,7 @@ def test_an_option_that_is_given_several_times_keeps_every_value(wanted: dict[st
     assert parse(*(f"{OPTION}={value}" for value in values)).data.validation == values
 
 
+@example(metric="/", sets=["0"])
 @given(metric=st.text(max_size=12), sets=st.lists(names, min_size=1, max_size=3, unique=True))
 def test_each_metric_belongs_to_one_set(metric: str, sets: list[str]) -> None:
     for name in sets:
