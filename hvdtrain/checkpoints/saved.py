@@ -54,7 +54,7 @@ def diverged(step: int) -> Saved:
     return Saved(step, failure=failure, diverged=True)
 
 
-def not_written(step: int, error: Exception) -> Saved:
+def not_written(step: int, error: BaseException) -> Saved:
     """The disk or the network has refused."""
     failure = (
         f"The checkpoint of step {step} could not be written: {error}.",

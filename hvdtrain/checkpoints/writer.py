@@ -145,8 +145,13 @@ class CheckpointWriter:
 
     def failures(self) -> list[tuple[str, str, str]]:
         """Of this rank's writes that have ended and were not collected. Not collective."""
-        ended = [write.result() for write in self._writes if write.done() and write.exception() is None]
-        return [saved.failure for saved in ended if saved.failure is not None]
+        failed: list[tuple[str, str, str]] = []
+        for (position, _), write in zip(self._begun, self._writes, strict=False):
+            if write.done():
+                error = write.exception()
+                saved = write.result() if error is None else not_written(position.step, error)
+                failed += [] if saved.failure is None else [saved.failure]
+        return failed
 
     def _wait_for(self, work: Callable[[], Saved | None]) -> Saved | None:
         return do_while_others_wait(self.comm, work, "hvdtrain.checkpoint", SAVE_SECONDS)

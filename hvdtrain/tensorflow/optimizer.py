@@ -104,12 +104,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     require_init("hvd.DistributedOptimizer")
     _require_known(op=(op, _OPS), compression=(compression, _COMPRESSIONS))
-    if name in _OPS or not isinstance(name, str | None):
-        raise UsageError(
-            f"hvd.DistributedOptimizer was given {name!r} in the place of a name.",
-            "As in Horovod, only the optimizer and a name are known by their places.",
-            "write op=hvd.Sum, compression=hvd.Compression.fp16.",
-        )
+    _require_name(name)
     _require_usable(optimizer)
     reduction = GradientReduction(
         op=_OPS.get(op, op) if isinstance(op, str) else op,
@@ -125,6 +120,16 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     vars(optimizer)["apply"] = apply
     vars(optimizer)["register_local_var"] = apply.reduced.keep_local
     return optimizer
+
+
+def _require_name(name: Any) -> None:
+    if name is None or (isinstance(name, str) and name not in {*_OPS, *_COMPRESSIONS}):
+        return
+    raise UsageError(
+        f"hvd.DistributedOptimizer was given {name!r} in the place of a name.",
+        "As in Horovod, only the optimizer and a name are known by their places.",
+        "write op=hvd.Sum, compression=hvd.Compression.fp16.",
+    )
 
 
 def _require_usable(optimizer: Any) -> None:

@@ -236,6 +236,8 @@ def test_a_saved_model_loads_as_plain_keras_and_continues_distributed(ranks: Run
 REFUSALS = {
     "twice": "distributed already",
     "op": "did you mean 'average'?",
+    "place_of_op": "in the place of a name",
+    "place_of_compression": "was given 'fp16' in the place of a name",
     "compression": "compression='fp8'",
     "string": "was given 'sgd'",
     "root": "no rank 99",

@@ -295,6 +295,8 @@ def refusals() -> dict[str, str]:
     found = {
         "twice": error_of(lambda: wrap(wrap(sgd(0.1)))),
         "op": error_of(lambda: wrap(sgd(0.1), op="avrage")),
+        "place_of_op": error_of(lambda: wrap(sgd(0.1), hvd.Sum)),
+        "place_of_compression": error_of(lambda: wrap(sgd(0.1), "fp16")),
         "compression": error_of(lambda: wrap(sgd(0.1), compression="fp8")),
         "string": error_of(lambda: wrap("sgd")),
         "root": error_of(lambda: hvd.callbacks.BroadcastGlobalVariablesCallback(99)),

@@ -17,7 +17,7 @@ from hvdtrain.checkpoints import format as checkpoint_format
 from hvdtrain.checkpoints.format import Checkpoint, Position
 from hvdtrain.checkpoints.saved import Saved, failure_of
 from hvdtrain.checkpoints.store import CheckpointStore
-from hvdtrain.checkpoints.writer import CheckpointWriter
+from hvdtrain.checkpoints.writer import CheckpointWriter, await_all_writes
 from hvdtrain.comm.communicator import SerialCommunicator
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.topology import Topology
@@ -189,6 +189,21 @@ def test_a_disk_that_fills_up_while_arrays_are_written(tmp_path: Path, monkeypat
     )
     assert "No space left on device" in failure_of(saved).fact
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_leaves_a_world_learns_of_writes_that_nobody_has_collected(tmp_path: Path) -> None:
+    """Whatever has ended them."""
+
+    def broken() -> None:
+        raise RuntimeError("no ledger")
+
+    writer = CheckpointWriter(SerialCommunicator(Topology.single()), CheckpointStore(tmp_path, 3), {})
+    writer.begin(lambda _: {"model/w": np.full(1, np.nan)}, Position(4))
+    writer.begin(lambda _: {"model/w": np.ones(1)}, Position(5), write_ledger=broken)
+    await_all_writes(60)
+    not_finite, not_written = writer.failures()
+    assert not_finite[0] == "After step 4 weights are NaN or infinite: w."
+    assert not_written[0] == "The checkpoint of step 5 could not be written: no ledger."
 
 
 def _saved(writer: CheckpointWriter, position: Position) -> Saved:
