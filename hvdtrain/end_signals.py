@@ -12,6 +12,24 @@ ENDING: Final = (signal.SIGTERM, signal.SIGHUP)  # they end a command that is no
 
 
 @contextmanager
+def interrupts_afterwards() -> Iterator[None]:
+    """In the main thread, SIGINT within the block counts when it has ended: for imports of compiled modules, some of
+    which make another error of a KeyboardInterrupt. Other handlers than Python's own stay as they are."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if received:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
 def exiting_at(signals: Sequence[signal.Signals], then: str = "") -> Iterator[None]:
     """In the main thread, `signals` raise SystemExit(128 + number), so that the block cleans up. Only the first one
     does, for the clean-up must not be disturbed. Ignored signals stay ignored. `then`: for standard error when the

@@ -10,6 +10,8 @@ from benchmarks.pictures import dots
 from benchmarks.statistics import Ratio, estimate_of
 from benchmarks.step.report import versions
 from benchmarks.virtual_workers.arms import AGAIN, BATCH, GOALS, MICRO, MICRO_BATCHES, PLAIN, SIDE, STEPS, SUITES
+from hvdtrain.adapters.tree_exchange import sent_share
+from hvdtrain.topology.virtual_workers import VirtualWorkers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,12 +25,14 @@ def markdown(result: dict[str, Any]) -> str:
     intro = (
         f"ResNet-18 on random pictures of {SIDE} × {SIDE} in torch, global batch {BATCH}, {STEPS} steps in each run, "
         "under `hvdtrain launch local`; one compute thread for each worker, also without virtual workers, and "
-        "`--deterministic` in all runs. Each figure is the median step of a run; ratios are those of blocks of two "
-        "runs, with their range. **Goals**: 1.15 where each worker has one virtual worker, 1.05 for a single worker."
+        "`--deterministic` in all runs. What the worker that sends most sends in a step is given in bytes for each "
+        "byte of the gradients, as it follows from the messages' lengths. Each figure is the median step of a run; "
+        "ratios are those of blocks of two runs, with their range. **Goals**: 1.15 where each worker has one "
+        "virtual worker, 1.05 for a single worker."
     )
     lines = [
-        "| workers | virtual workers | ms a step | with / without | memory of a worker, MB |",
-        "|---|---|---|---|---|",
+        "| workers | virtual workers | ms a step | with / without | memory of a worker, MB | sent by a worker |",
+        "|---|---|---|---|---|---|",
     ]
     if _has_micro_batches(result):
         intro += (
@@ -53,7 +57,9 @@ def _line(result: dict[str, Any], workers: int, arm: str) -> str:
     milliseconds = 1e3 * statistics.median(block[arm][0] for block in blocks)
     memory = max(block[arm][1] for block in blocks) / 1e6
     shown = "" if arm == PLAIN else _shown(_ratios(result, workers, arm))
-    line = f"| {workers} | {name} | {milliseconds:.0f} | {shown} | {memory:.0f} |"
+    virtual = workers if arm in (PLAIN, AGAIN, MICRO) else int(arm)  # a ring's bytes are those of as many as workers
+    sent = sent_share(VirtualWorkers(virtual, 0, workers, BATCH), adds_in_order=True)
+    line = f"| {workers} | {name} | {milliseconds:.0f} | {shown} | {memory:.0f} | {sent:.2f} |"
     if not _has_micro_batches(result):
         return line
     beside = _shown(_ratios(result, workers, arm, MICRO)) if arm == str(max(SUITES[workers])) else ""

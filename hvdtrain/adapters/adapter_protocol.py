@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.step_timer import SpanSink
+from hvdtrain.algorithms.interval_sums import IntervalSums, NormTotals
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.named_arrays import NO_STATE, State
@@ -33,6 +34,14 @@ def added_totals(totals: Sequence[MeasureTotals]) -> MeasureTotals:
     )
 
 
+def totals_of(interval: IntervalSums, worker: int) -> MeasureTotals:
+    """Those of one virtual worker."""
+    rows = {name: rows[worker] for name, rows in interval.measures.items()}
+    return MeasureTotals(
+        {name: total for name, (total, _) in rows.items()}, {name: samples for name, (_, samples) in rows.items()}
+    )
+
+
 @dataclass(frozen=True)
 class Sums:
     """This rank's totals since the last reading."""
@@ -44,6 +53,7 @@ class Sums:
     # scaling computed it anyway; with local SGD that of this rank's own gradients
     grad_norm: float | None = None
     grad_norm_peak: float | None = None  # the largest of these norms; None if `grad_norm` is None
+    norms: NormTotals | None = None  # from which these two follow
     # seconds of the parts of steps, by their names in `step_timer.PARTS`; those that can be told apart
     parts: Mapping[str, float] = field(default_factory=dict)
     device_memory: int | None = None  # bytes that arrays on this rank's GPU took at most since the start; None on a CPU
@@ -178,6 +188,10 @@ class Adapter(Protocol):
 
     def read_sums(self) -> Sums:
         """Totals since the last call, waiting for the device; resets them."""
+
+    def continue_sums(self, before: IntervalSums) -> None:
+        """With virtual workers, after `read_sums`: the next totals are those of earlier updates, too, as if all had
+        been measured in one interval."""
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         """How long each part of a step took in the steps since the last call."""

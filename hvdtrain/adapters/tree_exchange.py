@@ -31,6 +31,16 @@ def allreduce_follows_tree(workers: VirtualWorkers, adds_in_order: bool) -> bool
     return adds_rank_after_rank(workers) and (workers.size <= 2 or adds_in_order)
 
 
+def sent_share(workers: VirtualWorkers, adds_in_order: bool) -> float:
+    """What the worker that sends most sends in an update, in bytes for each byte of the gradients. A ring sends
+    2 · (W - 1) / W. Args: `adds_in_order`: as of `allreduce_follows_tree`."""
+    others = (workers.size - 1) / workers.size  # each worker adds up, and then distributes, one slice
+    if allreduce_follows_tree(workers, adds_in_order):
+        return 2 * others
+    parts = max(len(subtrees(workers.of_rank(rank), workers.count)) for rank in range(workers.size))
+    return (parts + 1) * others
+
+
 def slice_lengths(numbers: int, size: int) -> list[int]:
     """How many of a bucket's numbers each worker adds up."""
     ends = [numbers * rank // size for rank in range(size + 1)]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hvdtrain.algorithms.clipping import Clipping
+from hvdtrain.algorithms.interval_sums import NormTotals
 from hvdtrain.errors import HvdtrainError
 from hvdtrain.named_arrays import State
 
@@ -58,28 +59,33 @@ class LossScale:
 
 
 class GradientNorms:
-    """Mean and peak of the gradients' norms over updates, on the norms' device: only `read` waits for it."""
+    """Sum and peak of the gradients' norms over updates, on the norms' device: only `read` waits for it."""
 
     def __init__(self, larger_of: Callable[[Any, Any], Any] = max) -> None:
         self._larger_of = larger_of
-        self._sum: Any = None
+        self.begin()
+
+    def begin(self, before: NormTotals | None = None) -> None:
+        """Forget all but those of earlier updates, `before`, which the next reading is to be about, too."""
+        self._before = before
+        self._sum: Any = None if before is None else before.total
         self._peak: Any = None
         self._updates = 0
 
     def add(self, norm: Any) -> None:
         """Args: `norm`: of one update's reduced gradients before clipping, a number or a tensor on any device."""
-        first = self._sum is None
-        self._sum = norm if first else self._sum + norm
-        self._peak = norm if first else self._larger_of(self._peak, norm)
+        self._sum = norm if self._sum is None else self._sum + norm
+        self._peak = norm if self._peak is None else self._larger_of(self._peak, norm)
         self._updates += 1
 
-    def read(self) -> tuple[float | None, float | None]:
-        """Mean and peak since the last reading, waiting for the device; None and None where no norm was known."""
-        if not self._updates:
-            return None, None
-        read = float(self._sum) / self._updates, float(self._peak)
-        self._sum, self._peak, self._updates = None, None, 0
-        return read
+    def read(self) -> NormTotals | None:
+        """Those since the last reading, waiting for the device; None where no norm was known."""
+        before, updates = self._before, self._updates
+        read = NormTotals(float(self._sum), float(self._peak), updates) if updates else None
+        self.begin()
+        if read is None or before is None:
+            return read or before
+        return NormTotals(read.total, max(before.peak, read.peak), before.updates + updates)
 
 
 class ScaledUpdate:

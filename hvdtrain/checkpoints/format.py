@@ -27,6 +27,7 @@ from safetensors.numpy import load, save_file
 
 from data_sharding.atomic import final_path, sync_folder
 from hvdtrain.algorithms.early_stopping import ValidationHistory
+from hvdtrain.algorithms.interval_sums import IntervalSums
 from hvdtrain.checkpoints.kept_copy import kept_copy
 from hvdtrain.checkpoints.stored_arrays import restored, stored
 from hvdtrain.files import write_json
@@ -47,17 +48,22 @@ class Position:
     step: int = 0  # updates done since the start of training; with the plan this says which record comes next
     samples_seen: int = 0  # real (unmasked) samples in those updates, over all ranks
     history: ValidationHistory = ValidationHistory()  # of the validations at the ends of epochs
+    interval: IntervalSums | None = None  # with virtual workers, where the last line of metrics came early
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Position":
         """What `to_json` made of one; checkpoints of early versions have no "standing"."""
         history = fields.get("standing")
         known = ValidationHistory.from_json(history) if history is not None else ValidationHistory()
-        return cls(int(fields["step"]), int(fields["samples_seen"]), known)
+        interval = fields.get("interval")
+        sums = IntervalSums.from_json(interval) if interval is not None else None
+        return cls(int(fields["step"]), int(fields["samples_seen"]), known, sums)
 
     def to_json(self) -> dict[str, Any]:
         """As manifests hold it."""
-        return {"step": self.step, "samples_seen": self.samples_seen, "standing": asdict(self.history)}
+        interval = None if self.interval is None else self.interval.to_json()
+        place = {"step": self.step, "samples_seen": self.samples_seen}
+        return {**place, "standing": asdict(self.history), "interval": interval}
 
     def after(self, global_weight: float) -> "Position":
         """The position one update later, whose global batch held `global_weight` real samples."""

@@ -1,7 +1,7 @@
 """THE training loop, for every framework. The order of its events is documented in `hvdtrain.engine.events`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -170,7 +170,7 @@ class Engine:
     def _train_steps(self, epoch: int, start: Position, end: int) -> Position:
         position = start
         self._masked = 0
-        self._meter.start()
+        self._meter.start(start.interval)
         activity.now.reads = self.train.reading
         activity.now.begin("data", start.step)
         with self._meter.watch.span("data"):  # a pipe is waited for here
@@ -217,7 +217,7 @@ class Engine:
         for batch in batches:
             position = position.after(batch.global_weight)
             is_newest = position.step == last
-            self._after_step(
+            position = self._after_step(
                 epoch,
                 position,
                 is_last=is_newest and (stop or last == end),
@@ -225,21 +225,33 @@ class Engine:
             )
         return position, stop
 
-    def _after_step(self, epoch: int, position: Position, is_last: bool, save_is_due: bool) -> None:
+    def _after_step(self, epoch: int, position: Position, is_last: bool, save_is_due: bool) -> Position:
         step = self._step = position.step
         self._emit(events.StepEnded(epoch, step))
         if is_last or save_is_due or self.limits.logs_after(step):
             self._log(epoch, step)
+            position = self._in_interval(position, is_last)
         self._saves.checks.after_update(step, self.limits)
         if self.limits.hashes_after(step):
             of_workers = () if self.noted_passes is None else self.noted_passes.digests
             self._emit(events.WeightsHashed(step, self._saves.checks.checksums(), of_workers))
         # After the last step follow evaluation, unless stopped, and the epoch's own save.
         if is_last or not (save_is_due or self.limits.saves_after(step)):
-            return
+            return position
         average_rank_local_state(self.comm, self.adapter)  # only rank 0's state is saved, so it must be that of all
         if save_is_due or not self._saves.skip(step):
             self._saves.begin(position, self._validations.best)
+        return position
+
+    def _in_interval(self, position: Position, is_last: bool) -> Position:
+        """After a line of metrics: with what virtual workers have measured, where the line came early, because of a
+        stop or a save by the clock. Collective."""
+        if self.limits.logs_after(position.step) or position.step % self._steps_per_epoch == 0:
+            return position
+        position = replace(position, interval=self._meter.unfinished())
+        if not is_last:  # else evaluation begins, with sums of its own
+            self._meter.start(position.interval)
+        return position
 
     def _log(self, epoch: int, step: int) -> None:
         reading = self._meter.reduce("training")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.adapter_protocol import Adapter, Sums
 from hvdtrain.adapters.measure_names import names_checksum, require_same_names
+from hvdtrain.algorithms.interval_sums import IntervalSums
 from hvdtrain.comm.communicator import Communicator
 from hvdtrain.comm.messages import gather_json
 from hvdtrain.comm.rank_reduction import reduce_ranks
@@ -18,7 +19,7 @@ from hvdtrain.engine.events import ReducedMetrics
 from hvdtrain.engine.memory import resident_bytes
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.engine.summarized_reading import NAMED, columns_of, metrics_of, summary_of
-from hvdtrain.engine.sums_in_order import sum_in_order
+from hvdtrain.engine.sums_in_order import interval_of, rows_of, sum_in_order
 from hvdtrain.errors import DivergenceError
 from hvdtrain.measured import BESIDE, INSIDE, METRICS, Metric, Seconds
 from hvdtrain.slowness.causes import COLUMNS, NOTHING, Pressure
@@ -77,8 +78,12 @@ class Meter:
         self._pressure = NOTHING
         self.start()
 
-    def start(self) -> None:
-        """Begin an interval now."""
+    def start(self, before: IntervalSums | None = None) -> None:
+        """Begin an interval now. Args: `before`: what virtual workers have measured that its means are to be over,
+        too."""
+        self._read: Sums | None = None
+        if before is not None:
+            self._adapter.continue_sums(before)
         self._begin = time.perf_counter()
         self._expected = self._masked = 0.0
         self._weights: list[NDArray[np.float32]] = []
@@ -105,6 +110,15 @@ class Meter:
             self._masked += len(batch.damaged)
         self._expected += batch.global_weight
 
+    def unfinished(self) -> IntervalSums | None:
+        """Right after `reduce`: what the virtual workers have measured, from which `start` goes on as if there had been
+        no reading. Collective. None without virtual workers."""
+        if self._read is None or not self._read.by_worker:
+            return None
+        names, norms = sorted(self._read.values), self._read.norms
+        rows = self._comm.allgather(rows_of(self._read.by_worker, names), "hvdtrain.meter.interval")
+        return interval_of(rows, names, norms)
+
     def reduce(self, what: str) -> ReducedMetrics:
         """Reduce and reset. Collective; `what` is part of the operation's name. Raises DivergenceError: the ranks
         together measured more or fewer samples than the plan says, or they name their measures differently."""
@@ -116,6 +130,7 @@ class Meter:
         of_ranks = (self._listed if self._hosts is None else self._summarized)(facts, names, measures, operation)
         expected, self._saved = self._expected, 0.0
         self.start()
+        self._read = sums
         counted, masked = of_ranks.counted, of_ranks.masked
         if counted + masked != expected:
             raise DivergenceError(
@@ -137,11 +152,9 @@ class Meter:
 
     def _in_order(self, sums: Sums, names: list[str], operation: str) -> list[float]:
         """`_OfRanks.measures`, added up over virtual workers in one order. Collective."""
-        rows = [
-            [of.get(name, 0.0) for of in (totals.values, totals.samples) for name in names] for totals in sums.by_worker
-        ]
-        of_all: list[float] = sum_in_order(self._comm, np.array(rows), f"{operation}.virtual_workers").tolist()
-        return of_all
+        rows = rows_of(sums.by_worker, names)
+        of_all = sum_in_order(self._comm, rows, f"{operation}.virtual_workers")
+        return [*of_all[::2].tolist(), *of_all[1::2].tolist()]
 
     def own_times(self, reading: ReducedMetrics) -> RankTimes:
         """Of this rank, as `ManyStragglers` takes them. Args: `reading`: the last one, with summaries of ranks."""

@@ -13,6 +13,8 @@ from inspect import Signature, signature
 from types import ModuleType
 from typing import Any
 
+from hvdtrain.end_signals import interrupts_afterwards
+
 
 class _Called(ModuleType):
     @property
@@ -22,7 +24,9 @@ class _Called(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """As `hvdtrain.cli.python_calls.function_call.run`, which is above this package and imported when called."""
-        results: list[Any] = import_module("hvdtrain.cli.python_calls.function_call").run(*args, **kwargs)
+        with interrupts_afterwards():
+            module = import_module("hvdtrain.cli.python_calls.function_call")
+        results: list[Any] = module.run(*args, **kwargs)
         return results
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.adapter_protocol import MeasureTotals, Sums, added_totals
+from hvdtrain.adapters.adapter_protocol import MeasureTotals, Sums, added_totals, totals_of
 from hvdtrain.adapters.agreed_changes import agree_on_trained
 from hvdtrain.adapters.base import AdapterState
 from hvdtrain.adapters.choose_sync import bucket_bytes
@@ -46,6 +46,7 @@ from hvdtrain.adapters.step_timer import PARTS
 from hvdtrain.adapters.worker_states import weights_written
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
+from hvdtrain.algorithms.interval_sums import IntervalSums, mean_and_peak
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.micro_batches import mix
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
@@ -247,9 +248,12 @@ class KerasAdapter(AdapterState):
         self._eval(_layout(part.batch), *self._tensors(part.batch))
 
     def _evaluated(self, part: MicroBatch, step: int) -> MeasureTotals:
+        before = self._sums.take()
         with task_errors():
             self._eval_part(part, step)
-        return self._sums.take()[part.row]
+        measured = self._sums.take()[part.row]
+        self._sums.begin(before)
+        return measured
 
     def eval_with_output(self, batch: LoadedBatch) -> dict[str, NDArray[Any]]:
         self._create_sums(_layout(batch), batch)
@@ -380,9 +384,15 @@ class KerasAdapter(AdapterState):
         norms, memory = self._update.norms.read(), memory_peak()
         parts = self._timer.take()
         waited = self._waiting.take()
-        sums = Sums(values, waited, self._skipped, *norms, parts=parts, device_memory=memory, samples=samples)
+        told = *mean_and_peak(norms), norms, parts
+        sums = Sums(values, waited, self._skipped, *told, device_memory=memory, samples=samples)
         self._skipped = 0
         return sums if self._workers is None else replace(sums, by_worker=by_worker)
+
+    def continue_sums(self, before: IntervalSums) -> None:
+        assert self._workers is not None
+        self._sums.begin([totals_of(before, worker) for worker in self._workers.own])
+        self._update.norms.begin(before.norms)
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         return self._timer.take_sketches()

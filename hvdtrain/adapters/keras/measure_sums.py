@@ -1,6 +1,6 @@
 """Sums of measures over samples, in variables that graphs add to: of a rank, or of each of its virtual workers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +32,13 @@ class MeasureSums:
         for name, value in measures.items():
             total = tf.reduce_sum(tf.cast(value, tf.float64) * counts)
             self._sums[name].scatter_nd_add([[self._row]], [tf.stack([total, samples])])
+
+    def begin(self, before: Sequence[MeasureTotals]) -> None:
+        """The next totals of the rows are these and what follows, which belong to earlier updates."""
+        names = before[0].values
+        self.create(names)
+        for name in names:
+            self._sums[name].assign([[totals.values[name], totals.samples[name]] for totals in before])
 
     def take(self) -> list[MeasureTotals]:
         """Those of each row since the last call."""

@@ -31,6 +31,7 @@ from hvdtrain.adapters.torch.virtual_passes import TorchWorkerStates, WorkersPas
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.ema import NoAverage
+from hvdtrain.algorithms.interval_sums import IntervalSums, mean_and_peak
 from hvdtrain.algorithms.loss_scale import LossScale
 from hvdtrain.algorithms.quantile_sketch import QuantileSketch
 from hvdtrain.comm.communicator import Communicator
@@ -105,7 +106,7 @@ class TorchAdapter(AdapterState):
             self._passes = WholeModelPasses(*parts)
         else:
             self.worker_states = TorchWorkerStates(self.model, state, self._workers)
-            measurements = [Measurement(task, options.precision, self._device) for _ in self._workers.own]
+            measurements = [Measurement(task, options.precision, self._device, together=1) for _ in self._workers.own]
             passes = self._passes = WorkersPasses(*parts, self._workers, self.worker_states, measurements)
             assert isinstance(sync, WorkersGradients)
             self.pass_checks = TorchPassChecks(self.model, sync, passes, self.worker_states)
@@ -226,7 +227,8 @@ class TorchAdapter(AdapterState):
             values,
             waited,
             self._skipped,
-            *norms,
+            *mean_and_peak(norms),
+            norms=norms,
             parts=parts,
             device_memory=memory_peak(self._device),
             device_use=gpu_use(self._device),
@@ -235,6 +237,11 @@ class TorchAdapter(AdapterState):
         )
         self._skipped = 0
         return sums
+
+    def continue_sums(self, before: IntervalSums) -> None:
+        assert isinstance(self._passes, WorkersPasses)
+        self._passes.continue_sums(before)
+        self._update.norms.begin(before.norms)
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         sketches = self._timer.take_sketches()

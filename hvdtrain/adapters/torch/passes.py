@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from hvdtrain.adapters.forward_pass import batch_mask
 from hvdtrain.adapters.step_timer import BACKWARD, FORWARD, HOST_TO_DEVICE, StepTimer
 from hvdtrain.adapters.torch.device import low_precision
 from hvdtrain.adapters.torch.gradient_sync import GradientSync
+from hvdtrain.adapters.torch.measure_sums import BATCHES_TOGETHER, MeasureSums
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.adapters.torch.user_changes import require_gradients
 from hvdtrain.algorithms.micro_batches import ALL_RANKS, micro_batches, mix
@@ -23,51 +24,6 @@ from hvdtrain.comm.peer_failure import peer_failures
 from hvdtrain.config.training_options import Precision
 from hvdtrain.task.predicting import RecordedModel, check_predictions
 from hvdtrain.task.task import Task, check_measures
-
-_TOGETHER: Final = 16  # batches: bounds the memory that values of measures take
-
-
-class _MeasureSums:
-    """Sums of measures over samples. It waits for the device only where `read` is called.
-
-    Samples' values are put aside, and added up when there are those of several batches: a sum in float64 of each
-    measure at each step costs as much as a small layer.
-    """
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[torch.Tensor]] = {}
-        self._totals: dict[str, torch.Tensor] = {}
-        self._samples: dict[str, float] = {}
-
-    def add(self, measures: Mapping[str, torch.Tensor], weights: torch.Tensor | None, count: int) -> None:
-        """Add a batch.
-
-        Args:
-            measures: values [n] of n samples, by name.
-            weights: float32[n], 0 or 1; None where all count.
-        """
-        for name, value in measures.items():
-            self._samples[name] = self._samples.get(name, 0.0) + count
-            flat = value.detach().reshape(-1)
-            if not flat.is_floating_point():
-                flat = flat.double()  # exact beside values of other batches
-            # A copy: what the task has returned may be a part of something large, or be overwritten by its next step.
-            values = self._values.setdefault(name, [])
-            values.append(flat.clone() if weights is None else flat * weights.to(flat.dtype))
-            if len(values) == _TOGETHER:
-                self._total(name)
-
-    def read(self) -> MeasureTotals:
-        for name in [name for name, values in self._values.items() if values]:
-            self._total(name)
-        totals, self._totals = self._totals, {}
-        samples, self._samples = self._samples, {}
-        return MeasureTotals({name: float(total) for name, total in totals.items()}, samples)
-
-    def _total(self, name: str) -> None:
-        total = torch.cat(self._values[name]).sum(dtype=torch.float64)
-        self._values[name] = []
-        self._totals[name] = self._totals[name] + total if name in self._totals else total
 
 
 class TrainingMode:
@@ -158,11 +114,13 @@ class Rows:
 class Measurement:
     """What a task measures of batches on a device, and the sums of it."""
 
-    def __init__(self, task: Task, precision: Precision, device: torch.device) -> None:
+    def __init__(
+        self, task: Task, precision: Precision, device: torch.device, together: int = BATCHES_TOGETHER
+    ) -> None:
         self.task, self.precision, self.device = task, precision, device
-        self._sums = _MeasureSums()
+        self._sums = MeasureSums(together)
         self._equal_shares: tuple[tuple[int, float], torch.Tensor] | None = None
-        self.read = self._sums.read
+        self.begin, self.read = self._sums.begin, self._sums.read
 
     def rows(self, part: LoadedBatch) -> Rows:
         count = int(np.count_nonzero(part.weights))

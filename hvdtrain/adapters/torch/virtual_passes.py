@@ -8,12 +8,13 @@ import torch
 from torch import nn
 
 from data_sharding import LoadedBatch
-from hvdtrain.adapters.adapter_protocol import MeasureTotals
+from hvdtrain.adapters.adapter_protocol import MeasureTotals, totals_of
 from hvdtrain.adapters.gathered_state import Arrays
 from hvdtrain.adapters.torch.passes import Measurement, WholeModelPasses
 from hvdtrain.adapters.torch.state_checks import save_all_buffers, unsaved_buffers
 from hvdtrain.adapters.torch.tensor_arrays import known_to_numpy, to_array
 from hvdtrain.adapters.worker_states import AlternatingStates, weights_written
+from hvdtrain.algorithms.interval_sums import IntervalSums
 from hvdtrain.algorithms.micro_batches import cut_batch
 from hvdtrain.errors import UsageError
 from hvdtrain.named_arrays import State
@@ -95,6 +96,10 @@ class WorkersPasses(WholeModelPasses):
 
     def read_sums(self) -> list[MeasureTotals]:
         return [measurement.read() for measurement in self.measurements]
+
+    def continue_sums(self, before: IntervalSums) -> None:
+        for worker, measurement in zip(self.workers.own, self.measurements, strict=True):
+            measurement.begin(totals_of(before, worker))
 
     @contextmanager
     def weights_unchanged(self) -> Iterator[None]:

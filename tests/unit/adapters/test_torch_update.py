@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hvdtrain.adapters.torch.update import Update
 from hvdtrain.algorithms.clipping import Clipping
+from hvdtrain.algorithms.interval_sums import mean_and_peak
 from hvdtrain.algorithms.loss_scale import LossScale
 
 GRADIENTS = st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3)
@@ -64,8 +65,8 @@ def test_the_norm_is_that_before_clipping_and_its_mean_and_peak_are_read_once(sc
     for norm in (7.0, 5.0):
         parameter.grad = torch.tensor([norm, 0.0, 0.0]) * update.scale
         update.step()
-    assert update.norms.read() == pytest.approx((6.0, 7.0), rel=1e-6)
-    assert update.norms.read() == (None, None)
+    assert mean_and_peak(update.norms.read()) == pytest.approx((6.0, 7.0), rel=1e-6)
+    assert update.norms.read() is None
 
 
 def test_a_norm_that_is_only_logged_changes_no_update() -> None:
@@ -73,15 +74,15 @@ def test_a_norm_that_is_only_logged_changes_no_update() -> None:
     update = Update(optimizer, [parameter], Clipping(logs_norm=True))
     update.step()
     assert parameter.tolist() == [-3.0, -4.0, 0.0]
-    assert update.norms.read() == (5.0, 5.0)
+    assert mean_and_peak(update.norms.read()) == (5.0, 5.0)
 
 
 def test_a_norm_that_nobody_asked_for_is_not_computed_and_one_that_overflowed_does_not_count() -> None:
     parameter, optimizer = weights([3.0, 4.0, 0.0])
     update = Update(optimizer, [parameter])
     update.step()
-    assert update.norms.read() == (None, None)
+    assert update.norms.read() is None
     parameter, optimizer = weights([math.inf, 0.0, 0.0])
     scaled = Update(optimizer, [parameter], loss_scale=LossScale())
     scaled.step()
-    assert scaled.norms.read() == (None, None)
+    assert scaled.norms.read() is None

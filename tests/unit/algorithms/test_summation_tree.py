@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvdtrain.adapters.tree_exchange import sent_share
 from hvdtrain.algorithms.summation_tree import is_one_after_the_other, subtrees, sum_of_subtrees
 from hvdtrain.topology.virtual_workers import VirtualWorkers
 
@@ -47,6 +49,18 @@ def test_a_worker_sends_few_parts(count: int, first: int, length: int) -> None:
 def test_workers_of_a_power_of_two_send_one_part_each() -> None:
     for size in (1, 2, 4, 8):
         assert all(len(subtrees(VirtualWorkers(8, r, size, 8).own, 8)) == 1 for r in range(size))
+
+
+@given(st.integers(0, 9).flatmap(lambda bits: st.tuples(st.just(2**bits), st.integers(0, bits))))
+def test_powers_of_two_send_as_many_bytes_as_a_ring(counts: tuple[int, int]) -> None:
+    count, size = counts[0], 2 ** counts[1]
+    assert sent_share(VirtualWorkers(count, 0, size, count), adds_in_order=False) == 2 * (size - 1) / size
+
+
+def test_other_numbers_send_some_more() -> None:
+    assert sent_share(VirtualWorkers(3, 0, 3, 3), adds_in_order=True) == pytest.approx(4 / 3)
+    assert sent_share(VirtualWorkers(8, 0, 3, 8), adds_in_order=True) == pytest.approx(2)  # two parts of the tree
+    assert sent_share(VirtualWorkers(6, 0, 2, 6), adds_in_order=False) == pytest.approx(1.5)
 
 
 def test_two_parts_and_some_of_three_are_added_one_after_the_other() -> None:
