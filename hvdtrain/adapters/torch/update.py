@@ -82,24 +82,29 @@ def optimizer_step(optimizer: torch.optim.Optimizer) -> None:
 
     It would take 13 % of a step of a small MLP by torch's SGD.
     """
-    step = type(optimizer).step
-    if getattr(step, "__code__", None) is _PROFILED and not _is_watched(optimizer):
-        step.__wrapped__(optimizer)  # type: ignore[attr-defined]
-    else:
+    if "step" in vars(optimizer):  # a method of this one object: a learning rate scheduler counts steps so
         optimizer.step()
+    else:
+        untold_step(optimizer, type(optimizer).step)(optimizer)
+
+
+def untold_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any]) -> Callable[..., Any]:
+    """`step`, of a class of optimizers, without that function under the same conditions."""
+    may_be_untold = getattr(step, "__code__", None) is _PROFILED and not is_watched(optimizer)
+    return step.__wrapped__ if may_be_untold else step  # type: ignore[attr-defined]
 
 
 def may_draw(optimizer: torch.optim.Optimizer) -> bool:
     """Whether its step may use random numbers (Langevin dynamics, noise for privacy): torch's optimizers and ours do
     not."""
     known = type(optimizer).__module__.startswith(("torch.optim.", "hvdtrain.adapters."))
-    return not known or _is_watched(optimizer)
+    return not known or "step" in vars(optimizer) or is_watched(optimizer)
 
 
-def _is_watched(optimizer: Any) -> bool:
+def is_watched(optimizer: Any) -> bool:
+    """Whether a profiler runs, or somebody has asked to be told of its steps."""
     return bool(
-        "step" in vars(optimizer)  # a method of this one object: a learning rate scheduler counts steps so
-        or optimizer._optimizer_step_pre_hooks
+        optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks
         or torch_optimizer._global_optimizer_pre_hooks
         or torch_optimizer._global_optimizer_post_hooks

@@ -214,6 +214,24 @@ def gradients_that_travel_are_left_alone() -> None:
         refused(WrongOrderError, "changed after backward()", optimizer.step)
 
 
+def hooks_and_profilers_are_told() -> None:
+    _, optimizer = after_backward()
+    told: list[str] = []
+    hooks = [optimizer.register_step_pre_hook(lambda *_: told.append("before"))]
+    hooks += [optimizer.register_step_post_hook(lambda *_: told.append("after"))]
+    optimizer.step()
+    assert told == ["before", "after"]
+    for hook in hooks:
+        hook.remove()
+    _, optimizer = after_backward()
+    with torch.autograd.profiler.profile() as profile:
+        optimizer.step()
+        optimizer.zero_grad()
+    names = [event.key for event in profile.key_averages()]
+    assert [name for name in names if "Optimizer.step#" in name], names
+    assert [name for name in names if "Optimizer.zero_grad#" in name], names
+
+
 def misuse_has_a_sentence() -> None:
     model, rows = nn.Linear(4, 2), torch.ones(3, 4)
     plain = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -329,7 +347,8 @@ CHECKS: list[Callable[[], None]] = [
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
     *(compiled_steps_train_as_others, *SPARSE_CHECKS),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
-    *(gradients_that_travel_are_left_alone, misuse_has_a_sentence, a_mean_counts_samples, batch_norm_sees_all_ranks),
+    *(gradients_that_travel_are_left_alone, hooks_and_profilers_are_told, misuse_has_a_sentence),
+    *(a_mean_counts_samples, batch_norm_sees_all_ranks),
 ]
 
 
