@@ -48,6 +48,12 @@ COSTS: Final = (
     Cost("stop", "received", "a stop, bytes that a rank receives"),
     Cost("failure", "received", "an error of all ranks, bytes that a rank receives"),
     Cost("failure", "seconds", "the launcher's report of a failure, time"),
+    Cost("heartbeats", "bytes", "heartbeats, bytes of a file"),
+    Cost("heartbeats", "all_bytes", "heartbeats, bytes of all files"),
+    Cost("logs_of_ranks", "bytes", "20 lines of log of each worker, bytes of a file"),
+    Cost("logs_of_ranks", "all_bytes", "20 lines of log of each worker, bytes of all files"),
+    Cost("stall", "bytes", "a stall, bytes that a host writes"),
+    Cost("stall", "seconds", "a stall, time of rank 0 to explain it"),
     Cost("top", "seconds", "`top`, time", 2.0),
     Cost("top", "memory", "`top`, memory", 300e6),
     Cost("report", "seconds", "`report`, time", 2.0),
@@ -59,7 +65,7 @@ COSTS: Final = (
     Cost("verify", "memory", "`shard verify`, memory"),
 )
 
-_BYTES: Final = ("received", "bytes", "memory")
+_BYTES: Final = ("received", "bytes", "all_bytes", "memory")
 
 MOST_SECONDS: Final = 60
 """On a processor: a command that needs more is ended, and has no figure."""

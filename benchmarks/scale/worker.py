@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import resource
 import sys
 import time
@@ -23,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.scale.engine_costs import engine_costs, failure_costs
+from benchmarks.scale.files_of_hosts import costs_of_files
 from benchmarks.scale.other_audits import OtherAudits
 from benchmarks.scale.stand_in import RANKS_PER_HOST, StandIn, topology_of
 from data_sharding import Catalog, LoadedBatch, ShardPlan
@@ -36,9 +36,6 @@ from hvdtrain.engine import events, meter
 from hvdtrain.engine.limits import RunResult
 from hvdtrain.engine.step_times import StepTimes
 from hvdtrain.files import open_lines, write_json
-from hvdtrain.history import heartbeats
-from hvdtrain.history.heartbeats import Heartbeat, heartbeat_file
-from hvdtrain.history.rank_logs import LogFormatter, RunLogs
 from hvdtrain.run import training
 from hvdtrain.run.result import Totals, environment, result
 from hvdtrain.run.sinks.metrics_file import MetricsFile
@@ -48,7 +45,6 @@ from hvdtrain.topology import Topology
 BATCH: Final = 32
 RECORDS: Final = 1_281_167  # as many as ImageNet has
 LINES: Final = 20
-LOG_LINES: Final = 20
 _AGREEMENTS: Final = 40  # of a start, about
 _READINGS: Final = 20
 _STEPS: Final = 100  # of which a result has the times
@@ -99,7 +95,7 @@ def main() -> None:
     found |= _training(comm, hosts, folder)
     found["save"] = _save(comm.topology, folder)
     found |= engine_costs(comm, hosts, folder, _summarizes(size)) | failure_costs(comm, hosts)
-    _ranks_files(size, hosts, folder)
+    found |= costs_of_files(hosts, folder, LINES, _summarizes(size))
     print(json.dumps(found))
 
 
@@ -235,32 +231,6 @@ def _save(topology: Topology, folder: Path) -> dict[str, Any]:
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
-
-
-def _ranks_files(size: int, hosts: list[str], folder: Path) -> None:
-    """Heartbeats and logs of all ranks."""
-    for name in ("heartbeats", "logs"):
-        (folder / name).mkdir(exist_ok=True)
-    record = logging.LogRecord(
-        "hvdtrain.run", logging.INFO, "", 0, "epoch 1, step 10: loss 0.5, accuracy 0.75", (), None
-    )
-    line = LogFormatter().format(record) + "\n"
-    now = time.time()
-    facts: dict[str, Any] = {"size": size, "start": "x", "time": now, "end": "ended", "step": LINES, "memory": 2**30}
-    beats = [Heartbeat(rank=rank, host=hosts[rank], pid=rank, **facts) for rank in range(size)]
-    are_by_host = _summarizes(size) and hasattr(RunLogs, "has_hosts")
-    for rank, beat in enumerate(beats):
-        if are_by_host:
-            with (folder / "logs" / f"host_{hosts[rank]}.log").open("a") as file:
-                file.write(line.replace("hvdtrain.run:", f"rank {rank} hvdtrain.run:", 1) * LOG_LINES)
-        else:
-            (folder / "logs" / f"rank_{rank}.log").write_text(line * LOG_LINES)
-        if not _summarizes(size) or not hasattr(heartbeats, "host_file"):
-            heartbeat_file(folder, rank).write_text(json.dumps(vars(beat)))
-        elif rank % RANKS_PER_HOST == 0:
-            of_host = beats[rank : rank + RANKS_PER_HOST]
-            content = heartbeats.host_content(heartbeats.Heard(each, 0.0) for each in of_host)
-            heartbeats.host_file(folder, rank).write_bytes(content)
 
 
 if __name__ == "__main__":
