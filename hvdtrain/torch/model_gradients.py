@@ -86,7 +86,8 @@ class ModelGradients(LoopGradients):
                 parameter.grad.mul_(mpi_ops.size() / active)
 
     def _is_last_pass(self, parameter: nn.Parameter) -> bool:
-        self.expect_end()
+        if not self._ends:
+            self.expect_end()
         if not self.is_static:
             return not self.held
         self._additions[parameter] += 1
