@@ -20,11 +20,16 @@ def interrupts_afterwards() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _frame: received.append(number))
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if signal.getsignal(signal.SIGINT) is note:  # else the block has set another one
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if received:
             signal.raise_signal(signal.SIGINT)
 

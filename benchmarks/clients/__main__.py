@@ -17,7 +17,7 @@ from benchmarks.clients.supervised import supervised
 from benchmarks.commands import REPOSITORY
 from benchmarks.scale.for_sizes import measure_and_save
 
-SIZES: Final = (8, 64, 256, 1024, 4096)
+SIZES: Final = (8, 64, 256, 1024, 4096, 10_000)
 MESHES: Final = (8, 32, 64, 96)
 """Of all requests of Gloo, whose number grows as N²."""
 

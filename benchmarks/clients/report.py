@@ -43,8 +43,8 @@ def markdown(result: Result) -> str:
         "the death of a worker on, the launcher leaves the others 3 s for last words, which are not counted. "
         "Gloo's whole exchange has 1.5 N² requests by Horovod's protocol, and its values were made up with 150 bytes "
         "for each other worker. The exponent e is fitted to the figures from 64 workers on: the cost grows as N to "
-        "the power e. The figure for 10,000 workers follows from the last one by the exponent; that of Gloo's whole "
-        "exchange rests on two sizes, beside its known number of requests."
+        "the power e. Where 10,000 workers were too many to be measured, their figure follows from the last one by the "
+        "exponent; that of Gloo's whole exchange rests on two sizes, beside its known number of requests."
     )
     before = f"Before: commit {result['before']}, by the same command." if result["before"] else ""
     goals = "\n".join(_verdict(result, cost) for cost in COSTS if cost.goal is not None)
@@ -58,18 +58,21 @@ def picture(result: Result) -> Figure:
 
 
 def predicted(result: Result, version: str, cost: Cost) -> float:
-    """For `WORKERS`, from the last figure and the exponent; NaN where there are too few figures."""
+    """For `WORKERS`, measured, or from the last figure and the exponent; NaN where there are too few figures."""
     figures = figures_of(result, version, cost)
+    if WORKERS in figures:
+        return figures[WORKERS]
     size, value = max(figures.items(), default=(1, math.nan))
     return value * (WORKERS / size) ** exponent(figures)
 
 
 def _verdict(result: Result, cost: Cost) -> str:
-    told = []
+    told, measured = [], False
     for version in ("before", "now"):
         if version in result["costs"]:
-            value = predicted(result, version, cost)
+            value, measured = predicted(result, version, cost), WORKERS in figures_of(result, version, cost)
             reached = "reached" if cost.goal is not None and value <= cost.goal else "**not reached**"
             told.append(f"{version} {shown(cost, value)}, {reached}")
+    how = "" if measured else " by the exponent"
     goal = shown(cost, cost.goal) if cost.goal is not None else ""
-    return f"- {cost.title}, for {WORKERS:,} workers by the exponent: {'; '.join(told)} (goal {goal})."
+    return f"- {cost.title}, for {WORKERS:,} workers{how}: {'; '.join(told)} (goal {goal})."

@@ -85,7 +85,7 @@ class GradientNorms:
         self.begin()
         if read is None or before is None:
             return read or before
-        return NormTotals(read.total, max(before.peak, read.peak), before.updates + updates)
+        return NormTotals(read.total, float(np.maximum(before.peak, read.peak)), before.updates + updates)
 
 
 class ScaledUpdate:
@@ -99,6 +99,10 @@ class ScaledUpdate:
         self._clipping, self._loss_scale = clipping, loss_scale
         self._needs_norm = clipping.needs_norm or loss_scale is not None
         self.norms = GradientNorms(larger_of)
+
+    def continue_norms(self, before: NormTotals | None) -> None:
+        """The next reading of norms is about these, too, if norms are still asked for."""
+        self.norms.begin(before if self._needs_norm else None)
 
     @property
     def scale(self) -> float:

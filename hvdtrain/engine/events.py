@@ -106,7 +106,8 @@ class ReducedMetrics(BuiltInMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class Logged(ReducedMetrics):
-    """Reduced training values over the updates since the last Logged."""
+    """Reduced training values over the updates since the last Logged; with virtual workers, values and norms over those
+    since the last one that no stop and no save by the clock has added."""
 
     epoch: int
     step: int

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from horovod.common.util import split_list
@@ -167,7 +167,7 @@ class _Reducing:
                 "call step() or synchronize() first, or zero_grad() before backward().",
             )
         self._synchronized = False
-        if set_to_none and self._plain.zero_grad is torch.optim.Optimizer.zero_grad and not is_watched(self):
+        if set_to_none and _is_torchs(self._plain.zero_grad) and not is_watched(self):
             for group in self.__dict__["param_groups"]:  # torch's own tells a profiler, and takes three times as long
                 for parameter in group["params"]:
                     parameter.grad = None
@@ -193,6 +193,14 @@ class _Reducing:
         if self._gradients is not None:
             self._gradients.passes = passes
             self._gradients.reset_passes()
+
+
+_NOT_COMPILED: Final = not_compiled(lambda: None).__code__  # of the function that torch puts around its own `zero_grad`
+
+
+def _is_torchs(zero_grad: Any) -> bool:
+    """Whether nobody has put another one in its place."""
+    return zero_grad is torch.optim.Optimizer.zero_grad and getattr(zero_grad, "__code__", None) is _NOT_COMPILED
 
 
 def DistributedOptimizer(  # noqa: N802  Horovod's name, and its arguments

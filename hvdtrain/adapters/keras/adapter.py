@@ -392,7 +392,7 @@ class KerasAdapter(AdapterState):
     def continue_sums(self, before: IntervalSums) -> None:
         assert self._workers is not None
         self._sums.begin([totals_of(before, worker) for worker in self._workers.own])
-        self._update.norms.begin(before.norms)
+        self._update.continue_norms(before.norms)
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         return self._timer.take_sketches()

@@ -241,7 +241,7 @@ class TorchAdapter(AdapterState):
     def continue_sums(self, before: IntervalSums) -> None:
         assert isinstance(self._passes, WorkersPasses)
         self._passes.continue_sums(before)
-        self._update.norms.begin(before.norms)
+        self._update.continue_norms(before.norms)
 
     def take_part_times(self) -> Mapping[str, QuantileSketch]:
         sketches = self._timer.take_sketches()

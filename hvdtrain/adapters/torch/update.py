@@ -102,7 +102,8 @@ def may_draw(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def is_watched(optimizer: Any) -> bool:
-    """Whether a profiler runs, or somebody has asked to be told of its steps."""
+    """Whether torch's profiler runs, or somebody has asked to be told of its steps. An `ExecutionTraceObserver` without
+    a profiler is not seen."""
     return bool(
         optimizer._optimizer_step_pre_hooks
         or optimizer._optimizer_step_post_hooks

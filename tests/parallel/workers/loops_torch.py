@@ -230,6 +230,10 @@ def hooks_and_profilers_are_told() -> None:
     names = [event.key for event in profile.key_averages()]
     assert [name for name in names if "Optimizer.step#" in name], names
     assert [name for name in names if "Optimizer.zero_grad#" in name], names
+    with pytest.MonkeyPatch.context() as patch:  # as tools do that count calls
+        patch.setattr(torch.optim.Optimizer, "zero_grad", lambda *_: told.append("cleared"))
+        optimizer.zero_grad()
+    assert told[2:] == ["cleared"]
 
 
 def misuse_has_a_sentence() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hvdtrain.adapters.adapter_protocol import MeasureTotals, totals_of
 from hvdtrain.adapters.torch.measure_sums import MeasureSums
+from hvdtrain.algorithms.clipping import Clipping
 from hvdtrain.algorithms.interval_sums import IntervalSums, NormTotals
-from hvdtrain.algorithms.loss_scale import GradientNorms
+from hvdtrain.algorithms.loss_scale import GradientNorms, ScaledUpdate
 from hvdtrain.checkpoints.format import Position
 from hvdtrain.engine.sums_in_order import interval_of, rows_of
 
@@ -42,15 +45,34 @@ def test_norms_of_an_interval_are_the_same_wherever_it_was_cut(steps: list[float
     assert cut.read() is None  # `begin` counts for one reading
 
 
+def test_a_norm_that_is_not_a_number_stays_the_peak() -> None:
+    for before, now in [(1.0, math.nan), (math.nan, 1.0)]:
+        norms = GradientNorms(torch.maximum)
+        norms.begin(NormTotals(1.0, before, 1))
+        norms.add(torch.tensor(now))
+        read = norms.read()
+        assert read is not None
+        assert math.isnan(read.peak)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_norms_go_on_where_they_are_still_asked_for(asked: bool) -> None:
+    update = ScaledUpdate(Clipping(None, asked), None, max)
+    update.continue_norms(NormTotals(1.0, 1.0, 1))
+    assert (update.norms.read() is not None) == asked
+
+
 @given(steps=STEPS, cuts=CUTS, rows=st.integers(1, 5))
+@example(steps=[1.0] * 40, cuts={7, 23}, rows=3)
 def test_sums_of_an_interval_are_the_same_wherever_it_was_cut(steps: list[float], cuts: set[int], rows: int) -> None:
+    """Of numbers that float64 does not add exactly."""
     whole, cut = MeasureSums(together=1), MeasureSums(together=1)
     for number, loss in enumerate(steps):
         if number in cuts:
             read = rows_of([cut.read()], ["loss"])
             cut.begin(totals_of(through_a_checkpoint(interval_of(read, ["loss"], None)), 0))
         for sums in (whole, cut):
-            sums.add({"loss": torch.arange(1, rows + 1) * loss}, None, rows)
+            sums.add({"loss": torch.arange(1, rows + 1).double() * loss / 3}, None, rows)
     assert cut.read() == whole.read()
     assert cut.read() == MeasureTotals({}, {})
 
