@@ -21,7 +21,7 @@ model = keras.Sequential(
 )
 optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
 optimizer.build(model.trainable_variables)
-hvd.broadcast_variables([*model.variables, *optimizer.variables], root_rank=0)
+hvd.broadcast_variables([*model.weights, *optimizer.variables], root_rank=0)
 loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 

@@ -1,5 +1,6 @@
 """Momentum that a change of the learning rate does not distort."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -8,7 +9,7 @@ from hvdtrain.errors import UsageError
 
 
 class CorrectedMomentum:
-    """Sets learning rates; for the step after a change from `old` to `new`, the momentum is multiplied by new / old.
+    """Sets learning rates; for the update after a change from `old` to `new`, the momentum is multiplied by new / old.
 
     Keras' SGD keeps sums of learning rate times gradient, in which a new rate would count late. Goyal et al. 2017,
     "Accurate, Large Minibatch SGD", section 3, "Momentum correction".
@@ -38,20 +39,29 @@ class CorrectedMomentum:
         if not isinstance(momentum, _Momentum):
             # Not by setattr: Keras would take it for state to be saved.
             vars(optimizer)["momentum"] = momentum = _Momentum(momentum)
+            vars(optimizer)["_backend_update_step"] = _once(optimizer._backend_update_step, momentum.factor)
             model.train_function = None  # that of an earlier fit has the number in it
         self._momentum = momentum
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next step."""
+        """The learning rate of the next update."""
         before = float(self._outer.learning_rate)
         self._outer.learning_rate = rate
         if self._momentum is not None and before > 0 and rate != before:
-            self._momentum.factor.assign(rate / before)
+            self._momentum.factor.assign(self._momentum.factor * (rate / before))
 
-    def restore(self) -> None:
-        """After the step."""
-        if self._momentum is not None:
-            self._momentum.factor.assign(1.0)
+
+def _once(update: Callable[..., Any], factor: tf.Variable) -> Callable[..., Any]:
+    """`update`, after which the factor is 1 again. It is Keras' update of all variables: not called for a pass whose
+    gradients are only added up, nor for a step that loss scaling leaves out, and called several times between two
+    callbacks with `steps_per_execution`."""
+
+    def updated(*arguments: Any) -> Any:
+        result = update(*arguments)
+        factor.assign(1.0)
+        return result
+
+    return updated
 
 
 class _Momentum(float):

@@ -54,10 +54,14 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps `state.batch` at the batch that was trained last, and at 0 between epochs.
+    """Keeps `state.batch` at the number of batches that are trained in this epoch, and at 0 between epochs.
 
-    Keras 3 does not let a callback shorten an epoch: give `fit` `steps_per_epoch=steps - state.batch` to go on in the
-    middle of one.
+    Keras 3 does not let a callback shorten an epoch. To go on in the middle of one, call `fit` for the rest of it, and
+    again for the other epochs, with `CommitStateCallback` after this callback:
+
+        if state.batch:
+            model.fit(..., epochs=1, steps_per_epoch=steps - state.batch)
+        model.fit(..., epochs=epochs - state.epoch, steps_per_epoch=steps)
 
     Args: `state`: what `hvd.elastic.run` gave to the training function.
     """
@@ -65,16 +69,21 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
+        self._before = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._before = self.state.batch  # not 0 in the rest of an epoch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self.state.batch = batch
+        self.state.batch = self._before + batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self.state.batch = 0
 
 
 class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Keeps `state.epoch` at the number of epochs that are complete, over all calls of `fit`.
+    """Keeps `state.epoch` at the number of epochs that are complete, over all calls of `fit`. These may count from 0 or
+    from `initial_epoch`.
 
     Args: `state`: what `hvd.elastic.run` gave to the training function.
     """
@@ -82,13 +91,17 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, state: Any) -> None:
         super().__init__()
         self.state = state
-        self._before = state.epoch
+        self._offset: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        self._before = self.state.epoch
+        self._offset = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
+        if self._offset is None:
+            self._offset = self.state.epoch - epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self.state.epoch = self._before + epoch + 1
+        self.state.epoch = (self._offset or 0) + epoch + 1
 
 
 def __getattr__(name: str) -> NoReturn:

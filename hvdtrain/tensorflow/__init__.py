@@ -8,7 +8,7 @@
     tape = hvd.DistributedGradientTape(tape)
     optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
     if first_step:
-        hvd.broadcast_variables(model.variables, root_rank=0)
+        hvd.broadcast_variables(model.weights, root_rank=0)
         hvd.broadcast_variables(optimizer.variables, root_rank=0)
 
 What needs TensorFlow 1 (sessions, their hooks and optimizers) is refused with a sentence that says what to use.

@@ -62,7 +62,7 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
     raise UsageError(
         f"hvd.broadcast_global_variables({root_rank}) was called.",
         "TensorFlow 2 has no collection of global variables that it could send.",
-        f"call hvd.broadcast_variables(model.variables, root_rank={root_rank}), then the same with "
+        f"call hvd.broadcast_variables(model.weights, root_rank={root_rank}), then the same with "
         "optimizer.variables; with model.fit use hvd.callbacks.BroadcastGlobalVariablesCallback of hvdtrain.keras.",
     )
 
@@ -74,7 +74,7 @@ class BroadcastGlobalVariablesHook:
         raise UsageError(
             "hvd.BroadcastGlobalVariablesHook is a hook of TensorFlow 1's sessions.",
             "TensorFlow 2 with Keras 3 has no sessions that would call it.",
-            f"call hvd.broadcast_variables(model.variables, root_rank={root_rank}) after the first step.",
+            f"call hvd.broadcast_variables(model.weights, root_rank={root_rank}) after the first step.",
         )
 
 

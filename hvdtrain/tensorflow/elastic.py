@@ -13,6 +13,7 @@ from hvdtrain.errors import PeerError, UsageError, missing_name
 from hvdtrain.tensorflow.broadcasting import broadcast_variables
 from hvdtrain.tensorflow.keras_variables import unwrapped
 from hvdtrain.tensorflow.start import join_world
+from hvdtrain.tensorflow.summed_passes import all_passes
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
@@ -60,7 +61,7 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
             raise UsageError(
                 "hvd.elastic.TensorFlowState was given " + ("a session." if variables is not None else "no variables."),
                 "TensorFlow 2 has neither sessions nor a list of all variables.",
-                "write TensorFlowState(variables=[*model.variables, *optimizer.variables]).",
+                "write TensorFlowState(variables=[*model.weights, *optimizer.variables]).",
             )
         self._tracked = [unwrapped(variable) for variable in variables]
         self._keep()
@@ -71,6 +72,11 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
         """What is kept, as `tf.Variable`s."""
         return self._tracked
 
+    @property
+    def _common(self) -> list[Any]:
+        """Which of them ranks have in common."""
+        return self.variables
+
     def save(self) -> None:
         """Keep a copy of the variables and values in memory: `restore` goes back to it."""
         self._keep()
@@ -80,16 +86,23 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
         """Go back to the last copy, after a collective has failed."""
         for variable, value in zip(self.variables, self._kept, strict=True):
             variable.assign(value)
+        for passes in all_passes():
+            passes.go_back(self._kept_passes.get(passes, []))
         super().restore()
 
     def sync(self) -> None:
         """Give every rank the first rank's variables and values. Collective."""
-        broadcast_variables(self.variables, root_rank=0)
+        broadcast_variables(self._common, root_rank=0)
+        counts = [passes.counts for passes in all_passes()]
+        of_root = horovod.broadcast_object(counts, root_rank=0, name="hvdtrain.elastic.passes")
+        for passes, counted in zip(all_passes(), of_root, strict=False):
+            passes.go_on(counted)
         self._keep()
         super().sync()
 
     def _keep(self) -> None:
         self._kept = [variable.numpy() for variable in self.variables]
+        self._kept_passes = {passes: passes.kept() for passes in all_passes()}
 
 
 class TensorFlowKerasState(TensorFlowState):
@@ -113,11 +126,17 @@ class TensorFlowKerasState(TensorFlowState):
                 "call the model on a batch, or model.build(input_shape), before the state is made.",
             )
         self.model = model
-        self.optimizer = optimizer or model.optimizer
+        self.optimizer = optimizer or getattr(model, "optimizer", None)  # a plain model has none before compile()
         if self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(model.trainable_variables)
         of_optimizer = [] if self.optimizer is None else self.optimizer.variables
+        self._weights = [unwrapped(variable) for variable in [*model.weights, *of_optimizer]]
         super().__init__([*model.variables, *of_optimizer], **kwargs)
+
+    @property
+    def _common(self) -> list[Any]:
+        """Without the states of random numbers: all ranks would drop the same units."""
+        return self._weights
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -115,9 +115,9 @@ class GradientReduction:
     def _by_messages(self, gradients: Sequence[Any], variables: Sequence[Any], prefix: str) -> list[Any]:
         reduced: list[Any] = [None] * len(gradients)
         for number, places in enumerate(self._places(gradients, variables)):
-            received = self._as_group([gradients[i] for i in places], f"{prefix}_group_{number}")
+            received = self._as_group([_known(gradients[i]) for i in places], f"{prefix}_group_{number}")
             for i, value in zip(places, received, strict=True):
-                reduced[i] = value
+                reduced[i] = tf.cast(value, gradients[i].dtype)
         return reduced
 
     def _as_group(self, gradients: list[Any], name: str) -> list[Any]:
@@ -162,6 +162,11 @@ class GradientReduction:
         if self.op == horovod.Average:
             values = values / tf.cast(number_of_ranks(self.process_set), values.dtype)
         return tf.IndexedSlices(values, indices, rows.dense_shape)
+
+
+def _known(gradient: Any) -> Any:
+    """In a dtype that Horovod 0.28.1 can add up."""
+    return tf.cast(gradient, tf.float32) if gradient.dtype == tf.bfloat16 else gradient
 
 
 def may_have_peers(process_set: Any) -> bool:

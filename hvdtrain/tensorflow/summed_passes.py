@@ -1,7 +1,8 @@
 """Gradients of several backward passes added up on their rank, then reduced and applied once."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import tensorflow as tf
 
@@ -22,6 +23,8 @@ class SummedPasses:
     def __init__(self, passes: int, average: bool) -> None:
         self._passes, self._average = passes, average
         self._groups: dict[frozenset[Any], _Sums] = {}
+        self._counts: list[int] = []  # of groups that are still to come
+        _all.append(weakref.ref(self))
 
     def add(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], object]) -> None:
         """Add dense gradients (None for None) of these variables and, in the last of their passes, `apply` what has
@@ -29,7 +32,7 @@ class SummedPasses:
         keys = [key_of(variable) for variable in variables]
         together = frozenset(keys)
         if together not in self._groups:
-            self._groups[together] = _Sums()
+            self._groups[together] = _Sums(self._counts.pop(0) if self._counts else 0)
         group = self._groups[together]
         totals = [group.total(key, gradient) for key, gradient in zip(keys, gradients, strict=True)]
         for total, gradient in zip(totals, gradients, strict=True):
@@ -47,14 +50,54 @@ class SummedPasses:
 
         tf.cond(tf.equal(done % self._passes, 0), update, lambda: tf.constant(False))
 
+    def kept(self) -> "KeptPasses":
+        """A copy of what has come together so far, and the count of passes of each group."""
+        return [(int(group.done), group.kept()) for group in self._groups.values()]
+
+    def go_back(self, kept: "KeptPasses") -> None:
+        """To what `kept` has returned before. Groups that have come since then begin anew."""
+        later: KeptPasses = [(0, {})] * (len(self._groups) - len(kept))
+        for group, (done, totals) in zip(self._groups.values(), [*kept, *later], strict=True):
+            group.assign(done, totals)
+
+    @property
+    def counts(self) -> list[int]:
+        """The passes of each group since its last update."""
+        return [int(group.done) % self._passes for group in self._groups.values()]
+
+    def go_on(self, counts: Sequence[int]) -> None:
+        """Count as the rank with these `counts`. This rank's sums of a group that has counted otherwise begin anew."""
+        self._counts = list(counts[len(self._groups) :])
+        for group, count in zip(self._groups.values(), counts, strict=False):
+            group.assign(count, group.kept() if int(group.done) % self._passes == count else {})
+
+
+KeptPasses = list[tuple[int, dict[Any, Any]]]
+"""For each group its count, and the sums by their variables."""
+
+_all: Final[list[weakref.ref[SummedPasses]]] = []
+
+
+def all_passes() -> list[SummedPasses]:
+    """Those of this process, in the order in which they were made: the same on all ranks."""
+    return [passes for reference in _all if (passes := reference()) is not None]
+
 
 class _Sums:
     """Of the variables that are given together: a counter of passes, and a sum for each that has had a gradient."""
 
-    def __init__(self) -> None:
+    def __init__(self, done: int) -> None:
         with tf.init_scope():
-            self.done = tf.Variable(0, trainable=False, dtype=tf.int64, name="hvdtrain_passes")
+            self.done = tf.Variable(done, trainable=False, dtype=tf.int64, name="hvdtrain_passes")
         self._totals: dict[Any, Any] = {}
+
+    def kept(self) -> dict[Any, Any]:
+        return {key: total.numpy() for key, total in self._totals.items()}
+
+    def assign(self, done: int, totals: Mapping[Any, Any]) -> None:
+        self.done.assign(done)
+        for key, total in self._totals.items():
+            total.assign(totals[key] if key in totals else tf.zeros_like(total))
 
     def total(self, key: Any, gradient: Any) -> Any:
         """None where no pass has had a gradient so far."""

@@ -23,13 +23,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# In the loop the one that is left goes on with the step that two have traced; in fit within an epoch.
-@pytest.mark.parametrize(("where", "by"), [("loop", "loop 8 steps by 1"), ("fit", "fit 12 steps by 1")])
+CASES = [("loop", "loop 8 steps by 1"), ("passes", "passes 4 steps by 1"), ("fit", "fit 12 steps by 1")]
+
+
+# In the loop the one that is left goes on with the step that two have traced; with several passes in the middle of an
+# update, and in fit of an epoch.
+@pytest.mark.parametrize(("where", "by"), CASES)
 def test_training_goes_on_exactly_without_a_killed_worker(alone: Path, tmp_path: Path, where: str, by: str) -> None:
     finished = run_elastic([sys.executable, WORKER, str(tmp_path), where], tmp_path, 200, ENVIRONMENT)
     assert finished.returncode == 0, finished.tail()
     assert list(tmp_path.glob("killed*")) != []
     assert f"TRAINED {by}" in finished.stdout, finished.tail()
     assert "COMMITS 6" in finished.stdout  # after the last of four batches, and after each of three epochs
-    for name in ("loop", "fit"):
+    for name in ("loop", "passes", "fit"):
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), np.load(alone / f"{name}.npy"), atol=2e-6)

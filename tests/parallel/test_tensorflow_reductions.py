@@ -25,6 +25,8 @@ EQUAL = {
     "Product": [3, 8],
     # Maleki et al. 2020: (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b of a = [1, 2] and b = [3, 4].
     "Adasum": pytest.approx([2.24, 2.92]),
+    "bfloat16, groups": [2, 3],
+    "bfloat16, Max": [3, 4],
     "optimizer Max": [-3, -4],
     "optimizer Adasum": pytest.approx([-2.24, -2.92]),
     "rows": {"sparse": True, "rows": [0.5, 1, 0.5]},

@@ -85,7 +85,7 @@ def reduce_gradients(
         reduced = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES, prefix)
         return reduced
     reduced, dense = _dense(gradients, variables)
-    layout = tuple([(gradient.shape, gradient.value.dtype) for gradient in dense])
+    layout = tuple([(gradient.place, gradient.shape, gradient.value.dtype) for gradient in dense])
     of_hook = type(hook), hook.loss_multiplier, op == "average"
     received = _eager_graph(*of_hook, layout, prefix)(*[gradient.value for gradient in dense])
     for gradient, value in zip(dense, received, strict=True):
@@ -95,23 +95,26 @@ def reduce_gradients(
 
 @functools.lru_cache(maxsize=64)
 def _eager_graph(
-    kind: Any, multiplier: float, average: bool, layout: tuple[tuple[tuple[int, ...], tf.DType], ...], prefix: str
+    kind: Any, multiplier: float, average: bool, layout: tuple[tuple[int, tuple[int, ...], tf.DType], ...], prefix: str
 ) -> Callable[..., list[Any]]:
-    """A graph that reduces dense gradients of these shapes and dtypes for a loop that has none.
+    """A graph that reduces dense gradients of these places, shapes and dtypes for a loop that has none.
 
     In eager mode TensorFlow drops the names of Horovod's operations: gradients of unlike shapes would be added up where
     their buckets have one size.
     """
     import horovod.tensorflow as hvd
 
-    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in layout]
+    specs = {place: tf.TensorSpec(shape, dtype) for place, shape, dtype in layout}
+    every = range(max(specs, default=-1) + 1)
     hook = kind(hvd, multiplier, average=average)
 
     def reduce(*dense: Any) -> list[Any]:
-        reduced: list[Any] = reduce_by_hook(dense, specs, hook, BUCKET_BYTES, prefix)
-        return reduced
+        at = dict(zip(specs, dense, strict=True))
+        variables = [specs.get(place) for place in every]
+        reduced: list[Any] = reduce_by_hook([at.get(p) for p in every], variables, hook, BUCKET_BYTES, prefix)
+        return [reduced[place] for place in specs]
 
-    graph: Callable[..., list[Any]] = tf.function(reduce, autograph=False, input_signature=specs)
+    graph: Callable[..., list[Any]] = tf.function(reduce, autograph=False, input_signature=[*specs.values()])
     return graph
 
 
@@ -138,7 +141,7 @@ def _buckets(gradients: Iterable[Gradient], hook: CommHook, cap: int, prefix: st
     """Gradients from the last to the first, in buckets of one dtype as which they are sent."""
     groups = grouped(sorted(gradients, key=lambda g: -g.place), hook, lambda g: g.value.dtype, lambda g: g.shape, cap)
     return [
-        GradBucket(bucket_name(number, dtype, [gradient.shape for gradient in group], prefix), dtype, group)
+        GradBucket(bucket_name(number, dtype, [(g.place, *g.shape) for g in group], prefix), dtype, group)
         for number, group in enumerate(groups)
         for dtype in [hook.sent_as(group[0].value.dtype)]
     ]
@@ -156,8 +159,9 @@ def grouped(
     return in_buckets(items, sent_as, lambda item: sent_as(item).size * math.prod(shape(item)), cap, large)
 
 
-def bucket_name(number: int, dtype: tf.DType, shapes: Iterable[tuple[int, ...]], prefix: str = _PREFIX) -> str:
-    described = ";".join(map(str, shapes))
+def bucket_name(number: int, dtype: tf.DType, content: Iterable[tuple[int, ...]], prefix: str = _PREFIX) -> str:
+    """Args: `content`: what ranks must have in common of each gradient, or they would wait for each other."""
+    described = ";".join(map(str, content))
     return f"{prefix}_{number}_{dtype.name}_{zlib.crc32(described.encode()):08x}"
 
 

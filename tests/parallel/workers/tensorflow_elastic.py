@@ -60,6 +60,32 @@ def loop() -> Any:
     return model
 
 
+def passes() -> Any:
+    """Two passes an update, of the same rows on each rank; the state is kept between them, and a worker dies in the
+    second one."""
+    model = built(lambda optimizer: hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2))
+
+    @tf.function(reduce_retracing=True)
+    def add(rows: Any, targets: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(rows, training=True) - targets) ** 2)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply(gradients, model.trainable_variables)
+
+    @hvd.elastic.run
+    def train(state: Any) -> None:
+        while state.step < 8:
+            if state.step == 3 and sys.argv[2] == "passes":
+                die_once("killed in the second pass")
+            add(ROWS[state.step :: 8], TARGETS[state.step :: 8])
+            state.step += 1
+            if state.step % 2:
+                state.commit()
+
+    train(hvd.elastic.TensorFlowKerasState(model, step=0))
+    return model
+
+
 class Kill(keras.callbacks.Callback):
     def __init__(self, state: Any) -> None:
         super().__init__()
@@ -107,9 +133,23 @@ def fit() -> Any:
     return model
 
 
+def require_own_masks() -> None:
+    """Workers that have met have the same weights, and drop other units."""
+    keras.utils.set_random_seed(hvd.rank())
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+    hvd.elastic.TensorFlowKerasState(model).sync()
+    seeds = [variable.numpy() for variable in model.variables if "seed" in variable.path]
+    assert len(seeds) == 1
+    of_all = hvd.allgather_object([seeds[0].tolist(), model.get_weights()[0].tolist()], name="masks")
+    if hvd.size() > 1:
+        assert of_all[0][0] != of_all[1][0]
+        assert of_all[0][1] == of_all[1][1]
+
+
 if __name__ == "__main__":
     hvd.init()
-    for name, train in {"loop": loop, "fit": fit}.items():
+    require_own_masks()
+    for name, train in {"loop": loop, "passes": passes, "fit": fit}.items():
         trained = train()
         weights = np.concatenate([weight.ravel() for weight in trained.get_weights()])
         if hvd.rank() == 0:

@@ -22,12 +22,13 @@ FOLDER = Path(sys.argv[1])
 GRADIENT = np.array([[1.0, 2.0], [3.0, 4.0]])
 
 
-def of_tape(**options: Any) -> list[Any]:
+def of_tape(dtype: str = "float32", **options: Any) -> list[Any]:
     """The reduced gradient: rank r's is [1, 2] or [3, 4]."""
-    weight = keras.Variable([0.0, 0.0])
+    weight = keras.Variable([0.0, 0.0], dtype=dtype)
     with tf.GradientTape() as tape:
-        loss = tf.reduce_sum(weight.value * GRADIENT[hvd.rank()].astype(np.float32))
+        loss = tf.reduce_sum(weight.value * tf.cast(GRADIENT[hvd.rank()], dtype))
     (gradient,) = hvd.DistributedGradientTape(tape, **options).gradient(loss, [weight])
+    assert gradient.dtype == dtype
     return list(gradient.numpy().tolist())
 
 
@@ -190,6 +191,8 @@ def report(odd: Any) -> dict[str, Any]:
         "Max": of_tape(op=hvd.Max),
         "Product": of_tape(op=hvd.Product),
         "Adasum": of_tape(op=hvd.Adasum),
+        "bfloat16, groups": of_tape("bfloat16", num_groups=1, gradient_predivide_factor=2.0),
+        "bfloat16, Max": of_tape("bfloat16", op=hvd.Max),
         "optimizer Max": of_optimizer(distributed(keras.optimizers.SGD(1.0), op=hvd.Max)),
         "optimizer Adasum": of_optimizer(distributed(keras.optimizers.SGD(1.0), op=hvd.Adasum)),
         "rows": of_rows(False, hvd.Average),

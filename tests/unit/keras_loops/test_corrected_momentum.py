@@ -1,0 +1,63 @@
+"""A changed learning rate corrects the momentum of one update, however `fit` groups its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from hvdtrain.keras.corrected_momentum import CorrectedMomentum
+
+RATES = (0.1, 0.2, 0.4, 0.4, 0.25, 0.3, 0.5, 0.5)
+MOMENTUM = 0.9
+
+
+class Rates(keras.callbacks.Callback):
+    """Sets the rate of each batch at which Keras calls it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._momentum = CorrectedMomentum(True)
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        self._momentum.attach(model)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._momentum.set_rate(RATES[batch])
+
+
+def expected(per_execution: int, per_update: int) -> float:
+    """The weight after a gradient of 1 in each step, by Goyal et al. 2017, equation 10."""
+    weight = velocity = 0.0
+    used = RATES[0]
+    for step in range(len(RATES)):
+        rate = RATES[step // per_execution * per_execution]
+        if (step + 1) % per_update == 0:
+            velocity = MOMENTUM * (rate / used) * velocity - rate
+            weight, used = weight + velocity, rate
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "per_execution", "per_update"),
+    [
+        ({}, {}, 1, 1),
+        ({}, {"run_eagerly": True}, 1, 1),
+        ({}, {"jit_compile": True}, 1, 1),
+        ({}, {"steps_per_execution": 4}, 4, 1),
+        ({"gradient_accumulation_steps": 2}, {}, 1, 2),
+        ({"gradient_accumulation_steps": 2}, {"steps_per_execution": 2}, 2, 2),
+    ],
+)
+def test_momentum_is_corrected_once(
+    optimizer: dict[str, Any], options: dict[str, Any], per_execution: int, per_update: int
+) -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    sgd = keras.optimizers.SGD(RATES[0], momentum=MOMENTUM, **optimizer)
+    model.compile(sgd, lambda _, output: keras.ops.mean(output, axis=-1), **options)
+    ones = np.ones((len(RATES), 1), np.float32)
+    model.fit(ones, ones, batch_size=1, verbose=0, callbacks=[Rates()])
+    assert model.get_weights()[0].item() == pytest.approx(expected(per_execution, per_update), rel=1e-5)
