@@ -9,7 +9,7 @@ One record is a sample as a `tf.train.Example`. Shards that were compressed are 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from data_sharding import example
 from data_sharding.errors import CorruptRecordError, ExampleError
-from data_sharding.formats.mds_values import Decoder, decoder_of, with_shapes
+from data_sharding.formats.mds_values import Decoder, decoder_of, is_array, with_shapes
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.storage import ByteSource, FileEntry, open_source
 
@@ -54,7 +54,7 @@ class MdsFormat(RecordFormat):
             return index
         spans = source.spans(places[:-1].tolist(), places[1:].tolist())
         damage = [
-            _refusal(path, f"sample {number}: {span.reason}", int(places[number]))
+            _unreadable_sample(path, number, span, int(places[number]))
             for number, span in enumerate(spans)
             if isinstance(span, Damaged)
         ]
@@ -95,7 +95,9 @@ class MdsSource:
     def _example(self, content: bytes) -> bytes:
         try:
             return example.encode(with_shapes(self._values(content)), keep_float64=True)
-        except (ValueError, KeyError, IndexError, TypeError, OverflowError, ExampleError) as error:
+        except ExampleError as error:  # the sample is sound
+            return Damaged.because(f"{error.fact} {error.conflict}", "write the shards again with that column as str")
+        except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:
             return Damaged.because(f"Its columns cannot be read ({type(error).__name__}: {error}).")
 
     def _values(self, content: bytes) -> dict[str, Any]:
@@ -133,6 +135,7 @@ def _columns(path: str, source: ByteSource, places: NDArray[np.int64]) -> list[C
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _refusal(path, f"its columns are not named ({type(error).__name__})", 4 * (len(places) + 1)) from error
     columns = [Column(*column, kind) for column, kind in zip(found, decoders, strict=True) if kind is not None]
+    _require_distinct(path, {name: encoding for name, encoding, _ in found}, [name for name, _, _ in found])
     if None in decoders:
         name, encoding, _ = found[decoders.index(None)]
         raise CorruptRecordError(
@@ -142,6 +145,27 @@ def _columns(path: str, source: ByteSource, places: NDArray[np.int64]) -> list[C
             path=path,
         )
     return columns
+
+
+def _require_distinct(path: str, encodings: Mapping[str, str], names: Sequence[str]) -> None:
+    """Refuse columns of which one would take another's place in the Example."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    hidden = next((name for name in names if name.endswith(".shape") and is_array(encodings.get(name[:-6], ""))), None)
+    if twice is not None:
+        fact, conflict = f"{path} has two columns of the name {twice!r}.", "Only one of them could be read."
+    elif hidden is not None:
+        fact = f"{path} has a column {hidden!r} beside an array column {hidden[:-6]!r}."
+        conflict = "By that name the shape of the array is read, so only one of the two could be."
+    else:
+        return
+    raise CorruptRecordError(fact, conflict, "write the shards again with another name for one of them.", path=path)
+
+
+def _unreadable_sample(path: str, number: int, span: Damaged, offset: int) -> CorruptRecordError:
+    if not span.hint:
+        return _refusal(path, f"sample {number}: {span.reason}", offset)
+    fact = f"Sample {number} of {path} cannot be used."
+    return CorruptRecordError(fact, span.reason, f"{span.hint}.", path=path, offset=offset)
 
 
 def _refusal(path: str, fact: str, offset: int) -> CorruptRecordError:

@@ -44,13 +44,18 @@ def decoder_of(encoding: str) -> Decoder | None:
         return functools.partial(_scalar, np.dtype("<i8"))
     if name in _SCALARS:
         return functools.partial(_scalar, np.dtype(name).newbyteorder("<"))
-    if name in ("str_int", "str_float"):
-        kind = int if name == "str_int" else float
-        return lambda content: kind(content.decode())
-    if name == "ndarray":
+    if name == "str_int":
+        return lambda content: int(content.decode())
+    if name == "str_float":  # an array, which `example.encode` keeps as float64
+        return lambda content: np.array(float(content.decode()))
+    if is_array(encoding):
         dtype, _, shape = arguments.partition(":")
         return functools.partial(_array, dtype, tuple(map(int, shape.split(","))) if shape else None)
     return None
+
+
+def is_array(encoding: str) -> bool:
+    return encoding.partition(":")[0] == "ndarray"
 
 
 def with_shapes(values: Mapping[str, Value]) -> dict[str, Value]:

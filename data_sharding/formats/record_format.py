@@ -68,14 +68,16 @@ class RecordIndex(NamedTuple):
 
 
 class Damaged(bytes):
-    """An empty span instead of one that a source could not decode; `reason` is a sentence."""
+    """An empty span instead of one that a source could not decode. `reason` is a sentence; `hint` says what to do
+    where the file is sound, and restoring it would not help (else "")."""
 
     reason: str
+    hint: str
 
     @classmethod
-    def because(cls, reason: str) -> Self:
+    def because(cls, reason: str, hint: str = "") -> Self:
         span = cls()
-        span.reason = reason
+        span.reason, span.hint = reason, hint
         return span
 
 

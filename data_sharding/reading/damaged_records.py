@@ -22,10 +22,11 @@ def damaged_record(catalog: RecordTable, record_id: int, payload: bytes) -> Shar
     if not kind.is_stored and isinstance(payload, Damaged):
         return _refused_item(catalog, record_id, payload.reason)
     place = f"byte offset {offset}" if kind.offset_unit == "byte" else f"{kind.offset_unit} {offset}"
+    hint = payload.hint if isinstance(payload, Damaged) else ""
     return CorruptRecordError(
-        f"Record {record_id}, in {redacted(entry.path)} at {place}, is damaged.",
+        f"Record {record_id}, in {redacted(entry.path)} at {place}, {'cannot be used' if hint else 'is damaged'}.",
         what_is_wrong(catalog, payload),
-        "restore the file from its source, or leave such records out (hvdtrain: --data.on-corrupt mask).",
+        f"{hint or 'restore the file from its source'}, or leave such records out (hvdtrain: --data.on-corrupt mask).",
         path=entry.path,
         offset=offset,
     )

@@ -95,6 +95,48 @@ def test_a_damaged_sample_is_named_and_masked(content: bytes, tmp_path: Path) ->
         Catalog.index(tmp_path, check_data=True)
 
 
+@pytest.mark.parametrize("number", [1732981234.567891, 1e-300, -0.1])
+def test_numbers_that_are_text_in_the_file_are_read_exactly(number: float, tmp_path: Path) -> None:
+    content = struct.pack("<I", len(repr(number))) + repr(number).encode()
+    (tmp_path / "a.mds").write_bytes(shard([("x", "str_float", None)], [content]))
+    (sample,) = samples(Catalog.index(tmp_path))
+    assert sample["x"].tolist() == [number]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ([("x", "int", 8), ("x", "float64", 8)], "two columns of the name 'x'"),
+        ([("x", "ndarray:uint8:2,4", 8), ("x.shape", "int", 8)], "'x.shape' beside an array column 'x'"),
+        ([("x.shape", "int", 8), ("x", "ndarray", 8)], "'x.shape' beside an array column 'x'"),
+    ],
+)
+def test_a_column_that_another_would_replace_is_refused(
+    columns: list[tuple[str, str, int | None]], words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.mds").write_bytes(shard(columns, [bytes(16)]))
+    with pytest.raises(CorruptRecordError, match=words) as caught:
+        Catalog.index(tmp_path)
+    assert "another name" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content"),
+    [("uint64", bytes([255] * 8)), ("ndarray:uint64:1", bytes([255] * 8)), ("str_int", b"%d" % 2**70)],
+)
+def test_a_number_that_no_example_holds_is_not_called_damage(encoding: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.mds").write_bytes(shard([("n", encoding, len(content))], [content]))
+    with RecordReader(Catalog.index(tmp_path)) as reader, pytest.raises(CorruptRecordError) as read:
+        reader.read(np.arange(1))
+    with pytest.raises(CorruptRecordError) as indexed:
+        Catalog.index(tmp_path, check_data=True)
+    for error in (read.value, indexed.value):
+        assert "cannot be used" in error.fact
+        assert "'n' holds" in error.conflict
+        assert "64-bit integers" in error.conflict
+        assert error.hint.startswith("write the shards again with that column as str")
+
+
 def test_shards_of_other_columns_are_no_one_data_set(tmp_path: Path) -> None:
     for name, kind in (("a", "int"), ("b", "uint8")):
         (tmp_path / f"{name}.mds").write_bytes(shard([("n", kind, 8 if kind == "int" else 1)], [bytes(8)]))
