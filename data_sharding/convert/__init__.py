@@ -70,7 +70,7 @@ def convert(
         format: how the sources are kept; default: what their names suggest.
         name: of the new set; default: the folder's own.
         shuffle: seed of a permutation of all records; default: their order is kept.
-        payloads: on the way from tfrecord or recordio to tar, what payloads are taken for; see `convert.targets`.
+        payloads: on the way to tar, what payloads that may be Examples are taken for; see `convert.targets`.
         on_progress: told of every record.
 
     Raises:
@@ -115,7 +115,7 @@ def _write(
     on_progress: Progress,
 ) -> NDArray[np.uint32]:
     """Write all files; returns the digest of each record, uint32[N]."""
-    encode = targets.encoder(source.format.name, target.name, payloads)
+    encode = targets.encoder_of(source, target.name, payloads)
     if len(paths) > (total := len(source)):
         raise too_few(total, len(paths))
     digests = np.empty(total, np.uint32)

@@ -1,8 +1,9 @@
 """What a record of one format becomes in another, and the files that it is written to.
 
     from                     to tfrecord, recordio                            to tar
-    tfrecord, recordio       the same bytes                                   "example": a member for each feature;
-                                                                              "opaque": one member, .bin
+    tfrecord, recordio,      the same bytes                                   "example": a member for each feature;
+    mds, and rows of                                                          "opaque": one member, .bin
+    tables as Examples
     tar                      Example of each member's bytes, by extension,    the same members under the same key
                              and the key as "__key__"
     any other                Example of the payload, as "image" for           the payload as .bin, or with its file's
@@ -10,7 +11,8 @@
                              the label, if there is one, as "label"           the label in decimal as .cls
 
 Examples are tf.train.Example. Payloads stay the bytes that they are: dtype and shape of a row of npz, CIFAR-10 or MNIST
-are not kept, and whoever decodes it must know them. As a member, a feature of one bytes value is its bytes, one of a
+are not kept, and whoever decodes it must know them. A label beside an Example becomes a feature with the name of its
+column. As a member, a feature of one bytes value is its bytes, one of a
 single integer is it in decimal, and other numbers are a .npy file, named `<feature>.npy`; the feature "__key__" is the
 sample's key instead. Names are turned to lower case, "/" to ".", for that is all that readers of tar shards understand.
 Images of a folder keep their names (`ImageNames`), other samples without a key get their number. If two samples in a
@@ -34,12 +36,13 @@ from data_sharding.formats.record_format import RecordFormat
 from data_sharding.formats.recordio import RecordIOFormat
 from data_sharding.formats.tar_members import SampleParts, TarSample, tar_sample
 from data_sharding.formats.writers import RecordIOWriter, TarWriter, TFRecordWriter
+from data_sharding.reading.record_table import RecordTable
 
 SUFFIXES: Final = {"tfrecord": ".tfrecord", "recordio": ".rec", "tar": ".tar"}
 """Formats that can be written, with the extension of their files."""
 
 Payloads = Literal["example", "opaque"]
-"""What payloads of tfrecord and recordio are to be taken for on the way to tar."""
+"""What payloads that may be Examples are to be taken for on the way to tar."""
 
 _OPAQUE_FORMATS: Final = ("tfrecord", "recordio")
 _IMAGE_FORMATS: Final = ("image_folder", "cifar10", "mnist")
@@ -57,25 +60,36 @@ class SourceRecord(NamedTuple):
     suffix: str = ""  # extension of its file without the dot, if it has one
 
 
-def encoder(source_format: str, target: str, payloads: Payloads | None) -> Callable[[SourceRecord], bytes | TarSample]:
+Encoder = Callable[[SourceRecord], bytes | TarSample]
+
+
+def encoder_of(source: RecordTable, target: str, payloads: Payloads | None) -> Encoder:
+    """As `encoder`, for the records of a catalog."""
+    label = source.format.example_label(source.files[0])
+    encode = encoder(source.format.name, target, payloads, has_examples=label is not None)
+    return (lambda record: encode(_with_label(record, label))) if label else encode
+
+
+def encoder(source_format: str, target: str, payloads: Payloads | None, has_examples: bool = False) -> Encoder:
     """How records of a format become samples of a tar shard, or payloads of the other targets.
 
-    `payloads` of tfrecord are Examples by default on the way to tar, those of recordio are not. Raises PlanError (they
-    are not on such a way).
+    `payloads` of tfrecord are Examples by default on the way to tar, those of recordio are not; `has_examples`: those
+    of this format are. Raises PlanError (they are not on such a way).
     """
-    if payloads and (target != "tar" or source_format not in _OPAQUE_FORMATS):
+    is_kept = has_examples or source_format in _OPAQUE_FORMATS
+    if payloads and (target != "tar" or not is_kept):
         fact = f"Payloads of {source_format} were to be taken for {payloads} on the way to {target}."
-        conflict = f"That can be chosen on the way from {' or '.join(_OPAQUE_FORMATS)} to tar only."
+        conflict = f"That can be chosen on the way from {' or '.join(_OPAQUE_FORMATS)}, or from Examples, to tar only."
         raise PlanError(fact, conflict, "leave it out.")
     if target == "tar":
         if source_format == "tar":
             return lambda record: tar_sample(record.payload)
-        if source_format not in _OPAQUE_FORMATS:
+        if not is_kept:
             return _sample_of_payload
-        if (payloads or ("example" if source_format == "tfrecord" else "opaque")) == "opaque":
+        if (payloads or ("opaque" if source_format == "recordio" else "example")) == "opaque":
             return lambda record: TarSample(_numbered(record), {"bin": record.payload})
         return _sample_of_example
-    if source_format in _OPAQUE_FORMATS:
+    if is_kept:
         return lambda record: record.payload
     if source_format == "tar":
         return _example_of_sample
@@ -92,6 +106,12 @@ def digest(content: bytes | TarSample) -> int:
         head = f"\0{len(member)}\0{name}\0".encode("utf-8", "surrogateescape")
         crc = google_crc32c.extend(google_crc32c.extend(crc, head), member)
     return int(crc)
+
+
+def _with_label(record: SourceRecord, name: str) -> SourceRecord:
+    """A record with its label inside: serialized messages that follow each other are read as one, with all features."""
+    assert record.label is not None
+    return record._replace(payload=record.payload + example.encode({name: record.label}))
 
 
 def _example_of_sample(record: SourceRecord) -> bytes:
@@ -172,9 +192,7 @@ def check_free(folder: Path, name: str) -> None:
 
 
 @contextlib.contextmanager
-def open_shard(
-    path: Path, target: RecordFormat, encode: Callable[[SourceRecord], bytes | TarSample]
-) -> Iterator[Callable[[SourceRecord], int]]:
+def open_shard(path: Path, target: RecordFormat, encode: Encoder) -> Iterator[Callable[[SourceRecord], int]]:
     """Write one file, which gets its name when the block ends well.
 
     Yields a function that appends a record in the target's form, and returns the digest of what was appended.

@@ -60,6 +60,9 @@ class MdsFormat(RecordFormat):
         ]
         return index._replace(damage=tuple(damage))
 
+    def example_label(self, entry: FileEntry) -> str:  # noqa: ARG002
+        return ""
+
     def open(self, entry: FileEntry) -> ByteSource:
         source = open_source(entry)
         places = _places(entry.path, source)

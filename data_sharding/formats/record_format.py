@@ -196,6 +196,10 @@ class RecordFormat(Protocol):
         """dtype and shape of a record of that file, for formats whose records are rows of arrays; else None."""
         return None
 
+    def example_label(self, entry: FileEntry) -> str | None:  # noqa: ARG002
+        """The name of the labels ("": there are none) if records of that file became tf.train.Examples; else None."""
+        return None
+
 
 @dataclass(frozen=True, eq=False)
 class RecordBatch(Sequence[Any]):

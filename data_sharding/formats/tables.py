@@ -71,6 +71,11 @@ class TableFormat(RecordFormat):
         groups = GroupsOnDisk(entry, cache)
         return RowSource(entry, open_source(entry), self.open_table, self._chosen, groups)
 
+    def example_label(self, entry: FileEntry) -> str | None:
+        with open_source(entry).file() as file:
+            columns = choose_columns(entry.path, self.open_table(file, is_remote(entry.path)).schema, *self._chosen)
+        return None if columns.data else columns.label
+
     @property
     def _chosen(self) -> tuple[str, str, tuple[str, ...]]:
         return self.data, self.label, self.columns

@@ -67,8 +67,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--payloads",
         choices=("example", "opaque"),
-        help="what payloads of tfrecord (default example) and recordio (default opaque) become in a tar: a member for "
-        "each feature of the tf.train.Example, or one .bin",
+        help="what payloads that may be tf.train.Examples become in a tar: a member for each feature, or one .bin "
+        "(default: opaque for recordio; example for tfrecord, mds, and rows of several columns)",
     )
     return parser.parse(argv)
 

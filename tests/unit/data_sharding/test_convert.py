@@ -236,6 +236,39 @@ def test_arrays_become_data_without_labels_where_there_are_none() -> None:
     assert encoder("npz", "tar", None)(record) == TarSample("00000007", {"bin": b"\0\1"})
 
 
+def _rows(folder: Path, kind: str) -> Path:
+    import pyarrow as pa
+    import pyarrow.feather
+    import pyarrow.parquet
+
+    columns = {"text": ["a", "b", "c"], "wide": [0.1, 1e-300, 2.0], "class": [7, 8, 9]}
+    path = folder / f"rows.{kind}"
+    (pa.parquet.write_table if kind == "parquet" else pa.feather.write_feather)(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["mds", "parquet", "arrow"])
+def test_records_that_are_examples_stay_the_same_bytes_and_become_members(tmp_path: Path, kind: str) -> None:
+    source = FIXTURES / "mosaicml-0.mds" if kind == "mds" else _rows(tmp_path, kind)
+    original = read(source)
+    assert read(convert(source, tmp_path / "tf", 1).paths) == original
+    first, features = samples(convert(source, tmp_path / "tar", 1, to="tar").paths)[0], ds.example.decode(original[0])
+    assert first.members["text"] == features["text"][0]
+    assert np.array_equal(np.load(io.BytesIO(first.members["wide.npy"])), features["wide"])
+    opaque = convert(source, tmp_path / "opaque", 1, to="tar", payloads="opaque")
+    assert [sample.members for sample in samples(opaque.paths)] == [{"bin": payload} for payload in original]
+
+
+def test_a_label_beside_an_example_becomes_a_feature_of_its_name(tmp_path: Path) -> None:
+    labelled = ds.format_named("parquet", {"label": "class"})
+    done = convert(_rows(tmp_path, "parquet"), tmp_path / "tf", 1, format=labelled)
+    examples = [ds.example.decode(record) for record in read(done.paths)]
+    assert [each["class"].tolist() for each in examples] == [[7], [8], [9]]
+    assert [each["wide"].tolist() for each in examples] == [[0.1], [1e-300], [2.0]]
+    done = convert(_rows(tmp_path, "parquet"), tmp_path / "tar", 1, format=labelled, to="tar")
+    assert [sample.members["class"] for sample in samples(done.paths)] == [b"7", b"8", b"9"]
+
+
 @pytest.mark.parametrize("size", [1000, 20_000])
 def test_memory_does_not_grow_with_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(sources, "_BATCH_BYTES", 1 << 20)
