@@ -22,6 +22,10 @@ CHECK_SECONDS = 15.0  # for each host to answer
 _AT_ONCE = 64  # logins; sshd(8) itself takes as many from all sides as its MaxStartups says
 _SHOWN = 8
 _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot start: POSIX, section 2.8.2
+_START_PYTHON = (
+    "-EsSc 'import sys; sys.exit(sys.version_info < (3, 11) and \"Python %s is too old\" % sys.version[:7])'"
+)
+"""It says so from 2.7 on, where an agent would end in a SyntaxError. Python's variables and packages are kept out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,11 @@ class Finding:
 
 _SAID = (
     # What ssh says; what that means; what to do. {detail} is the pattern's first group.
+    (
+        r"Python (\S+) +is too old",  # of _START_PYTHON
+        "it has Python {detail}; hvdtrain needs Python 3.11 to 3.13",
+        "install hvdtrain with such a Python at the same path on every host, or name the interpreter with --python",
+    ),
     (
         r"Could not resolve hostname [^:]*: (.*)",
         "its name does not resolve here ({detail})",
@@ -142,7 +151,7 @@ def _ssh(host: str, port: int | None, deadline_s: float, python: str | None) -> 
     argv = ["ssh", "-n", "-T", "-x", *(word for option in options for word in ("-o", option))]
     argv += ["-p", str(port)] if port is not None else []
     # The remote shell reads one line; an interpreter that starts proves more than a file that exists.
-    command = f"{shlex.quote(python)} -ISc pass" if python is not None else "true"
+    command = f"{shlex.quote(python)} {_START_PYTHON}" if python is not None else "true"
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
