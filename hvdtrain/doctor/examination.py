@@ -212,7 +212,7 @@ def _try_allreduce(
     try:
         result.allreduce = run_allreduce(agents, chosen, framework, request)
     except AgentError as error:
-        hint = "what it says is the cause; `hvdtrain bench allreduce` under your launcher tells more."
+        hint = "`hvdtrain bench allreduce` under your launcher tells more; busy hosts and slow networks need time."
         result.findings.append(Finding("allreduce", "fail", str(error), hint))
         return
     slowest = min(result.links.rates.values()) if result.links else None

@@ -106,19 +106,21 @@ def _output(groups: Sequence[WorkerGroup], workers: Mapping[int, WorkerState], s
             raise AgentError(error.fact) from error
     for group in groups:
         group.kill()
-    _require_success([worker for worker in workers.values() if worker.end is None or worker.end.failed])
+    _require_success([worker for worker in workers.values() if worker.end is None or worker.end.failed], seconds)
     return events.output.decode(errors="replace")
 
 
-def _require_success(failed: Sequence[WorkerState]) -> None:
+def _require_success(failed: Sequence[WorkerState], seconds: float) -> None:
     if not failed:
         return
-    # A worker that runs, that was killed, or that lost another one knows no cause.
-    root = min(failed, key=lambda worker: (worker.end is None or worker.code < 0 or worker.is_consequence, worker.rank))
-    how = root.end.lost if root.end and root.end.lost else f"exit code {root.code}"
-    late = " in time" if any(worker.end is None for worker in failed) else ""
+    # One that runs tells least; of the others, one that was killed or lost another one knows no cause.
+    root = min(failed, key=lambda each: (each.end is None, each.code < 0 or each.is_consequence, each.rank))
+    if root.end is None:
+        how = f"was still running after {seconds:g} s"
+    else:
+        how = f"did not end well ({root.end.lost or f'exit code {root.code}'})"
     words = " ".join(line.strip() for line in root.tail.text()[-4:])[-600:]
-    raise AgentError(f"rank {root.rank} on {root.host} did not end well{late} ({how}): {words}")
+    raise AgentError(f"rank {root.rank} on {root.host} {how}: {words or 'it has said nothing'}")
 
 
 def allreduce_findings(report: Any, slowest_link: float | None, sizes: str | None = None) -> list[Finding]:

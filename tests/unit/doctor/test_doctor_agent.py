@@ -15,8 +15,9 @@ import pytest
 
 from hvdtrain.doctor.examination import _options
 from hvdtrain.doctor.findings import DoctorRequest
-from hvdtrain.doctor.measured_allreduce import _output
+from hvdtrain.doctor.measured_allreduce import _output, _require_success
 from hvdtrain.launch.hosts.host import Host
+from hvdtrain.launch.processes.worker import WorkerExit
 from hvdtrain.launch.ssh.agent_client import RemoteWorkerGroup, ask_at_once
 from hvdtrain.launch.ssh.command import SshOptions, agent_argv, ssh_argv
 from hvdtrain.launch.ssh.line import ProgramLine
@@ -138,11 +139,18 @@ def test_a_failed_worker_is_told_with_its_words(agent: HostLink) -> None:
         measured(agent, ["no-such"], [0])
 
 
+def test_a_killed_worker_is_named_rather_than_those_that_wait_for_it() -> None:
+    killed = WorkerExit(-9)
+    workers = [WorkerState(0, "here"), WorkerState(1, "there", end=killed)]
+    with pytest.raises(AgentError, match=r"^rank 1 on there did not end well \(exit code -9\): it has said nothing$"):
+        _require_success(workers, 60.0)
+
+
 def test_workers_end_at_the_deadline_and_with_whoever_asked(tmp_path: Path) -> None:
     mark = f"HVDTRAIN_TEST_AGENT={os.getpid()}-{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
     with running() as agent:
-        with pytest.raises(AgentError, match="did not end well in time"):
+        with pytest.raises(AgentError, match=r"^rank 0 on here was still running after 0.5 s: it has said nothing$"):
             measured(agent, ["env"], [0, 1], 0.5, **{name: value}, **_asleep(tmp_path))
         wait_until_gone(mark)
         order = {"command": ["env"], "ranks": [0], "variables": {name: value, **_asleep(tmp_path)}}
