@@ -8,21 +8,29 @@
 One record is a sample as a `tf.train.Example`. Shards that were compressed are to be decompressed first.
 """
 
+import glob
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_sharding import example
-from data_sharding.errors import CorruptRecordError, ExampleError
+from data_sharding.errors import CorruptRecordError, ExampleError, MissingDataError
 from data_sharding.formats.mds_values import Decoder, decoder_of, is_array, with_shapes
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
-from data_sharding.storage import ByteSource, FileEntry, open_source
+from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
+from data_sharding.storage.file_entry import matches
+from data_sharding.storage.input_files import Paths, find_files
+from data_sharding.storage.redaction import redacted
+from data_sharding.storage.side_file import read_if_there
 
 _U32: Final = np.dtype("<u4")
+_INDEX: Final = "index.json"  # of mosaicml-streaming: all shards of a folder, under their names without compression
 
 
 class Column(NamedTuple):
@@ -59,6 +67,14 @@ class MdsFormat(RecordFormat):
             if isinstance(span, Damaged)
         ]
         return index._replace(damage=tuple(damage))
+
+    def for_paths(self, paths: Paths) -> "MdsFormat":
+        """The format itself. Raises MissingDataError: shards that the index of a folder lists are not in it."""
+        for path in map(str, [paths] if isinstance(paths, str | Path) else paths):
+            is_folder = os.path.isdir(path) or (is_remote(path) and not glob.has_magic(path))
+            if is_folder and not matches(path, self.patterns):
+                _require_all_shards(path.rstrip("/"), self.patterns)
+        return self
 
     def example_label(self, entry: FileEntry) -> str:  # noqa: ARG002
         return ""
@@ -116,6 +132,24 @@ class MdsSource:
         if at != len(content):
             raise ValueError(f"{len(content) - at} bytes belong to no column")
         return values
+
+
+def _require_all_shards(folder: str, patterns: tuple[str, ...]) -> None:
+    listed = _listed_shards(read_if_there(f"{folder}/{_INDEX}"))
+    there = {path.rpartition("/")[2] for path in find_files(folder, patterns)} if listed else set()
+    if missing := [name for name in listed if name not in there]:
+        raise MissingDataError(
+            f"{redacted(folder)}/{_INDEX} lists {len(listed)} shards, and {missing[0]} is not there.",
+            "Their records would be left out without a word.",
+            "decompress shards that end in .zstd or the like, and fetch the others; a glob reads those that are there.",
+        )
+
+
+def _listed_shards(index: bytes | None) -> list[str]:
+    try:
+        return [str(shard["raw_data"]["basename"]) for shard in json.loads(index or b"{}")["shards"]]
+    except (ValueError, KeyError, TypeError):  # other programs write files of that name, too
+        return []
 
 
 def _places(path: str, source: ByteSource) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 import fnmatch
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
@@ -77,11 +78,15 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
     return is_data(name) and any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
 
 
-def no_such_files(folder: str, patterns: tuple[str, ...]) -> MissingDataError:
+def no_such_files(folder: str, patterns: tuple[str, ...], names: Iterable[str]) -> MissingDataError:
+    """`names`: of the files that the folder holds."""
+    there = sorted(filter(is_data, names))
+    more = f" and {len(there) - 3} more" if len(there) > 3 else ""
     return MissingDataError(
         f"Folder {redacted(folder)} holds no file named {' or '.join(patterns)}.",
-        "There is nothing to read.",
-        "name another folder, the format, or a glob if the files are named otherwise; .gz files are expanded first.",
+        f"Its files are {', '.join(there[:3])}{more}." if there else "There is nothing to read.",
+        "name another folder, the format, or a glob if the files are named otherwise; compressed files are expanded "
+        "first; what another library reads item by item, as ArrayRecord, is given to Catalog.of or data.dataset.",
     )
 
 

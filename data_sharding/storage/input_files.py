@@ -64,7 +64,8 @@ def _expand(item: str, patterns: tuple[str, ...], recursive: bool, listed: dict[
     if os.path.isdir(path):
         folders = walk(path) if recursive else itertools.islice(walk(path), 1)
         names = (os.path.join(parent, name) for parent, names in folders for name in names if matches(name, patterns))
-        files, nothing = sorted(names), no_such_files(path, patterns)
+        files = sorted(names)
+        nothing = no_such_files(path, patterns, () if files else listing(path)[1])
     elif os.path.lexists(path):
         return [path]
     elif glob.has_magic(path):

@@ -211,7 +211,7 @@ def expand_remote(
             # What is below a folder that is hidden or the operating system's does not count, as on a local disk.
             inside = {name: name[len(path.rstrip("/")) :].strip("/").split("/")[:-1] for name in below}
             there = {n: item for n, item in below.items() if all(map(is_data, inside[n])) and matches(n, patterns)}
-            error = no_such_files(url, patterns)
+            error = no_such_files(url, patterns, (name.rpartition("/")[2] for name in below))
         if not there:
             raise error
         files = {_url_of(fs, name, path, url): item for name, item in there.items()}

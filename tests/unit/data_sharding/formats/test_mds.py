@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_sharding import Catalog, CorruptRecordError, PlanError, RecordReader, example
+from data_sharding import Catalog, CorruptRecordError, MissingDataError, PlanError, RecordReader, example
+from data_sharding.catalog.cache import open_catalog
 
 SHARDS = sorted((Path(__file__).parents[1] / "fixtures").glob("mosaicml-*.mds"))
 
@@ -142,6 +143,47 @@ def test_shards_of_other_columns_are_no_one_data_set(tmp_path: Path) -> None:
         (tmp_path / f"{name}.mds").write_bytes(shard([("n", kind, 8 if kind == "int" else 1)], [bytes(8)]))
     with pytest.raises(PlanError, match=r"n \(int\).*n \(uint8\)"):
         Catalog.index(tmp_path)
+
+
+def _list_shards(folder: Path, *names: str) -> None:
+    """As MDSWriter does: names without compression, whether or not the shards have it."""
+    shards = [
+        {"format": "mds", "raw_data": {"basename": name}, "zip_data": {"basename": f"{name}.zstd"}} for name in names
+    ]
+    (folder / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+
+
+def test_a_folder_without_all_shards_of_its_index_is_refused(folder: Path, tmp_path: Path) -> None:
+    _list_shards(folder, "mosaicml-0.mds", "mosaicml-1.mds")
+    whole = open_catalog(folder, cache_dir=tmp_path / "kept")
+    assert len(whole) == 7
+    (folder / "mosaicml-1.mds").rename(folder / "mosaicml-1.mds.zstd")
+    for read in (
+        Catalog.index,
+        Catalog.published,
+        open_catalog,
+        lambda path: Catalog.index(f"file://{path}", format="mds"),
+    ):
+        with pytest.raises(MissingDataError, match=r"lists 2 shards, and mosaicml-1\.mds is not there") as caught:
+            read(folder)
+        assert "decompress" in caught.value.hint
+    assert len(Catalog.index(folder / "*.mds")) < 7
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"shards": [{}]}', '{"shards": 3}'])
+def test_an_index_of_something_else_does_no_harm(content: str, folder: Path) -> None:
+    (folder / "index.json").write_text(content)
+    assert len(Catalog.index(folder)) == 7
+
+
+@pytest.mark.parametrize("name", ["shard.00000.mds.zstd", "part-00000.array_record"])
+def test_a_folder_of_other_files_is_refused_with_their_names(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    for folder in (str(tmp_path), f"file://{tmp_path}"):
+        with pytest.raises(MissingDataError, match=rf"Its files are {name}") as caught:
+            Catalog.index(folder)
+        assert "compressed files are expanded first" in caught.value.hint
+        assert "ArrayRecord" in caught.value.hint
 
 
 @pytest.mark.parametrize("read", [lambda folder: Catalog.index(folder / "*.mds"), lambda folder: Catalog.index(folder)])
