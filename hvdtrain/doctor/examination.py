@@ -18,7 +18,7 @@ from hvdtrain.doctor.shared_files import data_findings, output_findings, working
 from hvdtrain.doctor.software import FRAMEWORKS, frameworks_on_host, mpi_findings, version_findings
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.ssh.agent_client import ask_at_once
-from hvdtrain.launch.ssh.check import check_hosts
+from hvdtrain.launch.ssh.check import check_hosts, check_python_here
 from hvdtrain.launch.ssh.command import SshOptions, SshReach
 from hvdtrain.launch.ssh.host_addresses import is_this_machine
 from hvdtrain.launch.ssh.host_agents import HostAgents
@@ -58,7 +58,11 @@ def _log_in(request: DoctorRequest, result: DoctorResult, stack: ExitStack) -> d
     """Agents on all hosts that can be used; findings on the others."""
     local_names = {host.name for host in request.hosts if host.is_local or is_this_machine(host.name)}
     others = [host.name for host in request.hosts if host.name not in local_names]
-    refused = {refusal.host: refusal for refusal in check_hosts(others, request.ssh_port, python=request.python)}
+    refusals = [
+        *check_hosts(others, request.ssh_port, python=request.python),
+        *check_python_here(sorted(local_names), request.python),
+    ]
+    refused = {refusal.host: refusal for refusal in refusals}
     for host, refusal in refused.items():
         result.findings.append(Finding("ssh", "fail", refusal.message, f"{refusal.hint}.", host))
     usable = [host for host in request.hosts if host.name not in refused]

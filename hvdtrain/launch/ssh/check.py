@@ -26,6 +26,7 @@ _START_PYTHON = (
     "-EsSc 'import sys; sys.exit(sys.version_info < (3, 11) and \"Python %s is too old\" % sys.version[:7])'"
 )
 """It says so from 2.7 on, where an agent would end in a SyntaxError. Python's variables and packages are kept out."""
+_TOO_OLD = r"Python (\S+) +is too old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Finding:
 _SAID = (
     # What ssh says; what that means; what to do. {detail} is the pattern's first group.
     (
-        r"Python (\S+) +is too old",  # of _START_PYTHON
+        _TOO_OLD,
         "it has Python {detail}; hvdtrain needs Python 3.11 to 3.13",
         "install hvdtrain with such a Python at the same path on every host, or name the interpreter with --python",
     ),
@@ -119,6 +120,12 @@ def check_hosts(
         return [finding for finding in findings if finding is not None]
 
 
+def check_python_here(names: Sequence[str], python: str) -> list[Finding]:
+    """A finding for each of this machine's `names` if its interpreter is too old. Other faults show when it starts."""
+    code, said = _answer(["sh", "-c", f"{shlex.quote(python)} {_START_PYTHON}"], CHECK_SECONDS)
+    return [_from_ssh(name, code or 0, said) for name in names] if re.search(_TOO_OLD, said) else []
+
+
 def _check(host: str, port: int | None, deadline_s: float, python: str | None) -> Finding | None:
     code, said = _ssh(host, port, deadline_s, python)
     if code == 0:
@@ -152,10 +159,14 @@ def _ssh(host: str, port: int | None, deadline_s: float, python: str | None) -> 
     argv += ["-p", str(port)] if port is not None else []
     # The remote shell reads one line; an interpreter that starts proves more than a file that exists.
     command = f"{shlex.quote(python)} {_START_PYTHON}" if python is not None else "true"
+    return _answer([*argv, "--", host, command], deadline_s)
+
+
+def _answer(argv: Sequence[str], deadline_s: float) -> tuple[int | None, str]:
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
-                [*argv, "--", host, command],
+                argv,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

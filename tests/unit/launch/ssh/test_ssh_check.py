@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.hosts.host import Host
 from hvdtrain.launch.job_spec import JobSpec
-from hvdtrain.launch.ssh.check import check_hosts, require_usable_hosts
+from hvdtrain.launch.ssh.check import check_hosts, check_python_here, require_usable_hosts
 
 # Of OpenSSH 9.2, 203.0.113.0/24 being nobody's (RFC 5737).
 SAID = {
@@ -59,6 +60,8 @@ def test_an_old_python_is_named_with_those_that_are_needed(
     (finding,) = check_hosts(["203.0.113.1"], python=str(python))
     assert finding.message == f"it has Python {version}; hvdtrain needs Python 3.11 to 3.13"
     assert "--python" in finding.hint
+    assert check_python_here(["localhost"], str(python)) == [replace(finding, host="localhost")]
+    assert check_python_here(["localhost"], sys.executable) == []
 
 
 def test_a_host_that_never_answers_costs_the_deadline_and_no_more(
