@@ -2,7 +2,7 @@
 
     data_sharding-cache   says that the folder is one, and of which layout
     files/KEY             a whole file, or what was decoded of one; KEY is a hash of its URL, size and version
-    files/KEY.json        what it is a copy of, its CRC-32C and modification time; touched by each use
+    files/KEY.json        what it is a copy of, its CRC-32C and times; touched by each use
     files/KEY.part        a copy that is being made; its process holds a lock
     sessions/NAME         one for each process that uses the folder, locked for as long as it lives
     locks/, used          locks of copies in the making, and bytes that are taken or promised
@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import filelock
-import google_crc32c
 
 from data_sharding.atomic import atomic_file, sync_folder
 from data_sharding.errors import CacheError
+from data_sharding.storage import cache_note
 from data_sharding.storage.cache_sessions import Session, oldest_begin
 from data_sharding.storage.file_entry import FileEntry, is_data
 from data_sharding.storage.redaction import redacted
@@ -57,6 +57,7 @@ class CacheFolder:
     def __init__(self, folder: str | Path, limit: int | None) -> None:
         self.folder, self.limit = Path(folder), limit
         self._files, self._sessions = self.folder / "files", self.folder / "sessions"
+        self._compared: set[tuple[FileEntry, tuple[int, ...]]] = set()  # copies that something has touched, and sound
         try:
             self._make()
             self._session = Session(self._sessions)
@@ -72,37 +73,41 @@ class CacheFolder:
         return self._files / hashlib.sha256(identity.encode()).hexdigest()[:32]
 
     def find(self, entry: FileEntry) -> FileEntry | None:
-        """The copy of a file, whole and untouched since it was made; None if there is none."""
+        """The copy of a file, as it was made; None if there is none. One that was changed is removed."""
         place = self.place(entry)
         try:
-            about, local = _about(place), FileEntry.from_status(str(place), os.stat(place))
-            if (about["size"], str(about["mtime_ns"])) != (local.size, local.version):
+            status = os.stat(place)
+            if not self._is_as_made(entry, status):
+                self.remove(entry)
                 raise ValueError("it was changed")
-            os.utime(_note(place))
+            os.utime(cache_note.path_of(place))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
             _log.warning("the copy %s of %s cannot be used: %s", place, redacted(entry.path), error)
             return None
-        return local
+        return FileEntry.from_status(str(place), status)
+
+    def _is_as_made(self, entry: FileEntry, status: os.stat_result) -> bool:
+        """Whether nothing has touched a copy since it was made; one that was touched is compared with its checksum.
+
+        Who writes to a file can put its modification time back, but not the time of its status.
+        """
+        times = cache_note.times(status)
+        if times == cache_note.noted_times(self.place(entry)) or (entry, times) in self._compared:
+            return True
+        if sound := self.is_sound(entry):
+            self._compared.add((entry, times))
+        return sound
 
     def is_sound(self, entry: FileEntry) -> bool:
         """Whether the content of a copy still is what came; it is read in full."""
-        place = self.place(entry)
-        try:
-            expected = _about(place)["crc32c"]
-            with open(place, "rb") as file:
-                found = 0
-                while chunk := file.read(8 << 20):
-                    found = google_crc32c.extend(found, chunk)
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-        return bool(found == expected)
+        return cache_note.is_sound(self.place(entry))
 
     def remove(self, entry: FileEntry) -> None:
         """Remove a copy, if there is one. Processes that have mapped it keep what they have."""
         with contextlib.suppress(OSError), self._admission():
-            _unlink(self.place(entry))
+            cache_note.unlink_both(self.place(entry))
             self._count()
 
     def making(self, entry: FileEntry, wait: bool) -> filelock.BaseFileLock:
@@ -149,13 +154,10 @@ class CacheFolder:
 
     def commit(self, entry: FileEntry, crc: int) -> None:
         """The part that was written is the copy from now on."""
-        part, place = self._part(entry), self.place(entry)
-        status = os.stat(part)
-        about = {"url": redacted(entry.path), "size": status.st_size, "mtime_ns": status.st_mtime_ns, "crc32c": crc}
-        with atomic_file(_note(place)) as file:
-            file.write(json.dumps(about).encode())
-        os.replace(part, place)
+        place = self.place(entry)
+        os.replace(self._part(entry), place)
         sync_folder(self._files)
+        cache_note.write(place, entry, crc)  # after the rename, which changes the time of the status
 
     def _part(self, entry: FileEntry) -> Path:
         return self.place(entry).with_suffix(".part")
@@ -195,9 +197,7 @@ class CacheFolder:
         for item in os.scandir(self._files):
             if not item.name.endswith((".json", ".tmp")):
                 with contextlib.suppress(FileNotFoundError):
-                    size = item.stat().st_size
-                    used = os.stat(_note(Path(item.path))).st_mtime if "." not in item.name else float("inf")
-                    copies.append(_Copy(Path(item.path), size, used))
+                    copies.append(_Copy(Path(item.path), item.stat().st_size, cache_note.last_use(Path(item.path))))
         return copies
 
     def _count(self) -> int:
@@ -216,7 +216,7 @@ class CacheFolder:
         for copy in [*left, *unused]:
             if lacking <= 0:
                 return
-            _unlink(copy.path)
+            cache_note.unlink_both(copy.path)
             lacking -= copy.size
 
     def _is_left(self, path: Path) -> bool:
@@ -253,22 +253,6 @@ class CacheFolder:
                 f"The cache was allowed to take {self.limit:,}.",
                 "free some space, name a folder on a larger disk, or allow less.",
             )
-
-
-def _note(place: Path) -> Path:
-    return place.with_name(f"{place.name}.json")
-
-
-def _about(place: Path) -> dict[str, Any]:
-    about = json.loads(_note(place).read_bytes())
-    if not isinstance(about, dict):
-        raise ValueError("what was noted of it is not an object")
-    return about
-
-
-def _unlink(place: Path) -> None:
-    place.unlink(missing_ok=True)
-    _note(place).unlink(missing_ok=True)
 
 
 def _unusable(folder: Path, error: OSError) -> CacheError:

@@ -18,6 +18,7 @@ import pytest
 from support.range_server import RangeServer, serving
 
 import data_sharding as ds
+from data_sharding.formats.writers import TarWriter
 from data_sharding.storage import FileEntry, describe_file
 from data_sharding.storage.cached_file import CachedFile
 from data_sharding.storage.file_cache import SOON_SECONDS, FileCache
@@ -206,6 +207,40 @@ def test_a_damaged_copy_is_replaced(urls: list[str], cache: FileCache, by_id: li
     with ds.RecordReader(catalog, cache=cache) as reader:
         assert reader.read(np.arange(len(catalog))) == by_id
         until(lambda: cache.find(catalog.files[0]) is not None or not reader.read(np.arange(3)))
+
+
+def change(copy: Path, at: int, count: int = 8) -> None:
+    """Flip bits, as whoever puts the modification time back."""
+    content, times = bytearray(copy.read_bytes()), copy.stat()
+    content[at : at + count] = bytes(byte ^ 0xFF for byte in content[at : at + count])
+    copy.write_bytes(content)
+    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_changed_copy_is_found_without_checksums_of_its_format(
+    store: RangeServer, cache: FileCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TarWriter(store.folder / "a.tar") as writer:
+        for number in range(4):
+            writer.write(str(number), {"x": bytes(5000)})
+    catalog = ds.Catalog.index(f"{store.url}/a.tar", cache=cache)
+    (entry,) = catalog.files
+    change(Path((cache.find(entry) or entry).path), 9000)
+    later = FileCache(cache.folder)
+    with ds.RecordReader(catalog, cache=later) as reader, ds.RecordReader(catalog) as plain:
+        assert reader.read(np.arange(4)) == plain.read(np.arange(4))
+        assert "it was changed" in caplog.text
+        until(lambda: later.find(entry))
+
+
+def test_a_copy_that_was_only_touched_is_used(store: RangeServer, urls: list[str], cache: FileCache) -> None:
+    entry = describe_file(urls[0])
+    copy = cache.fetch(entry)
+    assert copy is not None
+    os.utime(copy.path)
+    store.reset()
+    assert FileCache(cache.folder).fetch(entry) is not None
+    assert store.bytes == 0
 
 
 def test_damage_in_the_store_is_not_blamed_on_the_copy(store: RangeServer, urls: list[str], cache: FileCache) -> None:

@@ -1,0 +1,72 @@
+"""What is noted beside a copy in the cache: what it is a copy of, and how to tell whether it still is one."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from data_sharding.atomic import atomic_file
+from data_sharding.storage.file_entry import FileEntry
+from data_sharding.storage.redaction import redacted
+
+
+def path_of(place: Path) -> Path:
+    """Where the note of the copy `place` is."""
+    return place.with_name(f"{place.name}.json")
+
+
+def write(place: Path, entry: FileEntry, crc: int) -> None:
+    """Note that `place` as it is now, with that CRC-32C, is the copy of `entry`."""
+    size, mtime_ns, ctime_ns = times(os.stat(place))
+    about = {"url": redacted(entry.path), "size": size, "mtime_ns": mtime_ns, "ctime_ns": ctime_ns, "crc32c": crc}
+    with atomic_file(path_of(place)) as file:
+        file.write(json.dumps(about).encode())
+
+
+def times(status: os.stat_result) -> tuple[int, int, int]:
+    """Size and times of a file, one of which differs once it was written to: nobody can put back that of its status."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def noted_times(place: Path) -> tuple[Any, ...]:
+    """What `times` was when the copy was made. Raises OSError, ValueError or KeyError: its note cannot be read."""
+    about = _read(place)
+    return about["size"], about["mtime_ns"], about.get("ctime_ns")
+
+
+def is_sound(place: Path) -> bool:
+    """Whether the content of a copy still is what came; it is read in full."""
+    try:
+        expected = _read(place)["crc32c"]
+        with open(place, "rb") as file:
+            found = 0
+            while chunk := file.read(8 << 20):
+                found = google_crc32c.extend(found, chunk)
+    except (OSError, ValueError, KeyError):
+        return False
+    return bool(found == expected)
+
+
+def last_use(place: Path) -> float:
+    """When a process began to use a copy last; infinity for a part, 0 for a copy that was not noted before a kill."""
+    if place.suffix:
+        return float("inf")
+    try:
+        return os.stat(path_of(place)).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def unlink_both(place: Path) -> None:
+    """Remove a copy, or a part, and its note."""
+    place.unlink(missing_ok=True)
+    path_of(place).unlink(missing_ok=True)
+
+
+def _read(place: Path) -> dict[str, Any]:
+    about = json.loads(path_of(place).read_bytes())
+    if not isinstance(about, dict):
+        raise ValueError("what was noted of it is not an object")
+    return about
