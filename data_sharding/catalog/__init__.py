@@ -220,8 +220,9 @@ def _scan_all(
             with watching_maps:
                 index = None if check_data else record_format.scan_beside(entry)
                 if index is None:
-                    copy = None if cache is None or not is_remote(name) else cache.fetch(entry)
-                    index = record_format.scan(name, record_format.open(copy or entry), check_data)
+                    index = _scan_copy(
+                        entry, lambda source: record_format.scan(name, record_format.open(source), check_data), cache
+                    )
         except ShardingError as error:
             verify_unchanged(entry)
             if on_corrupt == "raise" or not isinstance(error, CorruptRecordError):
@@ -231,6 +232,21 @@ def _scan_all(
         return entry, index
 
     return for_files(scan, names, _SCAN_THREADS if any(map(is_remote, names)) else 1)
+
+
+def _scan_copy(entry: FileEntry, scan: Callable[[FileEntry], RecordIndex], cache: FileCache | None) -> RecordIndex:
+    """A file's index, by its copy if there can be one; a copy that is damaged is made again once."""
+    copy = None if cache is None or not is_remote(entry.path) else cache.fetch(entry)
+    if cache is None or copy is None:
+        return scan(entry)
+    try:
+        index = scan(copy)
+        if not index.damage or not cache.forget_damaged(entry):
+            return index
+    except ShardingError:
+        if not cache.forget_damaged(entry):
+            raise
+    return scan(cache.fetch(entry) or entry)
 
 
 def _fingerprint(kind: RecordFormat, files: Sequence[FileEntry], columns: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import pickle
@@ -195,20 +196,6 @@ def test_a_file_that_does_not_fit_is_read_from_the_store(
     assert caplog.text.count("HINT") == 1
 
 
-@pytest.mark.parametrize("keep_time", [False, True])
-def test_a_damaged_copy_is_replaced(urls: list[str], cache: FileCache, by_id: list[bytes], keep_time: bool) -> None:
-    catalog = ds.Catalog.index(urls, cache=cache)
-    copy = Path((cache.find(catalog.files[0]) or catalog.files[0]).path)
-    content, times = bytearray(copy.read_bytes()), copy.stat()
-    content[20] ^= 1
-    copy.write_bytes(content)
-    if keep_time:  # as a disk that fails
-        os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with ds.RecordReader(catalog, cache=cache) as reader:
-        assert reader.read(np.arange(len(catalog))) == by_id
-        until(lambda: cache.find(catalog.files[0]) is not None or not reader.read(np.arange(3)))
-
-
 def change(copy: Path, at: int, count: int = 8) -> None:
     """Flip bits, as whoever puts the modification time back."""
     content, times = bytearray(copy.read_bytes()), copy.stat()
@@ -217,13 +204,50 @@ def change(copy: Path, at: int, count: int = 8) -> None:
     os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def test_a_changed_copy_is_found_without_checksums_of_its_format(
-    store: RangeServer, cache: FileCache, caplog: pytest.LogCaptureFixture
+def rot(copy: Path, at: int, count: int = 8) -> None:
+    """Flip bits, as a disk that fails, which changes no time."""
+    change(copy, at, count)
+    note = copy.with_name(f"{copy.name}.json")
+    about = json.loads(note.read_bytes())
+    note.write_text(json.dumps(about | {"ctime_ns": copy.stat().st_ctime_ns}))
+
+
+@pytest.mark.parametrize("damage", [change, rot])
+def test_a_damaged_copy_is_replaced(
+    urls: list[str], cache: FileCache, by_id: list[bytes], damage: Callable[[Path, int, int], None]
 ) -> None:
+    catalog = ds.Catalog.index(urls, cache=cache)
+    damage(Path((cache.find(catalog.files[0]) or catalog.files[0]).path), 20, 1)
+    with ds.RecordReader(catalog, cache=cache) as reader:
+        assert reader.read(np.arange(len(catalog))) == by_id
+        until(lambda: cache.find(catalog.files[0]) is not None or not reader.read(np.arange(3)))
+
+
+@pytest.mark.parametrize("kind", ["tfrecord", "tar"])
+@pytest.mark.parametrize("on_corrupt", ["raise", "mask"])
+def test_indexing_replaces_a_damaged_copy(
+    store: RangeServer, urls: list[str], cache: FileCache, kind: str, on_corrupt: Any
+) -> None:
+    if kind == "tar":
+        urls = [write_tar(store)]
+    catalog = ds.Catalog.index(urls, cache=cache)
+    rot(Path((cache.find(catalog.files[0]) or catalog.files[0]).path), 0)
+    again = ds.Catalog.index(urls, cache=cache, on_corrupt=on_corrupt)
+    assert (again.fingerprint, again.damage) == (catalog.fingerprint, ())
+    assert cache.find(catalog.files[0]) is not None
+
+
+def write_tar(store: RangeServer) -> str:
     with TarWriter(store.folder / "a.tar") as writer:
         for number in range(4):
             writer.write(str(number), {"x": bytes(5000)})
-    catalog = ds.Catalog.index(f"{store.url}/a.tar", cache=cache)
+    return f"{store.url}/a.tar"
+
+
+def test_a_changed_copy_is_found_without_checksums_of_its_format(
+    store: RangeServer, cache: FileCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = ds.Catalog.index(write_tar(store), cache=cache)
     (entry,) = catalog.files
     change(Path((cache.find(entry) or entry).path), 9000)
     later = FileCache(cache.folder)
