@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class _Copy(NamedTuple):
     path: Path
     size: int
-    used: float  # when a process began to use it last
+    used: float  # when a process began to use it last; infinity: it is in the making
 
 
 class CacheFolder:
@@ -57,6 +57,7 @@ class CacheFolder:
     def __init__(self, folder: str | Path, limit: int | None) -> None:
         self.folder, self.limit = Path(folder), limit
         self._files, self._sessions = self.folder / "files", self.folder / "sessions"
+        self._refused: set[FileEntry] = set()
         self._compared: set[tuple[FileEntry, tuple[int, ...]]] = set()  # copies that something has touched, and sound
         try:
             self._make()
@@ -84,7 +85,9 @@ class CacheFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.warning("the copy %s of %s cannot be used: %s", place, redacted(entry.path), error)
+            if entry not in self._refused:  # it may be looked for in each step
+                self._refused.add(entry)
+                _log.warning("the copy %s of %s cannot be used: %s", place, redacted(entry.path), error)
             return None
         return FileEntry.from_status(str(place), status)
 
@@ -118,16 +121,17 @@ class CacheFolder:
         number = int(place.name[:8], 16) % _LOCKS
         return filelock.FileLock(self.folder / "locks" / f"{number:02x}", timeout=_LOCK_SECONDS if wait else 0)
 
-    def admit(self, size: int) -> bool:
-        """Promise room for `size` bytes, for which other copies may be removed; False: there is none."""
+    def admit(self, entry: FileEntry, size: int) -> bool:
+        """Promise room for a copy of `size` bytes, for which others may be removed; False: there is none.
+
+        Its part has that size from then on, so that whoever counts the bytes of all copies counts the promise.
+        """
         with self._admission():
-            used = self._read_used()
-            if (lacking := max(used + size - self._most(), size - self._free())) > 0:
-                self._evict(lacking)
-                used = self._count()
-                if used + size > self._most() or size > self._free():
-                    return False
-            self._write_used(used + size)
+            if self._lacking(size, self._read_used()) > 0 and not self._evict(size):
+                return False
+            with open(self._part(entry), "wb") as file:
+                file.truncate(size)
+            self._write_used(self._read_used() + size)
         return True
 
     def forget_part(self, entry: FileEntry) -> None:
@@ -144,8 +148,8 @@ class CacheFolder:
 
     @contextlib.contextmanager
     def part(self, entry: FileEntry, size: int) -> Iterator[Any]:
-        """A file to write the copy to, which has its room on the disk already. Raises OSError (the disk is full)."""
-        with open(self._part(entry), "wb") as file:
+        """A file to write an admitted copy to, which has its room on the disk. Raises OSError (the disk is full)."""
+        with open(self._part(entry), "r+b") as file:
             if size:
                 os.posix_fallocate(file.fileno(), 0, size)
             yield file
@@ -206,26 +210,33 @@ class CacheFolder:
         self._write_used(used)
         return used
 
-    def _evict(self, lacking: int) -> None:
-        """Remove parts of killed processes, and copies that no living one has used, until `lacking` bytes are free;
-        those used last go last."""
-        begin = oldest_begin(self._sessions)
+    def _evict(self, size: int) -> bool:
+        """Remove parts of killed processes, and copies that no living one has used, until `size` bytes have room; those
+        used last go last. False: all of them would not do, and none is removed."""
+        begin, lacking = oldest_begin(self._sessions), self._lacking(size, self._count())
         copies = self._copies()
-        left = [copy for copy in copies if self._is_left(copy.path)]
+        left = list(filter(self._is_left, copies))
         unused = sorted((copy for copy in copies if copy.used < begin), key=lambda copy: copy.used)
+        if sum(copy.size for copy in [*left, *unused]) < lacking:
+            return False
         for copy in [*left, *unused]:
             if lacking <= 0:
-                return
+                break
             cache_note.unlink_both(copy.path)
             lacking -= copy.size
+        return self._lacking(size, self._count()) <= 0
 
-    def _is_left(self, path: Path) -> bool:
-        """Whether it is a part that nobody writes, so that its lock is free."""
-        if path.suffix != ".part":
+    def _lacking(self, size: int, used: int) -> int:
+        """How many bytes are to be removed before `size` have room, beside `used` ones; none if it is not above 0."""
+        return max(used + size - self._most(), size - self._free())
+
+    def _is_left(self, copy: _Copy) -> bool:
+        """Whether it is in the making, and nobody makes it, so that its lock is free."""
+        if copy.used < float("inf"):
             return False
         try:
-            with self._lock(path, wait=False):
-                return True
+            with self._lock(copy.path, wait=False):
+                return cache_note.last_use(copy.path) == float("inf")  # it may have been made meanwhile
         except filelock.Timeout:
             return False
 

@@ -50,13 +50,11 @@ def is_sound(place: Path) -> bool:
 
 
 def last_use(place: Path) -> float:
-    """When a process began to use a copy last; infinity for a part, 0 for a copy that was not noted before a kill."""
-    if place.suffix:
-        return float("inf")
+    """When a process began to use a copy last; infinity for one in the making: a part, or one that is not noted yet."""
     try:
-        return os.stat(path_of(place)).st_mtime
+        return float("inf") if place.suffix else os.stat(path_of(place)).st_mtime
     except FileNotFoundError:
-        return 0.0
+        return float("inf")
 
 
 def unlink_both(place: Path) -> None:

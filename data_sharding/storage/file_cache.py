@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,9 @@ SOON_SECONDS: Final = 15.0
 _AT_ONCE_SECONDS, _PATIENCE_SECONDS = 0.1, 3.0
 """The first step comes by requests; others wait until it is known how fast copies come, for that is not seen beside
 many requests."""
+
+_SILENT_SECONDS: Final = 10.0
+"""Before it is said for whom a process waits."""
 
 _PAUSE_SECONDS: Final = 0.05
 """Between two looks at files that other processes are fetching."""
@@ -59,7 +63,7 @@ class FileCache:
         self._changed = threading.Condition(self._lock)
         self._missing: dict[FileEntry, int] = {}  # asked for, and neither there nor given up: bytes that are to come
         self._bytes, self._begin = 0, 0.0  # what has come of them, and since when
-        self._is_full = False
+        self._said: set[str] = set()  # hints
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileCache, (self.folder, self.limit)
@@ -119,7 +123,7 @@ class FileCache:
             self._changed.notify_all()
 
     def fetch(self, entry: FileEntry, wait: bool = True) -> FileEntry | None:
-        """The local copy, made now if there is none; None: there is no room for it.
+        """The local copy, made now if there is none; None: there can be none, which a warning explains.
 
         Raises filelock.Timeout (another process is making it, and `wait` is false); ChangedDataError or
         MissingDataError (it cannot be read).
@@ -143,23 +147,34 @@ class FileCache:
     def _kept(self, entry: FileEntry, size: int, write: Callable[[CacheFolder], int], wait: bool) -> FileEntry | None:
         """The local copy, whose part is written, if there is none, by what returns its CRC-32C."""
         folder = self.open()
-        with folder.making(entry, wait):
-            copy = folder.find(entry)
-            if copy is None:
-                folder.forget_part(entry)  # of a process that was killed: who holds this lock writes none yet
-            if copy is None and folder.admit(size):
-                try:
-                    folder.commit(entry, write(folder))
-                except OSError as error:
-                    self._say_full(f"{redacted(entry.path)} cannot be kept in {self.folder}: {error.strerror}")
-                except BaseException:
-                    folder.give_up(entry)
-                    raise
+        try:
+            with _acquired(folder.making(entry, wait), entry, wait):
+                return folder.find(entry) or self._made(folder, entry, size, write)
+        except filelock.Timeout as error:
+            if not wait:
+                raise
+            _log.warning("%s is read from the store: %s is still locked", redacted(entry.path), error.lock_file)
+        except OSError as error:
+            hint = "see whether the folder can be written, and its disk has room"
+            self._say_once(f"{redacted(entry.path)} cannot be kept in {self.folder}: {error.strerror}", hint)
+        return None
+
+    def _made(
+        self, folder: CacheFolder, entry: FileEntry, size: int, write: Callable[[CacheFolder], int]
+    ) -> FileEntry | None:
+        """A new copy; None: there is no room. For whoever holds its lock, so that a part is a killed process's."""
+        folder.forget_part(entry)
+        copy = None
+        try:
+            if folder.admit(entry, size):
+                folder.commit(entry, write(folder))
                 copy = folder.find(entry)
-                if copy is None:
-                    folder.give_up(entry)
-            elif copy is None:
-                self._say_full(f"the cache {self.folder} has no room for {redacted(entry.path)} beside what is in use")
+            else:
+                fact = f"the cache {self.folder} has no room for {redacted(entry.path)} beside what is in use"
+                self._say_once(fact, "allow a larger cache")
+        finally:
+            if copy is None:
+                folder.give_up(entry)
         return copy
 
     def fetch_all(self, files: Iterable[FileEntry]) -> None:
@@ -213,10 +228,21 @@ class FileCache:
                 return None
             return self._queue.popleft()
 
-    def _say_full(self, text: str) -> None:
-        if not self._is_full:
-            self._is_full = True
-            _log.warning("%s; what does not fit is read, or decoded, each time. HINT: allow a larger cache.", text)
+    def _say_once(self, fact: str, hint: str) -> None:
+        if hint not in self._said:
+            self._said.add(hint)
+            _log.warning("%s; what is not kept is read, or decoded, each time. HINT: %s.", fact, hint)
+
+
+def _acquired(lock: filelock.BaseFileLock, entry: FileEntry, wait: bool) -> AbstractContextManager[Any]:
+    """The lock, held; says soon for what it waits. Raises filelock.Timeout."""
+    try:
+        return lock.acquire(timeout=_SILENT_SECONDS if wait else 0)
+    except filelock.Timeout:
+        if not wait:
+            raise
+    _log.warning("waiting for another process that fetches %s; its lock is %s", redacted(entry.path), lock.lock_file)
+    return lock.acquire()
 
 
 def _copied(entry: FileEntry, folder: CacheFolder, came: Callable[[int], None]) -> int:

@@ -19,8 +19,10 @@ import pytest
 from support.range_server import RangeServer, serving
 
 import data_sharding as ds
+from data_sharding.catalog.cache import open_catalog
 from data_sharding.formats.writers import TarWriter
-from data_sharding.storage import FileEntry, describe_file
+from data_sharding.storage import FileEntry, cache_folder, describe_file, file_cache
+from data_sharding.storage.cache_folder import CacheFolder
 from data_sharding.storage.cached_file import CachedFile
 from data_sharding.storage.file_cache import SOON_SECONDS, FileCache
 
@@ -126,17 +128,24 @@ def test_what_a_killed_process_has_left_takes_no_room_from_others(urls: list[str
     FileCache(tmp_path / "cache", limit).open().close()
     for name in (FileCache(tmp_path / "cache").open().place(entries[-1]).name, "0" * 32):
         (tmp_path / "cache" / "files" / f"{name}.part").write_bytes(bytes(entries[0].size))
+    (tmp_path / "cache" / "files" / ("0" * 32)).write_bytes(bytes(entries[0].size))  # that was not noted any more
     with FileCache(tmp_path / "cache", limit).open().making(entries[0], wait=True):  # this one is being written
         (written,) = [FileCache(tmp_path / "cache").open().place(entries[0]).with_suffix(".part")]
         written.write_bytes(b"half")
         assert FileCache(tmp_path / "cache", limit + 4).fetch(entries[-1]) is not None
         assert parts(tmp_path / "cache") == [written]
+        assert len(copies(tmp_path / "cache")) == 1
 
 
 def _hold_part(folder: str, entry: FileEntry, ready: Any) -> None:
     opened = FileCache(folder).open()
-    with opened.making(entry, wait=True), opened.part(entry, entry.size) as file:
-        assert opened.admit(entry.size)
+    with opened.making(entry, wait=True):
+        assert opened.admit(entry, entry.size)
+        _hold(opened, entry, ready)
+
+
+def _hold(opened: CacheFolder, entry: FileEntry, ready: Any) -> None:
+    with opened.part(entry, entry.size) as file:
         file.write(b"half")
         file.flush()
         ready.set()
@@ -305,6 +314,58 @@ def test_readers_are_sent_to_processes_with_their_cache(urls: list[str], cache: 
     assert isinstance(reader._files.get(0), CachedFile)
     assert reader.read(np.arange(len(catalog))) == by_id
     reader.close()
+
+
+def test_a_file_that_cannot_fit_removes_nothing(urls: list[str], tmp_path: Path) -> None:
+    entries = [describe_file(url) for url in urls]
+    limit = sum(entry.size for entry in entries)
+    first = FileCache(tmp_path / "cache", limit)
+    first.fetch_all(entries)
+    first.close()
+    opened = FileCache(tmp_path / "cache", limit).open()
+    assert not opened.admit(FileEntry("http://host/large", limit + 1, "1"), limit + 1)
+    assert sum(copies(tmp_path / "cache").values()) == limit
+
+
+def test_what_is_promised_takes_room_before_it_is_written(tmp_path: Path) -> None:
+    opened = FileCache(tmp_path / "cache", 4000).open()
+    entries = [FileEntry(f"http://host/{number}", 3000, "1") for number in range(2)]
+    with opened.making(entries[0], wait=False):
+        assert [opened.admit(entry, 3000) for entry in entries] == [True, False]
+
+
+def test_a_copy_that_another_process_does_not_finish_is_not_waited_for_for_ever(
+    urls: list[str], cache: FileCache, catalog: ds.Catalog, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(file_cache, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(cache_folder, "_LOCK_SECONDS", 0.2)
+    ready, killed = SPAWN.Event(), describe_file(urls[0])
+    other = SPAWN.Process(target=_hold_part, args=(cache.folder, killed, ready))
+    other.start()
+    assert ready.wait(DEADLINE_S)
+    assert ds.Catalog.index(urls, cache=cache).fingerprint == catalog.fingerprint
+    other.kill()
+    other.join(DEADLINE_S)
+    assert f"waiting for another process that fetches {urls[0]}" in caplog.text
+    assert f"{urls[0]} is read from the store" in caplog.text
+
+
+@pytest.mark.parametrize("lost", ["locks", "files", "locks/admission"])
+def test_a_folder_that_is_lost_ends_nothing(
+    urls: list[str], cache: FileCache, catalog: ds.Catalog, tmp_path: Path, lost: str, caplog: Any
+) -> None:
+    cache.open()
+    place = Path(cache.folder, lost)
+    if place.is_dir():
+        shutil.rmtree(place)
+        place.touch()
+    else:
+        place.unlink()
+        place.mkdir()
+    opened = open_catalog(urls, cache_dir=tmp_path / "catalogs", file_cache=cache)
+    assert opened.fingerprint == catalog.fingerprint
+    assert f"cannot be kept in {cache.folder}" in caplog.text
+    assert "catalogs cannot be kept" not in caplog.text
 
 
 def _others(folder: Path) -> None:
