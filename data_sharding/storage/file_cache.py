@@ -78,8 +78,8 @@ class FileCache:
             return self._opened
 
     def find(self, entry: FileEntry) -> FileEntry | None:
-        """The local copy of a remote file, if there is one."""
-        return self.open().find(entry)
+        """The local copy of a remote file, if there is one. Of a file without a version none can be trusted later."""
+        return self.open().find(entry) if entry.version else None
 
     def ask(self, entry: FileEntry) -> FileEntry | None:
         """The local copy; None while there is none: it is then made in the background, if there is room."""
@@ -147,6 +147,10 @@ class FileCache:
     def _kept(self, entry: FileEntry, size: int, write: Callable[[CacheFolder], int], wait: bool) -> FileEntry | None:
         """The local copy, whose part is written, if there is none, by what returns its CRC-32C."""
         folder = self.open()
+        if not entry.version:
+            fact = f"the server of {redacted(entry.path)} sends neither an ETag nor a modification time"
+            self._say_once(fact, "serve the data from where changes can be told, or copy them to this machine")
+            return None
         try:
             with _acquired(folder.making(entry, wait), entry, wait):
                 return folder.find(entry) or self._made(folder, entry, size, write)
@@ -229,8 +233,10 @@ class FileCache:
             return self._queue.popleft()
 
     def _say_once(self, fact: str, hint: str) -> None:
-        if hint not in self._said:
+        with self._lock:
+            is_new = hint not in self._said
             self._said.add(hint)
+        if is_new:
             _log.warning("%s; what is not kept is read, or decoded, each time. HINT: %s.", fact, hint)
 
 

@@ -298,6 +298,26 @@ def test_a_new_version_of_a_file_is_another_file(store: RangeServer, urls: list[
         FileCache(Path(cache.folder).parent / "other").fetch(entry)
 
 
+def test_of_files_without_a_version_no_copy_is_kept(
+    store: RangeServer, urls: list[str], cache: FileCache, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.tagged = False
+
+    def records() -> list[bytes]:
+        catalog = ds.Catalog.index(urls, cache=cache)
+        with ds.RecordReader(catalog, cache=FileCache(cache.folder)) as reader:
+            return reader.read(np.arange(len(catalog)))
+
+    before, path = records(), store.folder / urls[0].rpartition("/")[2]
+    others = [record[::-1] for record in before[:15]]  # of the first file: as long as those they replace
+    with ds.TFRecordWriter(path) as writer:
+        for record in others:
+            writer.write(record)
+    assert records() == [*others, *before[15:]]
+    assert copies(Path(cache.folder)) == {}
+    assert 1 <= caplog.text.count("sends neither an ETag") <= 3  # once for each `FileCache`
+
+
 def test_a_removed_copy_does_no_harm(urls: list[str], cache: FileCache, by_id: list[bytes]) -> None:
     catalog = ds.Catalog.index(urls, cache=cache)
     with ds.RecordReader(catalog, cache=cache) as reader:
