@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from data_sharding import example
 from data_sharding.errors import CorruptRecordError, ExampleError, MissingDataError
-from data_sharding.formats.mds_values import Decoder, decoder_of, is_array, with_shapes
+from data_sharding.formats.mds_values import Decoder, decoder_of, may_have_dimensions, with_shapes
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
 from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
 from data_sharding.storage.file_entry import matches
@@ -187,7 +187,9 @@ def _columns(path: str, source: ByteSource, places: NDArray[np.int64]) -> list[C
 def _require_distinct(path: str, encodings: Mapping[str, str], names: Sequence[str]) -> None:
     """Refuse columns of which one would take another's place in the Example."""
     twice = next((name for name in names if names.count(name) > 1), None)
-    hidden = next((name for name in names if name.endswith(".shape") and is_array(encodings.get(name[:-6], ""))), None)
+    hidden = next(
+        (name for name in names if name.endswith(".shape") and may_have_dimensions(encodings.get(name[:-6], ""))), None
+    )
     if twice is not None:
         fact, conflict = f"{path} has two columns of the name {twice!r}.", "Only one of them could be read."
     elif hidden is not None:

@@ -58,6 +58,12 @@ def is_array(encoding: str) -> bool:
     return encoding.partition(":")[0] == "ndarray"
 
 
+def may_have_dimensions(encoding: str) -> bool:
+    """Whether arrays of this encoding may have several, which `with_shapes` tells."""
+    _, _, shape = encoding.partition(":")[2].partition(":")
+    return is_array(encoding) and (not shape or "," in shape)
+
+
 def with_shapes(values: Mapping[str, Value]) -> dict[str, Value]:
     """With "NAME.shape" beside each array of several dimensions, which a tf.train.Example keeps flat."""
     shapes = {

@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -59,6 +60,8 @@ class CacheFolder:
         self._files, self._sessions = self.folder / "files", self.folder / "sessions"
         self._refused: set[FileEntry] = set()
         self._compared: set[tuple[FileEntry, tuple[int, ...]]] = set()  # copies that something has touched, and sound
+        self._comparing = threading.Lock()
+        self._changed: set[FileEntry] = set()  # whose copies were removed, as they had been changed
         try:
             self._make()
             self._session = Session(self._sessions)
@@ -79,7 +82,8 @@ class CacheFolder:
         try:
             status = os.stat(place)
             if not self._is_as_made(entry, status):
-                self.remove(entry)
+                self._remove_changed(place, status)
+                self._changed.add(entry)
                 raise ValueError("it was changed")
             os.utime(cache_note.path_of(place))
         except FileNotFoundError:
@@ -91,17 +95,36 @@ class CacheFolder:
             return None
         return FileEntry.from_status(str(place), status)
 
+    def take_changed(self, entry: FileEntry) -> bool:
+        """Whether `find` has removed a changed copy since the last call."""
+        was_changed = entry in self._changed
+        self._changed.discard(entry)
+        return was_changed
+
     def _is_as_made(self, entry: FileEntry, status: os.stat_result) -> bool:
         """Whether nothing has touched a copy since it was made; one that was touched is compared with its checksum.
 
         Who writes to a file can put its modification time back, but not the time of its status.
         """
-        times = cache_note.times(status)
-        if times == cache_note.noted_times(self.place(entry)) or (entry, times) in self._compared:
+        place, times = self.place(entry), cache_note.times(status)
+        if times == cache_note.noted_times(place):
             return True
-        if sound := self.is_sound(entry):
-            self._compared.add((entry, times))
+        with self._comparing:
+            if (entry, times) in self._compared:
+                return True
+            if sound := cache_note.holds(place):
+                self._compared.add((entry, times))
+                with contextlib.suppress(OSError):  # somebody else's: each process compares it once
+                    cache_note.renew(place, status)
         return sound
+
+    def _remove_changed(self, place: Path, seen: os.stat_result) -> None:
+        """Unless another process has made it anew meanwhile."""
+        with contextlib.suppress(OSError), self._admission():
+            now = os.stat(place)
+            if (now.st_ino, cache_note.times(now)) == (seen.st_ino, cache_note.times(seen)):
+                cache_note.unlink_both(place)
+                self._count()
 
     def is_sound(self, entry: FileEntry) -> bool:
         """Whether the content of a copy still is what came; it is read in full."""
@@ -135,7 +158,10 @@ class CacheFolder:
         return True
 
     def forget_part(self, entry: FileEntry) -> None:
-        """Remove what a killed process has left of a copy. For whoever holds its lock."""
+        """Remove what a killed process has left of a copy, which may lack its note only. For whoever holds its lock."""
+        place = self.place(entry)
+        if place.exists() and not cache_note.path_of(place).exists():
+            self.remove(entry)
         if self._part(entry).exists():
             self.give_up(entry)
 

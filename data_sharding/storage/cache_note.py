@@ -19,8 +19,17 @@ def path_of(place: Path) -> Path:
 
 def write(place: Path, entry: FileEntry, crc: int) -> None:
     """Note that `place` as it is now, with that CRC-32C, is the copy of `entry`."""
-    size, mtime_ns, ctime_ns = times(os.stat(place))
-    about = {"url": redacted(entry.path), "size": size, "mtime_ns": mtime_ns, "ctime_ns": ctime_ns, "crc32c": crc}
+    _write(place, os.stat(place), {"url": redacted(entry.path), "crc32c": crc})
+
+
+def renew(place: Path, status: os.stat_result) -> None:
+    """Note that the copy with this status is sound, though something has touched it. Raises OSError, ValueError."""
+    _write(place, status, _read(place))
+
+
+def _write(place: Path, status: os.stat_result, about: dict[str, Any]) -> None:
+    size, mtime_ns, ctime_ns = times(status)
+    about = {**about, "size": size, "mtime_ns": mtime_ns, "ctime_ns": ctime_ns}
     with atomic_file(path_of(place)) as file:
         file.write(json.dumps(about).encode())
 
@@ -39,13 +48,17 @@ def noted_times(place: Path) -> tuple[Any, ...]:
 def is_sound(place: Path) -> bool:
     """Whether the content of a copy still is what came; it is read in full."""
     try:
-        expected = _read(place)["crc32c"]
-        with open(place, "rb") as file:
-            found = 0
-            while chunk := file.read(8 << 20):
-                found = google_crc32c.extend(found, chunk)
+        return holds(place)
     except (OSError, ValueError, KeyError):
         return False
+
+
+def holds(place: Path) -> bool:
+    """As `is_sound`. Raises OSError, ValueError or KeyError: the copy or its note cannot be read."""
+    expected, found = _read(place)["crc32c"], 0
+    with open(place, "rb") as file:
+        while chunk := file.read(8 << 20):
+            found = google_crc32c.extend(found, chunk)
     return bool(found == expected)
 
 

@@ -85,8 +85,9 @@ class FileCache:
         """The local copy; None while there is none: it is then made in the background, if there is room."""
         copy = self.find(entry)
         if copy is None:
+            was_changed = self.open().take_changed(entry)
             with self._lock:
-                if entry not in self._asked:
+                if was_changed or entry not in self._asked:
                     self._asked.add(entry)
                     self._queue.append(entry)
                     if not self._missing:

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from hvdtrain.errors import UsageError
+from hvdtrain.tensorflow.optimizer import reduction_of
 
 
 class CorrectedMomentum:
@@ -39,9 +40,17 @@ class CorrectedMomentum:
         if not isinstance(momentum, _Momentum):
             # Not by setattr: Keras would take it for state to be saved.
             vars(optimizer)["momentum"] = momentum = _Momentum(momentum)
-            vars(optimizer)["_backend_update_step"] = _once(optimizer._backend_update_step, momentum.factor)
+            vars(optimizer)["_backend_update_step"] = _once(optimizer._backend_update_step, momentum)
             model.train_function = None  # that of an earlier fit has the number in it
+        momentum.of_one_update = model.steps_per_execution > 1 or self._adds_passes(optimizer)
+        momentum.factor.assign(1.0)  # a fit may have failed within a step
         self._momentum = momentum
+
+    def _adds_passes(self, optimizer: Any) -> bool:
+        """Whether not each step updates."""
+        distributed = reduction_of(self._outer)
+        counts = [each.gradient_accumulation_steps or 1 for each in (self._outer, optimizer)]
+        return max(counts) > 1 or (distributed is not None and distributed.adds_passes)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next update."""
@@ -50,22 +59,19 @@ class CorrectedMomentum:
         if self._momentum is not None and before > 0 and rate != before:
             self._momentum.factor.assign(self._momentum.factor * (rate / before))
 
-
-def _once(update: Callable[..., Any], factor: tf.Variable) -> Callable[..., Any]:
-    """`update`, after which the factor is 1 again. It is Keras' update of all variables: not called for a pass whose
-    gradients are only added up, nor for a step that loss scaling leaves out, and called several times between two
-    callbacks with `steps_per_execution`."""
-
-    def updated(*arguments: Any) -> Any:
-        result = update(*arguments)
-        factor.assign(1.0)
-        return result
-
-    return updated
+    def restore(self) -> None:
+        """After the step, in which the task may have called the optimizer several times."""
+        if self._momentum is not None and not self._momentum.of_one_update:
+            self._momentum.factor.assign(1.0)
 
 
 class _Momentum(float):
-    """A number in the optimizer's configuration, and in a compiled step this number times a variable."""
+    """A number in the optimizer's configuration, and in a compiled step this number times a variable.
+
+    Attributes: `of_one_update`: the factor is for one update, and not for all until the next callback.
+    """
+
+    of_one_update = False
 
     dtype = "float32"  # Keras asks whatever is no plain number
 
@@ -75,3 +81,16 @@ class _Momentum(float):
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> Any:
         value = self.factor * float(self)
         return tf.cast(value, dtype or value.dtype, name=name)
+
+
+def _once(update: Callable[..., Any], momentum: _Momentum) -> Callable[..., Any]:
+    """Keras' update of all variables, after which the factor of one update is 1 again. It is not called for a pass
+    whose gradients are only added up, and several times between two callbacks with `steps_per_execution`."""
+
+    def updated(*arguments: Any) -> Any:
+        result = update(*arguments)
+        if momentum.of_one_update:
+            momentum.factor.assign(1.0)
+        return result
+
+    return updated

@@ -59,7 +59,7 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
     Keras 3 does not let a callback shorten an epoch. To go on in the middle of one, call `fit` for the rest of it, and
     again for the other epochs, with `CommitStateCallback` after this callback:
 
-        if state.batch:
+        if 0 < state.batch < steps:
             model.fit(..., epochs=1, steps_per_epoch=steps - state.batch)
         model.fit(..., epochs=epochs - state.epoch, steps_per_epoch=steps)
 
@@ -75,7 +75,9 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._before = self.state.batch  # not 0 in the rest of an epoch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self.state.batch = self._before + batch + 1
+        # Only the epoch's end counts its last batch: Keras takes a fit of no steps as one of all data.
+        is_last = batch + 1 == self.params.get("steps")
+        self.state.batch = self._before + batch + (0 if is_last else 1)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         self.state.batch = 0

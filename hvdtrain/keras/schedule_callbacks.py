@@ -65,6 +65,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         elif batch == 0:
             self._set(self._epoch)
 
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._momentum.restore()
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         if logs is not None:
             logs["lr"] = float(self.model.optimizer.learning_rate)
@@ -159,6 +162,9 @@ class LearningRateWarmupCallback(keras.callbacks.Callback):  # type: ignore[misc
         self._done = step >= warmup_steps
         if self._done and self._verbose and horovod.rank() == 0 and step == warmup_steps:
             print(f"\nEpoch {self._epoch + 1}: finished gradual learning rate warmup to {self.initial_lr:g}.")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._momentum.restore()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         if logs is not None:

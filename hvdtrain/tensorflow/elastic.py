@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 import horovod.tensorflow as horovod
 import tensorflow as tf
@@ -86,23 +87,23 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
         """Go back to the last copy, after a collective has failed."""
         for variable, value in zip(self.variables, self._kept, strict=True):
             variable.assign(value)
-        for passes in all_passes():
+        for passes in all_passes().values():
             passes.go_back(self._kept_passes.get(passes, []))
         super().restore()
 
     def sync(self) -> None:
         """Give every rank the first rank's variables and values. Collective."""
         broadcast_variables(self._common, root_rank=0)
-        counts = [passes.counts for passes in all_passes()]
+        counts = {number: passes.counts for number, passes in all_passes().items()}
         of_root = horovod.broadcast_object(counts, root_rank=0, name="hvdtrain.elastic.passes")
-        for passes, counted in zip(all_passes(), of_root, strict=False):
-            passes.go_on(counted)
+        for number, passes in all_passes().items():
+            passes.go_on(of_root.get(number, []))
         self._keep()
         super().sync()
 
     def _keep(self) -> None:
         self._kept = [variable.numpy() for variable in self.variables]
-        self._kept_passes = {passes: passes.kept() for passes in all_passes()}
+        self._kept_passes = WeakKeyDictionary((passes, passes.kept()) for passes in all_passes().values())
 
 
 class TensorFlowKerasState(TensorFlowState):

@@ -31,12 +31,14 @@ class ReducingApply:
     Attributes:
         calls: how often Keras has called it; inside a compiled step once per trace.
         reduced: which gradients are reduced, and how.
+        adds_passes: whether several calls make one update.
     """
 
     def __init__(self, optimizer: Any, reduced: ReducedSources, passes: SummedPasses | None = None) -> None:
         self._optimizer = optimizer
         self._apply_locally = optimizer.apply
         self._passes = passes
+        self.adds_passes = passes is not None
         self.reduced = reduced
         self.calls = 0
 

@@ -1,5 +1,6 @@
 """Gradients of several backward passes added up on their rank, then reduced and applied once."""
 
+import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -23,8 +24,9 @@ class SummedPasses:
     def __init__(self, passes: int, average: bool) -> None:
         self._passes, self._average = passes, average
         self._groups: dict[frozenset[Any], _Sums] = {}
-        self._counts: list[int] = []  # of groups that are still to come
-        _all.append(weakref.ref(self))
+        self._to_come: Counts = []
+        self.number = next(_numbers)
+        _all.add(self)
 
     def add(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], object]) -> None:
         """Add dense gradients (None for None) of these variables and, in the last of their passes, `apply` what has
@@ -32,7 +34,8 @@ class SummedPasses:
         keys = [key_of(variable) for variable in variables]
         together = frozenset(keys)
         if together not in self._groups:
-            self._groups[together] = _Sums(self._counts.pop(0) if self._counts else 0)
+            content = ";".join(str(tuple(variable.shape)) for variable in variables)
+            self._groups[together] = _Sums(content, self._count_of(content))
         group = self._groups[together]
         totals = [group.total(key, gradient) for key, gradient in zip(keys, gradients, strict=True)]
         for total, gradient in zip(totals, gradients, strict=True):
@@ -61,32 +64,44 @@ class SummedPasses:
             group.assign(done, totals)
 
     @property
-    def counts(self) -> list[int]:
-        """The passes of each group since its last update."""
-        return [int(group.done) % self._passes for group in self._groups.values()]
+    def counts(self) -> "Counts":
+        return [(group.content, int(group.done) % self._passes) for group in self._groups.values()]
 
-    def go_on(self, counts: Sequence[int]) -> None:
+    def go_on(self, counts: "Counts") -> None:
         """Count as the rank with these `counts`. This rank's sums of a group that has counted otherwise begin anew."""
-        self._counts = list(counts[len(self._groups) :])
-        for group, count in zip(self._groups.values(), counts, strict=False):
+        self._to_come = list(counts)
+        for group in self._groups.values():
+            count = self._count_of(group.content)
             group.assign(count, group.kept() if int(group.done) % self._passes == count else {})
+
+    def _count_of(self, content: str) -> int:
+        """Of the next group of this content, as another rank has counted."""
+        for place, (known, count) in enumerate(self._to_come):
+            if known == content:
+                del self._to_come[place]
+                return count
+        return 0
 
 
 KeptPasses = list[tuple[int, dict[Any, Any]]]
 """For each group its count, and the sums by their variables."""
+Counts = list[tuple[str, int]]
+"""For each group its variables' shapes, and the passes since its last update."""
 
-_all: Final[list[weakref.ref[SummedPasses]]] = []
+_numbers: Final = itertools.count()
+_all: Final[weakref.WeakSet[SummedPasses]] = weakref.WeakSet()
 
 
-def all_passes() -> list[SummedPasses]:
-    """Those of this process, in the order in which they were made: the same on all ranks."""
-    return [passes for reference in _all if (passes := reference()) is not None]
+def all_passes() -> dict[int, SummedPasses]:
+    """Those of this process, by numbers which are the same on all ranks that make them in the same order."""
+    return {passes.number: passes for passes in sorted(_all, key=lambda passes: passes.number)}
 
 
 class _Sums:
     """Of the variables that are given together: a counter of passes, and a sum for each that has had a gradient."""
 
-    def __init__(self, done: int) -> None:
+    def __init__(self, content: str, done: int) -> None:
+        self.content = content
         with tf.init_scope():
             self.done = tf.Variable(done, trainable=False, dtype=tf.int64, name="hvdtrain_passes")
         self._totals: dict[Any, Any] = {}

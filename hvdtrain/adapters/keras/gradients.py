@@ -85,7 +85,7 @@ def reduce_gradients(
         reduced = reduce_by_hook(gradients, variables, hook, BUCKET_BYTES, prefix)
         return reduced
     reduced, dense = _dense(gradients, variables)
-    layout = tuple([(gradient.place, gradient.shape, gradient.value.dtype) for gradient in dense])
+    layout = tuple([(gradient.shape, gradient.value.dtype) for gradient in dense])
     of_hook = type(hook), hook.loss_multiplier, op == "average"
     received = _eager_graph(*of_hook, layout, prefix)(*[gradient.value for gradient in dense])
     for gradient, value in zip(dense, received, strict=True):
@@ -95,26 +95,24 @@ def reduce_gradients(
 
 @functools.lru_cache(maxsize=64)
 def _eager_graph(
-    kind: Any, multiplier: float, average: bool, layout: tuple[tuple[int, tuple[int, ...], tf.DType], ...], prefix: str
+    kind: Any, multiplier: float, average: bool, layout: tuple[tuple[tuple[int, ...], tf.DType], ...], prefix: str
 ) -> Callable[..., list[Any]]:
-    """A graph that reduces dense gradients of these places, shapes and dtypes for a loop that has none.
+    """A graph that reduces dense gradients of these shapes and dtypes for a loop that has none. Of which variables they
+    are is not in its names: a loop may leave out other ones in each step, and would need as many graphs.
 
     In eager mode TensorFlow drops the names of Horovod's operations: gradients of unlike shapes would be added up where
     their buckets have one size.
     """
     import horovod.tensorflow as hvd
 
-    specs = {place: tf.TensorSpec(shape, dtype) for place, shape, dtype in layout}
-    every = range(max(specs, default=-1) + 1)
+    specs = [tf.TensorSpec(shape, dtype) for shape, dtype in layout]
     hook = kind(hvd, multiplier, average=average)
 
     def reduce(*dense: Any) -> list[Any]:
-        at = dict(zip(specs, dense, strict=True))
-        variables = [specs.get(place) for place in every]
-        reduced: list[Any] = reduce_by_hook([at.get(p) for p in every], variables, hook, BUCKET_BYTES, prefix)
-        return [reduced[place] for place in specs]
+        reduced: list[Any] = reduce_by_hook(dense, specs, hook, BUCKET_BYTES, prefix)
+        return reduced
 
-    graph: Callable[..., list[Any]] = tf.function(reduce, autograph=False, input_signature=[*specs.values()])
+    graph: Callable[..., list[Any]] = tf.function(reduce, autograph=False, input_signature=specs)
     return graph
 
 

@@ -28,6 +28,9 @@ class Rates(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         self._momentum.set_rate(RATES[batch])
 
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        self._momentum.restore()
+
 
 def expected(per_execution: int, per_update: int) -> float:
     """The weight after a gradient of 1 in each step, by Goyal et al. 2017, equation 10."""
@@ -61,3 +64,41 @@ def test_momentum_is_corrected_once(
     ones = np.ones((len(RATES), 1), np.float32)
     model.fit(ones, ones, batch_size=1, verbose=0, callbacks=[Rates()])
     assert model.get_weights()[0].item() == pytest.approx(expected(per_execution, per_update), rel=1e-5)
+
+
+class InTwoCalls(keras.Model):
+    """Its step updates each of two weights by a call of its own."""
+
+    def build(self, _shape: Any) -> None:
+        self.both = [self.add_weight(shape=(), initializer="zeros", name=name) for name in ("first", "second")]
+
+    def call(self, rows: Any) -> Any:
+        return rows
+
+    def train_step(self, data: Any) -> dict[str, Any]:  # noqa: ARG002
+        for weight in self.both:
+            self.optimizer.apply([keras.ops.ones(())], [weight])
+        return {"loss": self.both[0].value}
+
+
+def test_all_calls_of_a_step_are_corrected_alike() -> None:
+    model = InTwoCalls()
+    model.build((1, 1))
+    sgd = keras.optimizers.SGD(RATES[0], momentum=MOMENTUM)
+    sgd.build(model.both)
+    model.compile(sgd, "mse")
+    ones = np.ones((len(RATES), 1), np.float32)
+    model.fit(ones, ones, batch_size=1, verbose=0, callbacks=[Rates()])
+    assert [float(weight) for weight in model.both] == pytest.approx([expected(1, 1)] * 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"steps_per_execution": 2}])
+def test_a_fit_that_failed_leaves_no_correction(options: dict[str, Any]) -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, momentum=MOMENTUM), "mse", **options)
+    for _ in range(2):
+        model.optimizer.learning_rate = 0.1
+        momentum = CorrectedMomentum(True)
+        momentum.attach(model)
+        momentum.set_rate(0.2)
+        assert float(model.optimizer.momentum.factor) == 2.0

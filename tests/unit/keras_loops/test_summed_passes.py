@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import tensorflow as tf
@@ -58,6 +59,25 @@ def test_ranks_count_alike() -> None:
     assert ahead.applied == [2.0, 2.0]
 
 
-def test_all_are_listed_in_their_order() -> None:
-    ranks = [Rank(), Rank()]
-    assert all_passes()[-2:] == [rank.passes for rank in ranks]
+def test_counts_are_of_groups_of_the_same_shapes() -> None:
+    first, joined = SummedPasses(2, average=False), SummedPasses(2, average=False)
+    small, large = tf.Variable(0.0), tf.Variable([0.0, 0.0])
+    applied: list[float] = []
+    first.add([tf.constant(1.0)], [small], lambda _: None)
+    first.add([tf.ones(2)], [large], lambda _: None)
+    first.add([tf.ones(2)], [large], lambda _: None)
+    joined.go_on(first.counts)
+    joined.add([tf.ones(2)], [large], lambda _: applied.append(2.0))
+    joined.add([tf.constant(1.0)], [small], lambda _: applied.append(1.0))
+    assert applied == [1.0]
+
+
+def test_numbers_do_not_depend_on_what_is_gone() -> None:
+    first, gone, last = (SummedPasses(2, average=False) for _ in range(3))
+    distance = last.number - first.number
+    del gone
+    gc.collect()
+    known = all_passes()
+    assert known[first.number] is first
+    assert known[first.number + distance] is last
+    assert distance == 2

@@ -121,6 +121,13 @@ def test_a_column_that_another_would_replace_is_refused(
     assert "another name" in caught.value.hint
 
 
+def test_a_column_that_no_shape_replaces_is_read(tmp_path: Path) -> None:
+    columns = [("x", "ndarray:uint8:8", 8), ("x.shape", "int", 8)]
+    (tmp_path / "a.mds").write_bytes(shard([*columns], [bytes(8) + struct.pack("<q", 3)]))
+    (sample,) = samples(Catalog.index(tmp_path))
+    assert sample["x.shape"].tolist() == [3]
+
+
 @pytest.mark.parametrize(
     ("encoding", "content"),
     [("uint64", bytes([255] * 8)), ("ndarray:uint64:1", bytes([255] * 8)), ("str_int", b"%d" % 2**70)],

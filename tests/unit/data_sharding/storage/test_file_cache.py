@@ -21,7 +21,7 @@ from support.range_server import RangeServer, serving
 import data_sharding as ds
 from data_sharding.catalog.cache import open_catalog
 from data_sharding.formats.writers import TarWriter
-from data_sharding.storage import FileEntry, cache_folder, describe_file, file_cache
+from data_sharding.storage import FileEntry, cache_folder, cache_note, describe_file, file_cache
 from data_sharding.storage.cache_folder import CacheFolder
 from data_sharding.storage.cached_file import CachedFile
 from data_sharding.storage.file_cache import SOON_SECONDS, FileCache
@@ -274,6 +274,24 @@ def test_a_copy_that_was_only_touched_is_used(store: RangeServer, urls: list[str
     store.reset()
     assert FileCache(cache.folder).fetch(entry) is not None
     assert store.bytes == 0
+    place = Path(copy.path)  # compared by one process for all
+    assert cache_note.noted_times(place) == cache_note.times(place.stat())
+
+
+def test_a_copy_that_changes_within_a_run_is_made_again(urls: list[str], cache: FileCache) -> None:
+    entry = describe_file(urls[0])
+    until(lambda: cache.ask(entry))
+    change(Path((cache.find(entry) or entry).path), 20)
+    until(lambda: cache.ask(entry))
+    assert cache.open().is_sound(entry)
+
+
+def test_a_copy_whose_process_was_killed_before_its_note_is_made_again(urls: list[str], cache: FileCache) -> None:
+    entry = describe_file(urls[0])
+    copy = cache.fetch(entry)
+    assert copy is not None
+    cache_note.path_of(Path(copy.path)).unlink()
+    assert FileCache(cache.folder, entry.size).fetch(entry) is not None
 
 
 def test_damage_in_the_store_is_not_blamed_on_the_copy(store: RangeServer, urls: list[str], cache: FileCache) -> None:
