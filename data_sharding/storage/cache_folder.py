@@ -82,8 +82,7 @@ class CacheFolder:
         try:
             status = os.stat(place)
             if not self._is_as_made(entry, status):
-                self._remove_changed(place, status)
-                self._changed.add(entry)
+                self._remove_changed(entry, status)
                 raise ValueError("it was changed")
             os.utime(cache_note.path_of(place))
         except FileNotFoundError:
@@ -118,12 +117,14 @@ class CacheFolder:
                     cache_note.renew(place, status)
         return sound
 
-    def _remove_changed(self, place: Path, seen: os.stat_result) -> None:
+    def _remove_changed(self, entry: FileEntry, seen: os.stat_result) -> None:
         """Unless another process has made it anew meanwhile."""
+        place = self.place(entry)
         with contextlib.suppress(OSError), self._admission():
             now = os.stat(place)
             if (now.st_ino, cache_note.times(now)) == (seen.st_ino, cache_note.times(seen)):
                 cache_note.unlink_both(place)
+                self._changed.add(entry)
                 self._count()
 
     def is_sound(self, entry: FileEntry) -> bool:

@@ -40,7 +40,8 @@ def times(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def noted_times(place: Path) -> tuple[Any, ...]:
-    """What `times` was when the copy was made. Raises OSError, ValueError or KeyError: its note cannot be read."""
+    """What `times` was when the copy was made, or was found to be sound. Raises OSError, ValueError or KeyError: its
+    note cannot be read."""
     about = _read(place)
     return about["size"], about["mtime_ns"], about.get("ctime_ns")
 

@@ -34,23 +34,26 @@ class CorrectedMomentum:
         """Before `fit` compiles the step, into which Keras writes the momentum as a number."""
         self._outer = model.optimizer
         optimizer = getattr(self._outer, "inner_optimizer", self._outer)
-        momentum = getattr(optimizer, "momentum", None)
-        if not self._enabled or not isinstance(momentum, float) or momentum == 0:
+        given: Any = getattr(optimizer, "momentum", None)
+        if not self._enabled or not isinstance(given, float) or given == 0:
             return
-        if not isinstance(momentum, _Momentum):
+        # One that was made by the configuration of another has the other's momentum.
+        if not isinstance(given, _Momentum) or "_backend_update_step" not in vars(optimizer):
             # Not by setattr: Keras would take it for state to be saved.
-            vars(optimizer)["momentum"] = momentum = _Momentum(momentum)
-            vars(optimizer)["_backend_update_step"] = _once(optimizer._backend_update_step, momentum)
+            vars(optimizer)["momentum"] = given = _Momentum(float(given))
+            vars(optimizer)["_backend_update_step"] = _once(optimizer._backend_update_step, given)
             model.train_function = None  # that of an earlier fit has the number in it
+        momentum: _Momentum = optimizer.momentum
         momentum.of_one_update = model.steps_per_execution > 1 or self._adds_passes(optimizer)
         momentum.factor.assign(1.0)  # a fit may have failed within a step
         self._momentum = momentum
 
     def _adds_passes(self, optimizer: Any) -> bool:
-        """Whether not each step updates."""
+        """Whether not each step updates: loss scaling leaves out those whose gradients are not finite."""
         distributed = reduction_of(self._outer)
         counts = [each.gradient_accumulation_steps or 1 for each in (self._outer, optimizer)]
-        return max(counts) > 1 or (distributed is not None and distributed.adds_passes)
+        is_scaled = self._outer is not optimizer
+        return is_scaled or max(counts) > 1 or (distributed is not None and distributed.adds_passes)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the next update."""

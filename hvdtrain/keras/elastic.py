@@ -75,7 +75,8 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._before = self.state.batch  # not 0 in the rest of an epoch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        # Only the epoch's end counts its last batch: Keras takes a fit of no steps as one of all data.
+        # Only the epoch's end counts its last batch, which is trained again after a loss between the two: Keras takes a
+        # fit of no steps as one of all data.
         is_last = batch + 1 == self.params.get("steps")
         self.state.batch = self._before + batch + (0 if is_last else 1)
 

@@ -23,7 +23,7 @@ _AT_ONCE = 64  # logins; sshd(8) itself takes as many from all sides as its MaxS
 _SHOWN = 8
 _PYTHON_MISSING = (126, 127)  # what a shell says of a program that it cannot start: POSIX, section 2.8.2
 _SYS = '__import__("sys")'
-_SAY_OLD = f'"Python_%s_is_too_old"%{_SYS}.version.split()[0]'
+_SAY_OLD = f'"Python_%s_is_too_old"%{_SYS}.version.split().pop(0)'
 _START_PYTHON = f"-EsSc '{_SYS}.exit({_SYS}.version_info<(3,11)and({_SAY_OLD}))'"
 """It says so from 2.7 on, where an agent would end in a SyntaxError. Python's variables and packages are kept out. It
 has no spaces, since a host's `python` may be a script that does not keep words together."""

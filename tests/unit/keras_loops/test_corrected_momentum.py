@@ -102,3 +102,46 @@ def test_a_fit_that_failed_leaves_no_correction(options: dict[str, Any]) -> None
         momentum.attach(model)
         momentum.set_rate(0.2)
         assert float(model.optimizer.momentum.factor) == 2.0
+
+
+class Scaled(Rates):
+    """Lets the gradient of the third step overflow."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        super().on_train_batch_begin(batch, logs)
+        self.model.optimizer.dynamic_scale.assign(np.inf if batch == 2 else 1.0)
+
+
+def test_a_step_that_loss_scaling_leaves_out_keeps_the_correction() -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    sgd = keras.optimizers.SGD(RATES[0], momentum=MOMENTUM)
+    model.compile(keras.optimizers.LossScaleOptimizer(sgd), lambda _, output: keras.ops.mean(output, axis=-1))
+    model.optimizer.build(model.trainable_variables)
+    ones = np.ones((len(RATES), 1), np.float32)
+    model.fit(ones, ones, batch_size=1, verbose=0, callbacks=[Scaled()])
+    weight = velocity = 0.0
+    used = RATES[0]
+    for rate in (*RATES[:2], *RATES[3:]):
+        velocity = MOMENTUM * (rate / used) * velocity - rate
+        weight, used = weight + velocity, rate
+    assert model.get_weights()[0].item() == pytest.approx(weight, rel=1e-5)
+
+
+def test_an_optimizer_of_the_same_configuration_has_a_momentum_of_its_own() -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    first = keras.optimizers.SGD(0.1, momentum=MOMENTUM)
+    for optimizer in (first, None):
+        model.compile(optimizer or keras.optimizers.SGD.from_config(first.get_config()), "mse")
+        CorrectedMomentum(True).attach(model)
+    assert model.optimizer.momentum.factor is not first.momentum.factor
+    assert "_backend_update_step" in vars(model.optimizer)
+
+
+def test_a_momentum_that_was_set_after_a_fit_is_corrected() -> None:
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, momentum=MOMENTUM), "mse")
+    CorrectedMomentum(True).attach(model)
+    model.optimizer.momentum = 0.5
+    CorrectedMomentum(True).attach(model)
+    assert float(model.optimizer.momentum) == 0.5
+    assert float(model.optimizer.momentum.factor) == 1.0
