@@ -31,16 +31,19 @@ class ReducingApply:
     Attributes:
         calls: how often Keras has called it; inside a compiled step once per trace.
         reduced: which gradients are reduced, and how.
-        adds_passes: whether several calls make one update.
     """
 
     def __init__(self, optimizer: Any, reduced: ReducedSources, passes: SummedPasses | None = None) -> None:
         self._optimizer = optimizer
         self._apply_locally = optimizer.apply
         self._passes = passes
-        self.adds_passes = passes is not None
         self.reduced = reduced
         self.calls = 0
+
+    @property
+    def adds_passes(self) -> bool:
+        """Whether several calls make one update."""
+        return self._passes is not None
 
     def __call__(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         grads = list(grads)
