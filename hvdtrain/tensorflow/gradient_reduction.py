@@ -18,6 +18,7 @@ from hvdtrain.adapters.keras.numbered_calls import NumberedCalls
 from hvdtrain.comm.horovod_world import is_elastic
 from hvdtrain.errors import UsageError
 from hvdtrain.tensorflow.keras_variables import key_of
+from hvdtrain.tensorflow.present_gradients import with_zeros_of_other_ranks
 
 _reductions = NumberedCalls()
 _OPS: Final[dict[Any, Op]] = {horovod.Average: "average", horovod.Sum: "sum"}
@@ -80,7 +81,8 @@ class GradientReduction:
         """Every gradient as this reduces it; None for None. Collective; call it while tracing or eagerly.
 
         Args:
-            gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable, of the same kind on every rank.
+            gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable: in a graph of the same kind on every
+                rank; in eager mode a rank's None is zeros where another rank has a gradient.
             variables: variables or tensors with the gradients' shapes.
         """
         refuse_overwritten(variables)
@@ -89,6 +91,8 @@ class GradientReduction:
         if not self.process_set.included() or not may_have_peers(self.process_set):
             return list(gradients)
         prefix = f"hvdtrain_reduction_{_reductions.number('reduction')}"
+        if tf.executing_eagerly():
+            gradients = with_zeros_of_other_ranks(gradients, variables, self.process_set, prefix)
         sparse = {i for i, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)}
         dense = [None if i in sparse else gradient for i, gradient in enumerate(gradients)]
         reduce = self._by_buckets if self._suits_buckets(dense) else self._by_messages

@@ -33,6 +33,14 @@ EQUAL = {
     "rows, summed": {"sparse": True, "rows": [1, 2, 1]},
     "rows, dense": {"sparse": False, "rows": [0.5, 1, 0.5]},
     "rows, dense, Max": {"sparse": False, "rows": [1, 1, 1]},
+    "branches": [[0.5, 0.5], [1, 1], None],
+    "branches, Max": [[1, 1], [2, 2], None],
+    "branches, groups": [[0.5, 0.5], [1, 1], None],
+    "branches, rows": [[0.5, 0], [0, 1], None],
+    "branches, rows and a whole": [[0.5, 0.5], [0, 1], None],
+    "branches, dense rows": [[0.5, 0.5], [0, 1], None],
+    "branches of an optimizer": [-0.5, -1, -2],
+    "branches of an optimizer, two passes": [-0.5, -1, -2],
     "loaded": {"optimizer": "Halved", "kernels": [[-1, -1.5]]},
     "loaded, two passes": {"optimizer": "Halved", "kernels": [[0, 0], [-2, -3]]},
     "by name": {"one": 2, "ten": 20},
@@ -101,6 +109,13 @@ def test_eager_gradients_of_unlike_shapes_are_not_added_up(ranks: list[dict[str,
     assert len(set(ranks[0]["eager names"])) == 2, ranks[0]["eager names"]
 
 
-@pytest.mark.parametrize(("what", "hint"), [("rows, Max", "sparse_as_dense=True"), ("momentum", "True or False")])
+@pytest.mark.parametrize(
+    ("what", "hint"),
+    [
+        ("rows, Max", "sparse_as_dense=True"),
+        ("branches, two kinds", "sparse_as_dense=True"),
+        ("momentum", "True or False"),
+    ],
+)
 def test_refusals(ranks: list[dict[str, Any]], what: str, hint: str) -> None:
     assert hint in ranks[0][what].split("HINT: ")[1]

@@ -47,6 +47,40 @@ def of_rows(sparse_as_dense: bool, op: Any) -> dict[str, Any]:
     return {"sparse": isinstance(reduced, tf.IndexedSlices), "rows": rows.tolist()}
 
 
+def of_branches(kinds: str, **options: Any) -> list[Any]:
+    """Eager gradients of three tables of one shape: rank r uses number r, with the gradient r + 1, and nobody number 2.
+
+    Args: `kinds`: for each rank "d" if the loss reads the whole table, or "r" if it reads row r.
+    """
+    tables = [tf.Variable(tf.zeros((2, 1))) for _ in range(3)]
+    own = tables[hvd.rank()]
+    with tf.GradientTape() as tape:
+        used = own if kinds[hvd.rank()] == "d" else tf.gather(own, [hvd.rank()])
+        loss = tf.reduce_sum(used) * (hvd.rank() + 1.0)
+    reduced = hvd.DistributedGradientTape(tape, **options).gradient(loss, tables)
+    return [None if g is None else tf.convert_to_tensor(g).numpy()[:, 0].tolist() for g in reduced]
+
+
+def of_two_kinds() -> list[Any]:
+    """The gradient of a table that rank 0 reads as a whole and rank 1 by rows."""
+    table = tf.Variable(tf.zeros((2, 1)))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(table if hvd.rank() == 0 else tf.gather(table, [0]))
+    return list(hvd.DistributedGradientTape(tape).gradient(loss, [table]))
+
+
+def branches_of_an_optimizer(passes: int) -> list[Any]:
+    """Three weights after two eager calls, in which rank r has a gradient for number r in the first one only."""
+    weights = [tf.Variable([0.0]) for _ in range(3)]
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=passes)
+    optimizer.build(weights)
+    for gradient in (tf.constant([hvd.rank() + 1.0]), None):
+        optimizer.apply(
+            [gradient if place == hvd.rank() else None for place in range(2)] + [tf.constant([1.0])], weights
+        )
+    return [weight.numpy().item() for weight in weights]
+
+
 def of_optimizer(distributed: Any) -> list[Any]:
     """A weight after a step of SGD with the learning rate 1 in a graph."""
     weight = keras.Variable([0.0, 0.0])
@@ -179,7 +213,7 @@ def eager_names() -> list[str]:
         (gradient,) = hvd.DistributedGradientTape(tape).gradient(loss, [weight])
         assert gradient.numpy().tolist() == np.full(shape, 1.5).tolist()
     hvd.stop_timeline()
-    return re.findall(r"hvdtrain_reduction_\w+", file.read_text()) if hvd.rank() == 0 else []
+    return re.findall(r"hvdtrain_reduction_\d_\d\w+", file.read_text()) if hvd.rank() == 0 else []
 
 
 def report(odd: Any) -> dict[str, Any]:
@@ -200,6 +234,15 @@ def report(odd: Any) -> dict[str, Any]:
         "rows, dense": of_rows(True, hvd.Average),
         "rows, Max": refused(lambda: of_rows(False, hvd.Max)),
         "rows, dense, Max": of_rows(True, hvd.Max),
+        "branches": of_branches("dd"),
+        "branches, Max": of_branches("dd", op=hvd.Max),
+        "branches, groups": of_branches("dd", groups=1),
+        "branches, rows": of_branches("rr"),
+        "branches, rows and a whole": of_branches("dr"),
+        "branches, dense rows": of_branches("dr", sparse_as_dense=True),
+        "branches of an optimizer": branches_of_an_optimizer(1),
+        "branches of an optimizer, two passes": branches_of_an_optimizer(2),
+        "branches, two kinds": refused(of_two_kinds),
         "partial": partial_optimizer(),
         "loaded": loaded(1),
         "loaded, two passes": loaded(2, backward_passes_per_step=2, gradient_predivide_factor=2.0, safe_mode=True),
