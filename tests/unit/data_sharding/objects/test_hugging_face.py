@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import wave
 from types import ModuleType
 from typing import Any
 
@@ -54,3 +56,25 @@ def test_a_format_may_leave_out_columns(datasets: ModuleType, kind: str | None) 
 def test_a_sound_that_is_not_decoded_is_bytes(datasets: ModuleType) -> None:
     sounds = datasets.Dataset.from_dict({"audio": [{"bytes": b"RIFF", "path": None}] * 6})
     assert batch_of(sounds.cast_column("audio", datasets.Audio(decode=False)))["audio.bytes"] == [b"RIFF"] * 3
+
+
+@pytest.mark.parametrize("kind", [None, "numpy", "torch", "arrow"])
+def test_sounds_are_decoded_by_torchcodec(datasets: ModuleType, kind: str | None) -> None:
+    """It needs FFmpeg, and is not among the packages that tests install."""
+    pytest.importorskip("torchcodec.decoders", exc_type=Exception)
+    sounds = datasets.Dataset.from_dict({"audio": [{"bytes": wave_file(4 + i), "path": None} for i in range(6)]})
+    sounds = sounds.cast_column("audio", datasets.Audio()).with_format(kind)
+    batch = batch_of(sounds, pad={"audio.array": 0})
+    assert batch["audio.sampling_rate"] == [8000] * 3
+    eight, four = [-0.5, -0.25, 0.0, 0.25] * 2, [-0.5, -0.25, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0]
+    assert batch["audio.array"] == [eight, four, eight]
+
+
+def wave_file(samples: int) -> bytes:
+    """A sound of one channel: -0.5, -0.25, 0, 0.25, and again."""
+    numbers = np.array([8192 * (i % 4 - 2) for i in range(samples)], "<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setparams((1, 2, 8000, samples, "NONE", "none"))
+        sound.writeframes(numbers.tobytes())
+    return file.getvalue()
