@@ -23,6 +23,7 @@ from hvdtrain.task.task import refuse_taken
 from hvdtrain.torch.mean import Mean
 from hvdtrain.torch.start import start_count
 from hvdtrain.torch.world import communicator
+from hvdtrain.version import versions
 from hvdtrain.world_channel import CHANGE
 
 Value = Mean | float
@@ -37,6 +38,8 @@ class Run:
 
     def __init__(self, folder: Path, open_file: Callable[[], TextIO], step: int) -> None:
         self.folder, self.step = folder, step
+        self._size = 1
+        self._validated: Mapping[str, float] = {}
         self._open = open_file
         self._file: TextIO | None = None
         self._world, self._writes = 0, False
@@ -45,7 +48,7 @@ class Run:
     def writes(self) -> bool:
         """Whether this rank does. In an elastic job another one may, after a loss."""
         if self._world != start_count():
-            self._world, self._writes = start_count(), mpi_ops.rank() == 0
+            self._world, self._writes, self._size = start_count(), mpi_ops.rank() == 0, mpi_ops.size()
         if self._writes and self._file is None:
             self._file = self._open()
         return self._writes
@@ -56,13 +59,25 @@ class Run:
 
     def log_validation(self, step: int, *, epoch: int = 0, **values: Value) -> dict[str, float]:
         """Write metrics of a validation after update `step`; returns them as numbers."""
-        return self._log("validation", step, epoch, values)
+        self._validated = self._log("validation", step, epoch, values)
+        return self._validated
 
     def _log(self, split: str, step: int, epoch: int, values: Mapping[str, Value]) -> dict[str, float]:
         refuse_taken(_TAKEN.intersection(values), "A metric is called")
         self.step, numbers = step, {name: _number(value) for name, value in values.items()}
         self.write({"split": split, "epoch": epoch, "step": step, **numbers})
         return numbers
+
+    def result(self, finished: bool) -> dict[str, Any]:
+        """Content of result.json: those of a `Task`'s run that are known. `metrics` are of the last validation."""
+        return {
+            "status": "finished" if finished else "stopped",
+            "framework": "torch",
+            "world_size": self._size,
+            "steps": self.step,
+            "metrics": finite(self._validated),
+            "versions": versions(),
+        }
 
     def write(self, line: Mapping[str, Any]) -> None:
         """Append a line to metrics.jsonl, on rank 0."""
@@ -75,7 +90,7 @@ class Run:
 def run(
     folder: str | Path, config: Mapping[str, Any] | None = None, step: int = 0, report: bool = True
 ) -> Iterator[Run]:
-    """Keep a run folder while the block runs: config.yaml, env.json, metrics.jsonl, and report.html at its end.
+    """Keep a run folder: config.yaml, env.json, metrics.jsonl, and at the block's end result.json and report.html.
 
     `hvdtrain ls`, `compare` and `report` read such a folder as that of a `Task`. A folder that has metrics already is
     continued: give the same one after a restart. Enter it on all ranks; rank 0 writes.
@@ -108,8 +123,10 @@ def run(
             leaving = error
         end = _end(leaving)
         record.write({**end, "step": record.step})
-        if record.writes and report and end["event"] == "ended":
-            write_report(place.path, "always", time.time() - begun)
+        if record.writes and end["event"] == "ended":
+            write_json(place.result, record.result(bool(end["finished"])))
+            if report:
+                write_report(place.path, "always", time.time() - begun)
         if leaving is not None:
             raise leaving
 

@@ -308,6 +308,12 @@ def test_an_elastic_loop_goes_on_with_fewer_and_more_workers(change: str, tmp_pa
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {line["step"] for line in lines if line.get("split") == "train"} == {*range(1, 9)}
     assert lines[-1]["event"] == "ended"
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert {name: result[name] for name in ("status", "world_size", "steps")} == {
+        "status": "finished",
+        "world_size": last,
+        "steps": 8,
+    }
 
 
 def test_a_script_is_launched_again_until_it_has_ended(tmp_path: Path) -> None:

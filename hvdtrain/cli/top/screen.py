@@ -86,7 +86,9 @@ def picture(look: Look, lines: int | None, most_ranks: int | None = None) -> Ren
     most = most_ranks or size if lines is None else max(_LEAST_ROWS, lines - _HEADING_LINES)
     shown, left = rows(look.heard, size, most, look.unread)
     parts: list[RenderableType] = [_heading(look, size), _progress(look), Text("")]
-    parts += [_Table(shown)] if shown else [Text("No rank has written a heartbeat yet.", style="dim")]
+    if not look.heard and not look.unread:
+        return Group(*parts, Text("No rank has written a heartbeat; a loop of your own writes none.", style="dim"))
+    parts.append(_Table(shown))
     if left:
         parts.append(Text(f"… and {left:,} more ranks, which are further and not silent", style="dim"))
     return Group(*parts)

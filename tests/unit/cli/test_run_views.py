@@ -243,7 +243,8 @@ def test_one_look_at_a_running_run(runs: Path, capsys: pytest.CaptureFixture[str
 def test_one_look_at_a_run_without_heartbeats(capsys: pytest.CaptureFixture[str]) -> None:
     out = shown(["top", "runs/good"], capsys)  # the output is no terminal
     assert out.startswith("good  finished  2 ranks")
-    assert "not heard of" in out
+    assert "No rank has written a heartbeat" in out
+    assert "not heard of" not in out
 
 
 def test_of_many_ranks_those_that_need_a_look_come_first() -> None:
