@@ -3,6 +3,7 @@
 import atexit
 import logging
 import operator
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ _FINITE_HINT: Final = (
     "lower the learning rate, or clip gradients; restore() of a new start gives the checkpoint from before."
 )
 _log = logging.getLogger("hvdtrain")
+_all: Final["weakref.WeakSet[Checkpoint]"] = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Checkpoint:
             infinity from the start, as masks of attention do.
 
     Raises:
-        UsageError: before `hvd.init()`, or an object cannot be saved.
+        UsageError: before `hvd.init()`, an object cannot be saved, or this process saves other objects in the folder.
     """
 
     def __init__(self, folder: str | Path = "checkpoints", *, keep: int = 2, **objects: Any) -> None:
@@ -87,10 +89,24 @@ class Checkpoint:
                     name,
                 )
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
+        self._claim_folder()
         self._models = {name: thing for name, thing in objects.items() if isinstance(thing, nn.Module)}
         self._writer = self._new_writer(infinite_in(self._models))
-        self._knows_folder = False
+        self._knows_folder, self._latest = False, 0
         atexit.register(await_all_writes)
+
+    def _claim_folder(self) -> None:
+        """Each save replaces what is there of the same step, and older ones."""
+        folder = self._store.folder.resolve()
+        for other in _all:
+            if other._store.folder.resolve() == folder and other._objects.keys() != self._objects.keys():
+                before, now = sorted(other._objects), sorted(self._objects)
+                raise UsageError(
+                    f"Two hvd.Checkpoint save in {folder}: one {before}, the other one {now}.",
+                    "Each would remove what the other one has saved.",
+                    "give all objects to one hvd.Checkpoint, or each one a folder of its own.",
+                )
+        _all.add(self)
 
     def _new_writer(self, infinite: frozenset[str]) -> CheckpointWriter:
         about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(self._objects)}
@@ -124,14 +140,22 @@ class Checkpoint:
         values = from_text(state.pop(_VALUES), to_tensor)
         agree(self._comm, lambda: load_into(self._objects, state), "hvdtrain.checkpoint.load")
         self._writer.infinite |= infinite_from_the_start(state, tuple(self._models))
-        self._knows_folder = True
+        self._knows_folder, self._latest = True, step
         return Restored(step, values)
 
     def _newest(self) -> Stored | None:
         return self._store.newest()
 
     def _state(self, newest: Stored | None) -> State:
-        return dict(newest.state) if newest is not None else self._read({}, {})
+        if newest is None:
+            return self._read({}, {})
+        if _VALUES not in newest.state:
+            raise UsageError(
+                f"{self._store.folder} has checkpoints that no hvd.Checkpoint has written.",
+                "A Task's run has other names for its model and its optimizer.",
+                "choose another folder; `hvdtrain export RUN --format state-dict` writes weights that a loop can load.",
+            )
+        return dict(newest.state)
 
     @as_lost_peer
     def save(self, step: int, *, wait: bool = False, **values: Any) -> None:
@@ -203,6 +227,14 @@ class Checkpoint:
         """The number of the step, and what is to be written, on ranks that write."""
         number = _number_of(step)
         self._check(values)
+        if number < self._latest and self._comm.topology.is_root:
+            _log.warning(
+                "save(%d) was called after save(%d). Checkpoints of later steps are removed, as of a training that "
+                "went back.\nHINT: count the steps of all epochs.",
+                number,
+                self._latest,
+            )
+        self._latest = number
         return number, self._read(values, self._writer.spare()) if self._writer.copies else {}
 
     def _read(self, values: Mapping[str, Any], earlier: Mapping[str, Any]) -> State:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 NOT_FINITE = """
-import contextlib, io, json, sys, torch, hvdtrain.torch as hvd
+import contextlib, io, json, logging, sys, torch, hvdtrain.torch as hvd
 from hvdtrain.cli.main import main
 from hvdtrain.errors import HvdtrainError
 
@@ -53,6 +53,16 @@ for name in ("model", "net"):
 steps = hvd.Checkpoint(sys.argv[1] + "/steps", keep=9, best=Best())
 said["steps"] = [tried(lambda step=step: steps.save(step, wait=True)) for step in (torch.tensor(4), -1, 5.0, "6", 7)]
 said["steps"].append(sorted(path.name for path in steps._store.paths()))
+logged = logging.Handler()
+warned = []
+logged.emit = lambda record: warned.append(record.getMessage())
+logging.getLogger("hvdtrain").addHandler(logged)
+steps.save(5, wait=True)
+said["back"] = [list(warned), sorted(path.name for path in steps._store.paths())]
+said["two"] = [tried(lambda: hvd.Checkpoint(sys.argv[1] + "/steps", **{name: Best()})) for name in ("best", "other")]
+main(["train", "--task", "digits", "--framework", "torch", "--max-steps", "1", "--output-dir", sys.argv[1] + "/task"])
+said["task"] = [tried(hvd.Checkpoint(sys.argv[1] + "/task/checkpoints", best=Best()).restore)]
+steps.save(7, wait=True)
 told = io.StringIO()
 with contextlib.redirect_stderr(told):
     said["evaluated"] = [main(["evaluate", sys.argv[1] + "/steps/step_00000007"]), told.getvalue()]
@@ -64,7 +74,7 @@ print(json.dumps(said))
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     command = [sys.executable, "-c", NOT_FINITE, str(tmp_path_factory.mktemp("not_finite"))]
     printed = subprocess.run(command, check=True, timeout=240, stdout=subprocess.PIPE).stdout
-    found: dict[str, list[Any]] = json.loads(printed)
+    found: dict[str, list[Any]] = json.loads(printed.splitlines()[-1])
     return found
 
 
@@ -90,6 +100,22 @@ def test_a_step_is_a_whole_number(said: dict[str, list[Any]]) -> None:
     assert names == ["step_00000004", "step_00000007"]
     for step, sentence in zip(("-1", "5.0", "'6'"), wrong, strict=True):
         assert sentence.startswith(f"save() was given the step {step}."), sentence
+
+
+def test_who_goes_back_learns_that_later_checkpoints_are_removed(said: dict[str, list[Any]]) -> None:
+    (warning,), names = said["back"]
+    assert warning.startswith("save(5) was called after save(7).")
+    assert names == ["step_00000004", "step_00000005"]
+
+
+def test_two_objects_do_not_save_other_states_in_one_folder(said: dict[str, list[Any]]) -> None:
+    same, other = said["two"]
+    assert same == "saved"
+    assert "one ['best'], the other one ['other']" in other, other
+
+
+def test_a_checkpoint_of_a_task_is_refused(said: dict[str, list[Any]]) -> None:
+    assert "that no hvd.Checkpoint has written" in said["task"][0], said["task"]
 
 
 def test_hvdtrain_cannot_build_the_model_of_a_loop(said: dict[str, list[Any]]) -> None:
