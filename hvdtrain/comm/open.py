@@ -1,6 +1,7 @@
 """Open the communicator that fits the topology; refuse to continue if Horovod disagrees with the launcher."""
 
 import importlib.util
+import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ STALL_TIMEOUT: Final = 300.0
 
 _WHOLE: Final = ParallelOptions()
 _met: Final[set[str]] = set()  # variables that are in the environment since ranks have met by our rendezvous
+_STALL_VARIABLE: Final = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
 
 
@@ -134,8 +136,15 @@ def join_as_script(framework: str, start: Callable[[], object], with_sets: bool 
     horovod_world.require_mpi(binding.hvd)
     while _met:  # a second world: its ranks meet again, and may do so elsewhere
         os.environ.pop(_met.pop(), None)
-    limit = _stall_limit()
+    limit = stall_limit_of_script()
     return join_world(binding, detect_topology(os.environ), limit, start, with_sets=with_sets).topology
+
+
+def join_part_as_script(framework: str, start: Callable[[], object]) -> None:
+    """As `join_as_script`, in a part of the launcher's world, of which the launcher's variables say nothing."""
+    limit = stall_limit_of_script()
+    start()
+    limit_waits(load_binding(framework).hvd.rank(), limit)
 
 
 def require_joined(hvd: Any, wanted: str) -> None:
@@ -155,18 +164,25 @@ def require_joined(hvd: Any, wanted: str) -> None:
 
 def _join_elastic(binding: Binding, start: Callable[[], object], with_sets: bool) -> Topology:
     """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
-    limit, hvd = _stall_limit(), binding.hvd
+    limit, hvd = stall_limit_of_script(), binding.hvd
     with failed_starts(with_sets):
         start()
     limit_waits(hvd.rank(), limit)
     return Topology(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
 
 
-def _stall_limit() -> float:
+def stall_limit_of_script() -> float:
+    """In seconds; infinite for 0, which is Horovod's word for it. Raises `UsageError`: what the environment says is not
+    a number of seconds."""
     # Small messages that are ready together travel as one; larger buckets of gradients are not copied for that.
     os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(2**20))
     horovod_world.set_defaults(os.environ, STALL_TIMEOUT)
-    return float(os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"])
+    text = os.environ[_STALL_VARIABLE]
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            f"{_STALL_VARIABLE} is {text!r}.", "It is a number of whole seconds, or 0 for no limit.", "try 300."
+        )
+    return float(text) or math.inf
 
 
 def form_stages(framework: str, comm: Communicator, parallel: ParallelOptions) -> None:

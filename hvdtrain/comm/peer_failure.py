@@ -237,6 +237,7 @@ class StallDeadline:
         error = HvdtrainError(
             f"A collective has waited for other ranks for {self._limit:g} s.",
             "One of them is frozen as a whole, so Horovod's own stall check cannot end the job.",
-            "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout.",
+            "look for the rank whose log ends first, and at its machine; the limit follows from --stall-timeout, in a "
+            "script from HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.",
         )
         end_process(self.rank, "stall", error, with_stacks=True)

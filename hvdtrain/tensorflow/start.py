@@ -6,7 +6,7 @@ from typing import Any
 import horovod.tensorflow as horovod
 
 from hvdtrain.adapters.keras.device import take_share
-from hvdtrain.comm.open import join_as_script, require_joined
+from hvdtrain.comm.open import join_as_script, join_part_as_script, require_joined
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -39,8 +39,8 @@ def join_world(comm: Any = None, process_sets: Any = None) -> None:
 
     if comm is None:
         join_as_script("tensorflow", start, with_sets=process_sets is not None)
-    else:  # a part of the launcher's world: its variables say nothing about that
-        start()
+    else:
+        join_part_as_script("tensorflow", start)
 
 
 def require_init(wanted: str) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 from pathlib import Path
 
 import pytest
 
 from hvdtrain.comm import horovod_world
+from hvdtrain.comm.open import stall_limit_of_script
+from hvdtrain.errors import UsageError
 
 
 def test_what_the_user_has_set_stays() -> None:
@@ -56,3 +60,17 @@ def test_open_mpi_looks_for_a_fabric_where_there_is_one(
     environ: dict[str, str] = {}
     horovod_world.set_defaults(environ, stall_timeout=600)
     assert environ.get("OMPI_MCA_btl") == expected
+
+
+@pytest.mark.parametrize(("text", "seconds"), [(None, 300.0), ("40", 40.0), ("0", math.inf)])
+def test_a_script_may_set_the_stall_limit(monkeypatch: pytest.MonkeyPatch, text: str | None, seconds: float) -> None:
+    """0 is Horovod's word for none."""
+    monkeypatch.setattr(os, "environ", {} if text is None else {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": text})
+    assert stall_limit_of_script() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "abc", "-1", "2.5"])
+def test_a_stall_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(os, "environ", {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": text})
+    with pytest.raises(UsageError, match="whole seconds"):
+        stall_limit_of_script()
