@@ -34,6 +34,11 @@ class LaunchPlan:
     stdin: str | None = None  # which of `files` it reads as its standard input; None: the caller's
     notes: tuple[Note, ...] = ()
 
+    def __post_init__(self) -> None:
+        if any(text.encode(errors="ignore").decode() != text for text in self.files.values()):
+            fact = "The job's command or folder has bytes in it that are not UTF-8."
+            raise UsageError(fact, f"{self.launcher} reads it from a file of text.", "give such a file another name.")
+
     def describe(self) -> str:
         """The whole plan as a bash script that does what `hvdtrain.launch.execute` does."""
         parts = ["#!/usr/bin/env bash", comment(self.launcher, self.notes), "set -eu"]

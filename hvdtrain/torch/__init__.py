@@ -10,6 +10,8 @@ backward pass; waits for other ranks have a limit; torchrun and Slurm connect ra
 
 from typing import TYPE_CHECKING, Any
 
+from horovod.common.util import check_extension
+
 from hvdtrain.errors import RESUMABLE, missing_name
 from hvdtrain.torch import elastic, mpi_ops
 from hvdtrain.torch.checkpoint import Checkpoint
@@ -41,6 +43,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "check_extension",
     "elastic",
     "run",
     "stop_reason",

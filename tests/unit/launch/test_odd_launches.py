@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hvdtrain.cli.main import main
 from hvdtrain.errors import UsageError
 from hvdtrain.launch.job_spec import JobSpec
 from hvdtrain.launch.kubernetes import _Dumper
@@ -75,3 +77,8 @@ def test_a_launcher_whose_files_are_closed_ends(closed: str) -> None:
     command = f'"$0" -m hvdtrain launch local -np 1 -- python -c "$1" {closed}'
     ended = subprocess.run(["bash", "-c", command, sys.executable, program], timeout=120, check=False)
     assert ended.returncode == 0
+
+
+def test_a_batch_script_has_no_bytes_that_are_not_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", "slurm", "-np", "1", "--dry-run", "--", "script.py", os.fsdecode(b"\xff")]) == 2
+    assert "not UTF-8" in capsys.readouterr().err

@@ -21,7 +21,7 @@ import hvdtrain.torch.distributed
 import hvdtrain.torch.functions
 from hvdtrain.errors import UsageError
 
-_INTERNAL = {"check_extension", "mpi_lib_v2", "optimizer", "sync_batch_norm", "check_installed_version"}
+_INTERNAL = {"mpi_lib_v2", "optimizer", "sync_batch_norm", "check_installed_version"}
 _INTERNAL |= {
     "get_average_backwards_compatibility_fun",
     "handle_average_backwards_compatibility",
