@@ -63,8 +63,8 @@ def as_lost_peer(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def submitted(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, which begins a collective and waits for nobody, with the errors of `bounded`; see `numbered`, too.
-    Where other ranks have ended, Horovod refuses to begin."""
+    """`function`, which begins a collective and waits for nobody, or without a limit, with the errors of `bounded`; see
+    `numbered`, too. Where other ranks have ended, Horovod refuses to begin."""
     called = numbered(function)
 
     @functools.wraps(function)
@@ -101,7 +101,7 @@ def number_from_zero() -> None:
 
 
 def _described(error: PeerError) -> BaseException:
-    text = str(error.__cause__)
+    text = str(error.__cause__).replace("sparse_to_dense", "sparse_as_dense")  # the name that the argument has
     if error.__cause__ is not None and not any(sign in text for sign in (*_ENDED, *_MISMATCHED)):
         return error.__cause__  # of this rank's own call
     if any(sign in text for sign in _MISMATCHED):

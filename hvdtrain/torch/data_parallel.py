@@ -26,7 +26,7 @@ from hvdtrain.torch.model_buffers import broadcast_buffers_of, share_buffers_whi
 from hvdtrain.torch.model_gradients import ModelGradients
 from hvdtrain.torch.process_groups import process_set_of
 from hvdtrain.torch.reduction import Reduction
-from hvdtrain.torch.start import require_start
+from hvdtrain.torch.start import join, require_start
 from hvdtrain.torch.uneven_batches import require_even
 
 
@@ -147,7 +147,7 @@ class DistributedDataParallel(nn.Module):
             self._gradients.joins = self._requires_even = False
         if throw_on_early_termination:
             require_even(False)
-        self._send_from(int(mpi_ops.join()))
+        self._send_from(join())
 
     def register_comm_hook(self, state: Any, hook: HookFunction) -> None:
         """Let `hook(state, bucket)` reduce each bucket: its result, or that of the future that it returns, becomes the

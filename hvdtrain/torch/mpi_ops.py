@@ -1,7 +1,5 @@
 """The names of `horovod.torch.mpi_ops`; those that wait for other ranks have a deadline (see `collectives`)."""
 
-from typing import Any
-
 from horovod.torch import mpi_ops as _horovod
 from horovod.torch.mpi_ops import (
     Adasum,
@@ -38,8 +36,8 @@ from horovod.torch.mpi_ops import (
     stop_timeline,
 )
 
-from hvdtrain.torch.collectives import bounded, number_from_zero, submitted, synchronize
-from hvdtrain.torch.start import init
+from hvdtrain.torch.collectives import bounded, submitted, synchronize
+from hvdtrain.torch.start import init, join
 
 __all__ = [
     "Adasum",
@@ -130,13 +128,3 @@ grouped_allreduce_async = submitted(_horovod.grouped_allreduce_async)
 grouped_allreduce_async_ = submitted(_horovod.grouped_allreduce_async_)
 grouped_reducescatter_async = submitted(_horovod.grouped_reducescatter_async)
 reducescatter_async = submitted(_horovod.reducescatter_async)
-
-
-def join(device: Any = -1) -> int:
-    """Say that this rank has no more batches; returns, when all ranks have said it, the last one of them.
-
-    Until then this rank adds zeros to the allreduces of the others, without a limit on the time.
-    """
-    last = int(_horovod.join(device))
-    number_from_zero()
-    return last

@@ -7,9 +7,10 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.adapters.torch.device import bind_threads
 from hvdtrain.comm.open import join_as_script, require_joined
-from hvdtrain.torch.collectives import number_from_zero
+from hvdtrain.torch.collectives import number_from_zero, submitted
 
 _starts: Final = [0]
+_join = submitted(mpi_ops.join)
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -35,6 +36,16 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     _starts[0] += 1
     number_from_zero()
     bind_threads(mpi_ops.local_size())
+
+
+def join(device: Any = -1) -> int:
+    """Say that this rank has no more batches; returns, when all ranks have said it, the last one of them.
+
+    Until then this rank adds zeros to the allreduces of the others, without a limit on the time.
+    """
+    last = int(_join(device))
+    number_from_zero()
+    return last
 
 
 def start_count() -> int:

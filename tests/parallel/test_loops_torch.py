@@ -217,6 +217,7 @@ except LostPeerError as error:
     while not refused(lambda: hvd.allreduce_async(torch.ones(1))):  # until Horovod has ended here
         time.sleep(0.05)
     assert refused(pass_backward)
+    assert refused(hvd.join)
     sys.stdout.write(f"TOLD {hvd.rank()}\\n")
 """
 
