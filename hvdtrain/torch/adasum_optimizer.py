@@ -17,7 +17,6 @@ from hvdtrain.adapters.torch.buckets import Together, Trainable
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, PendingReduction
 from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError, no_gradient
 from hvdtrain.torch.reduction import Reduction
-from hvdtrain.torch.start import start_count
 
 
 class CombiningSteps:
@@ -83,7 +82,7 @@ class OwnSteps(LoopGradients):
 
     def finish(self) -> None:
         """Exchange what this rank's step changes. Collective."""
-        if self._agreed_in != start_count():
+        if not self._has_agreed:
             known = [(p.grad, self._versions[p]) for p in self.parameters if p in self._versions]
             self.held = any(gradient is None or gradient._version != version for gradient, version in known)
         self._versions.clear()

@@ -22,7 +22,7 @@ from hvdtrain.torch.agreement import compare, reduce_integers, warn_of_unequal_w
 from hvdtrain.torch.collectives import bounded, wait_for
 from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.reduction import Reduction
-from hvdtrain.torch.start import start_count
+from hvdtrain.torch.start import meeting_count
 
 _AGREE: Final = "hvdtrain.agree"
 _next_number: Final = [0]  # of the next object in this process, in the names of its collectives
@@ -37,8 +37,8 @@ class LoopGradients(SummedGradients):
     """Reduces gradients over ranks, in buckets that start when their last gradient is ready.
 
     The parameters belong to the last object that was made for them; an earlier one cannot be used any more. In the
-    first update of a world no bucket starts before `finish`, where ranks first compare their parameters, and learn
-    which of them have sparse gradients: these are gathered as rows.
+    first update of a world, and in that after a `join`, no bucket starts before `finish`, where ranks first compare
+    their parameters, and learn which of them have sparse gradients: these are gathered as rows.
 
     Args:
         trainable: names and parameters, in the model's order; equal on all ranks.
@@ -70,9 +70,9 @@ class LoopGradients(SummedGradients):
         self._reduction, self._together, self.passes = reduction, together, passes
         self._prefix = _AGREE
         self._left: dict[nn.Parameter, int] = {}
-        self._sparse: Trainable = []
+        self._everything, self._sparse = trainable, list[tuple[str, nn.Parameter]]()
         self._came_sparse: set[nn.Parameter] = set()  # in this update, and are dense while they are exchanged
-        self._agreed_in: int | None = None  # the number of the world
+        self._agreed_in: int | None = None  # the number of the meeting of all ranks before
         self.held = False
         super().__init__(trainable, hook or reduction.hook(), wait_for, cap)
         self._finish_all = bounded(super().finish, "hvdtrain.gradients")
@@ -90,8 +90,8 @@ class LoopGradients(SummedGradients):
 
     @property
     def trainable(self) -> Trainable:
-        """Names and parameters."""
-        return [*self._trainable, *self._sparse]
+        """Names and parameters, in an order that does not tell which of them the ranks have found to be sparse."""
+        return self._everything
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -100,7 +100,7 @@ class LoopGradients(SummedGradients):
 
     def set_trainable(self, trainable: Trainable) -> None:
         """As in `SummedGradients`; gradients that parameters have remain theirs, and ranks compare them again."""
-        self._sparse, self._agreed_in = [], None
+        self._everything, self._sparse, self._agreed_in = trainable, [], None
         self._use(trainable)
 
     def _use(self, trainable: Trainable) -> None:
@@ -140,9 +140,10 @@ class LoopGradients(SummedGradients):
                 raise self._too_many_passes(parameter)
             if parameter.grad is not None and parameter.grad.is_sparse:
                 self._came_sparse.add(parameter)
-            if self._agreed_in == start_count():
-                bucket.take(parameter)
-            if is_last and bucket.is_full(parameter) and not self.held and self._agreed_in == start_count():
+            if not self._has_agreed:
+                return
+            bucket.take(parameter)
+            if is_last and bucket.is_full(parameter) and not self.held:
                 self._on_full(bucket)
 
         return not_compiled(hook)
@@ -166,7 +167,7 @@ class LoopGradients(SummedGradients):
         """
         self._require_hooks()
         self._require_same_kinds()
-        if self._agreed_in != start_count():
+        if not self._has_agreed:
             self._agree()
         for bucket in self._buckets:
             if bucket.has_begun and bucket.was_changed:
@@ -205,16 +206,19 @@ class LoopGradients(SummedGradients):
         within = self._reduction.process_set
         compare(self.trainable, within)
         warn_of_unequal_weights(self.trainable, within)
-        everything = self.trainable
-        is_sparse = [int(not self._reduction.sparse_as_dense and p in self._came_sparse) for _, p in everything]
-        found = reduce_integers(is_sparse, "sparse", within)
-        self._sparse = [named for named, count in zip(everything, found, strict=True) if count]
+        sparse = set() if self._reduction.sparse_as_dense else self._came_sparse.union(p for _, p in self._sparse)
+        found = reduce_integers([int(p in sparse) for p in self.parameters], "sparse", within)
+        self._sparse = [named for named, count in zip(self.trainable, found, strict=True) if count]
         # Names that no other optimizer has, whether or not all ranks have made equally many in worlds before.
         (number,) = reduce_integers([_next_number[0]], "number", within, mpi_ops.Max)
         _next_number[0] = number + 1
         self._prefix = f"hvdtrain.gradients.{number}"
-        self._use([named for named, count in zip(everything, found, strict=True) if not count])
-        self._agreed_in = start_count()
+        self._use([named for named, count in zip(self.trainable, found, strict=True) if not count])
+        self._agreed_in = meeting_count()
+
+    @property
+    def _has_agreed(self) -> bool:
+        return self._agreed_in == meeting_count()
 
     def _require_hooks(self) -> None:
         if not self._hooks and self._trainable:

@@ -10,6 +10,7 @@ from hvdtrain.comm.open import join_as_script, require_joined
 from hvdtrain.torch.collectives import number_from_zero, submitted
 
 _starts: Final = [0]
+_meetings: Final = [0]
 _join = submitted(mpi_ops.join)
 
 
@@ -34,7 +35,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     else:  # a part of the launcher's world: its variables say nothing about that
         start()
     _starts[0] += 1
-    number_from_zero()
+    _have_met()
     bind_threads(mpi_ops.local_size())
 
 
@@ -44,13 +45,24 @@ def join(device: Any = -1) -> int:
     Until then this rank adds zeros to the allreduces of the others, without a limit on the time.
     """
     last = int(_join(device))
-    number_from_zero()
+    _have_met()
     return last
+
+
+def _have_met() -> None:
+    _meetings[0] += 1
+    number_from_zero()
 
 
 def start_count() -> int:
     """How often this process has joined a world: what ranks have agreed on does not hold in the next one."""
     return _starts[0]
+
+
+def meeting_count() -> int:
+    """How often this process has waited until all ranks had come, in `init` or `join`: what ranks agree on between two
+    of these times holds until the second one, as ranks that have joined take no part in it."""
+    return _meetings[0]
 
 
 def require_start(wanted: str) -> None:

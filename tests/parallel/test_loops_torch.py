@@ -47,6 +47,14 @@ def test_many_ranks_train_as_one(saved: Path) -> None:
     assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
 
 
+def test_ranks_join_and_form_process_sets() -> None:
+    worker = ["python", str(WORKERS / "joins_and_sets_torch.py")]
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "5", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "20"}
+    finished = run_ranks(worker, 3, "horovodrun-gloo", 120, {**ENVIRONMENT, **limits})
+    assert finished.returncode == 0, finished.tail()
+    assert sorted(re.findall(r"CHECKED rank (\d)", finished.stdout)) == ["0", "1", "2"]
+
+
 def test_spawned_processes_meet_at_an_address() -> None:
     with socket.socket() as first, socket.socket() as second:
         for each in (first, second):

@@ -1,0 +1,126 @@
+"""Three ranks under a real launcher, of which some have no more batches, or are in a process set.
+
+Each check is run in the order of the file; the last line says that this rank has passed all.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import hvdtrain.torch as hvd
+
+Step = Callable[[torch.Tensor], None]
+Steps = list[int]
+"""The batches of rank 0, 1 and 2."""
+
+
+def rows_of(step: int, rank: int) -> torch.Tensor:
+    return torch.randn(3, 4, generator=torch.Generator().manual_seed(10 * step + rank))
+
+
+def stepping(net: nn.Module, optimizer: Any) -> Step:
+    def step(rows: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        net(rows).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def made() -> nn.Sequential:
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+
+
+def reducing(net: nn.Module) -> Any:
+    return hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
+
+
+def alone(epochs: list[Steps]) -> nn.Module:
+    """Trained by one process, with the batches of all ranks: the mean divides by three also where fewer have one."""
+    net = made()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for counts in epochs:
+        for step in range(max(counts)):
+            optimizer.zero_grad()
+            losses = [net(rows_of(step, rank)).square().mean() for rank in range(3) if step < counts[rank]]
+            (torch.stack(losses).sum() / 3).backward()
+            optimizer.step()
+    return net
+
+
+def require_equal(net: nn.Module, expected: nn.Module) -> None:
+    hvd.assert_equal(net)
+    torch.testing.assert_close(net.state_dict(), expected.state_dict())
+
+
+def a_rank_without_batches_takes_part_in_the_next_epoch() -> None:
+    """Ranks first compared their parameters while it had joined."""
+    epochs = [[2, 2, 0], [2, 1, 2], [1, 1, 1]]
+    net, wrapped = made(), hvd.DistributedDataParallel(made())
+    step, step_wrapped = stepping(net, reducing(net)), stepping(wrapped, torch.optim.SGD(wrapped.parameters(), lr=0.1))
+    for counts in epochs:
+        for number in range(counts[hvd.rank()]):
+            step(rows_of(number, hvd.rank()))
+        hvd.broadcast_parameters(net.state_dict(), hvd.join())
+        with wrapped.join():
+            for number in range(counts[hvd.rank()]):
+                step_wrapped(rows_of(number, hvd.rank()))
+    require_equal(net, alone(epochs))
+    require_equal(wrapped.module, alone(epochs))
+
+
+def what_one_rank_has_begun_to_train_all_train_later() -> None:
+    """While the others had joined, it first used another optimizer, and unfroze a layer of a model."""
+    net, late = made(), made()
+    net[0].requires_grad_(False)
+    step, step_late = stepping(net, reducing(net)), stepping(late, reducing(late))
+    for number in range([3, 1, 1][hvd.rank()]):
+        net[0].requires_grad_(number == 2)
+        step(rows_of(number, hvd.rank()))
+        if number == 2:
+            step_late(rows_of(0, hvd.rank()))
+    last = hvd.join()
+    net[0].requires_grad_(True)
+    for model in (net, late):
+        hvd.broadcast_parameters(model.state_dict(), last)
+    for _ in range(2):
+        step(rows_of(1, hvd.rank()))
+        step_late(rows_of(1, hvd.rank()))
+    hvd.assert_equal(net, late)
+
+
+def sparse_gradients_stay_sparse() -> None:
+    """SparseAdam takes no others."""
+    words = nn.Embedding(5, 2, sparse=True)
+    hvd.broadcast_parameters(words.state_dict(), 0)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SparseAdam(words.parameters()), words.named_parameters())
+    for _ in range(2):
+        for _ in range(2):
+            optimizer.zero_grad()
+            words(torch.tensor([0, 1 + hvd.rank()])).sum().backward()
+            optimizer.step()
+        hvd.join()
+    hvd.assert_equal(words)
+
+
+CHECKS: list[Callable[[], None]] = [
+    a_rank_without_batches_takes_part_in_the_next_epoch,
+    what_one_rank_has_begun_to_train_all_train_later,
+    sparse_gradients_stay_sparse,
+]
+
+
+def main() -> None:
+    hvd.init(process_sets="dynamic")
+    for check in CHECKS:
+        check()
+    sys.stdout.write(f"CHECKED rank {hvd.rank()} of {hvd.size()} in {Path(__file__).name}\n")
+
+
+if __name__ == "__main__":
+    main()
