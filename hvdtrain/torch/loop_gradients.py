@@ -22,7 +22,7 @@ from hvdtrain.torch.agreement import compare, reduce_integers, warn_of_unequal_w
 from hvdtrain.torch.collectives import bounded, wait_for
 from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.reduction import Reduction
-from hvdtrain.torch.start import meeting_count
+from hvdtrain.torch.start import meeting_count, start_count
 
 _AGREE: Final = "hvdtrain.agree"
 _next_number: Final = [0]  # of the next object in this process, in the names of its collectives
@@ -38,7 +38,8 @@ class LoopGradients(SummedGradients):
 
     The parameters belong to the last object that was made for them; an earlier one cannot be used any more. In the
     first update of a world, and in that after a `join`, no bucket starts before `finish`, where ranks first compare
-    their parameters, and learn which of them have sparse gradients: these are gathered as rows.
+    their parameters, and learn which of them have sparse gradients: these are gathered as rows. What has begun in a
+    world is given up when another one has begun.
 
     Args:
         trainable: names and parameters, in the model's order; equal on all ranks.
@@ -72,6 +73,7 @@ class LoopGradients(SummedGradients):
         self._left: dict[nn.Parameter, int] = {}
         self._everything, self._sparse = trainable, list[tuple[str, nn.Parameter]]()
         self._came_sparse: set[nn.Parameter] = set()  # in this update, and are dense while they are exchanged
+        self._world = start_count()
         self._agreed_in: int | None = None  # the number of the meeting of all ranks before
         self.held = False
         super().__init__(trainable, hook or reduction.hook(), wait_for, cap)
@@ -80,13 +82,13 @@ class LoopGradients(SummedGradients):
     @property
     def is_pending(self) -> bool:
         """Whether a backward pass has run since the last `finish`."""
-        return any(left != self.passes for left in self._left.values())
+        return self._world == start_count() and any(left != self.passes for left in self._left.values())
 
     @property
     def are_complete(self) -> bool:
         """Whether all backward passes of an update have run for each parameter that took part in them."""
         lefts = set(self._left.values())
-        return 0 in lefts and lefts <= {0, self.passes}
+        return self._world == start_count() and 0 in lefts and lefts <= {0, self.passes}
 
     @property
     def trainable(self) -> Trainable:
@@ -135,6 +137,7 @@ class LoopGradients(SummedGradients):
 
     def _on_gradient(self, bucket: Bucket) -> Callable[[nn.Parameter], None]:
         def hook(parameter: nn.Parameter) -> None:
+            self._forget_last_world()
             is_last = self._is_last_pass(parameter)
             if bucket.has_begun:
                 raise self._too_many_passes(parameter)
@@ -167,6 +170,7 @@ class LoopGradients(SummedGradients):
         """
         self._require_hooks()
         self._require_same_kinds()
+        self._forget_last_world()
         if not self._has_agreed:
             self._agree()
         for bucket in self._buckets:
@@ -187,10 +191,15 @@ class LoopGradients(SummedGradients):
     def forget(self) -> None:
         """Give up the reductions that have begun, after they have ended or failed: the state has been replaced."""
         for bucket in self._buckets:
-            if bucket.has_begun:
-                with suppress(PeerError, UsageError):  # of the failure itself the loop knows already
-                    bucket.reduce(self._wait)
+            with suppress(PeerError, UsageError):  # of the failure itself the loop knows already
+                bucket.give_up(self._wait)
         self._expect()
+
+    def _forget_last_world(self) -> None:
+        """After the loss of a rank, whether `finish`, a hook or another collective of the backward pass has failed."""
+        if self._world != start_count():
+            self._world = start_count()
+            self.forget()
 
     def _expect(self) -> None:
         for bucket in self._buckets:

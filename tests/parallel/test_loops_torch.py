@@ -278,6 +278,13 @@ torch.manual_seed(hvd.rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 2), hvd.SyncBatchNorm(2))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
 checkpoint = hvd.Checkpoint("saved", model=model, optimizer=optimizer)
+wrapped = hvd.DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=False)
+sgd = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+
+def update(net, its_optimizer):
+    its_optimizer.zero_grad()
+    net(torch.ones(3, 4)).sum().backward()
+    its_optimizer.step()
 
 @hvd.elastic.run
 def train(state, run):
@@ -288,10 +295,12 @@ def train(state, run):
             pathlib.Path("more").touch()
             time.sleep(0.1)
             state.commit()
-        hvd.assert_equal(model) if state.step == 4 else None  # here, or in BatchNorm, rank 0 hears of it
-        optimizer.zero_grad()
-        model(torch.ones(3, 4)).sum().backward()
-        optimizer.step()
+        if KILLED == 1:  # the backward pass of this one is the first to fail on rank 0
+            update(wrapped, sgd)
+        hvd.assert_equal(model) if state.step == 4 else None  # here, or in BatchNorm, rank 1 hears of it
+        update(model, optimizer)
+        if KILLED != 1:
+            update(wrapped, sgd)
         state.step += 1
         run.log(state.step, loss=1.0)
         state.commit()
@@ -300,7 +309,7 @@ def train(state, run):
     print("trained", state.step, "steps by", hvd.size(), flush=True)
 
 with hvd.run("run") as run:
-    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0), run)
+    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, wrapped=wrapped, sgd=sgd, step=0), run)
 """
 
 

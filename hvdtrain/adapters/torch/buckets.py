@@ -97,6 +97,11 @@ class Bucket(ABC):
         while not self.is_reduced(wait):
             pass
 
+    def give_up(self, wait: Callable[[Handle], object]) -> None:
+        """Wait for the pending message, if there is one, and send no further one: other ranks may have gone on."""
+        if self.has_begun and not self._is_reduced:
+            wait(self._handle)
+
     def _drop(self) -> None:  # noqa: B027
         """Free the memory of gradients that are not in a buffer."""
 
