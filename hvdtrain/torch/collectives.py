@@ -1,9 +1,8 @@
 """Horovod's collectives with a deadline, and with sentences where ranks are lost or call different ones."""
 
 import functools
-import inspect
 from collections.abc import Callable
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from horovod.common.exceptions import HorovodInternalError
@@ -11,6 +10,7 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.comm.peer_failure import peer_failures, waits_for_peers
 from hvdtrain.errors import PeerError, UsageError
+from hvdtrain.torch.call_arguments import completed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,17 +27,14 @@ class MismatchedCallError(UsageError, HorovodInternalError):  # type: ignore[mis
     """Ranks have called a collective with arguments that do not fit together."""
 
 
-_unnamed: Final = [0]  # collectives without a name that this rank has called in this world
-
-
 def bounded(function: Callable[P, R], name: str = "") -> Callable[P, R]:
-    """`function`, which waits for other ranks, with the limit on waiting that `init` has set; see `numbered`, too.
+    """`function`, which waits for other ranks, with the limit on waiting that `init` has set; see `completed`, too.
 
     Raises:
         LostPeerError: another rank has ended or is late.
         MismatchedCallError: ranks gave different shapes, dtypes, or operations.
     """
-    called = numbered(function)
+    called = completed(function)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -64,8 +61,8 @@ def as_lost_peer(function: Callable[P, R]) -> Callable[P, R]:
 
 def submitted(function: Callable[P, R]) -> Callable[P, R]:
     """`function`, which begins a collective and waits for nobody, or without a limit, with the errors of `bounded`; see
-    `numbered`, too. Where other ranks have ended, Horovod refuses to begin."""
-    called = numbered(function)
+    `completed`, too. Where other ranks have ended, Horovod refuses to begin."""
+    called = completed(function)
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
@@ -73,31 +70,6 @@ def submitted(function: Callable[P, R]) -> Callable[P, R]:
             return called(*arguments, **named)
 
     return as_lost_peer(call)
-
-
-def numbered(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`; where its caller gives it no name, with the number of such calls on this rank.
-
-    Horovod numbers by its handles, of which ranks have different numbers where some have had fewer batches.
-    """
-    parameters = list(inspect.signature(function).parameters)
-    if "name" not in parameters:
-        return function
-    place = parameters.index("name")
-
-    @functools.wraps(function)
-    def call(*arguments: P.args, **named: P.kwargs) -> R:
-        if len(arguments) <= place and named.get("name") is None:
-            named["name"] = f"{function.__name__}.unnamed.{_unnamed[0]}"
-            _unnamed[0] += 1
-        return function(*arguments, **named)
-
-    return call
-
-
-def number_from_zero() -> None:
-    """All ranks are here: `init` and `join` have waited for each other."""
-    _unnamed[0] = 0
 
 
 def _described(error: PeerError) -> BaseException:

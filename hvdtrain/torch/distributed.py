@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
-from itertools import count
 from typing import Any, Final, NoReturn
 
 import torch
@@ -17,9 +16,11 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.comm.communicator import transport
 from hvdtrain.errors import UsageError, missing_name
-from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.call_arguments import next_name
+from hvdtrain.torch.collectives import bounded, submitted, synchronize
 from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
+from hvdtrain.torch.mpi_ops import add_process_set
 from hvdtrain.torch.rank_variables import announce, set_rank_variables
 from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.sent_dtypes import as_before, as_known, as_summable
@@ -50,7 +51,8 @@ __all__ = [
 ]
 
 set_rank_variables(os.environ)
-_numbers: Final = count()  # of collectives: all ranks call the same ones in the same order, as torch requires
+_begin_allreduce: Final = submitted(mpi_ops.allreduce_async_)
+_begin_broadcast: Final = submitted(mpi_ops.broadcast_async_)
 
 
 class ReduceOp(Enum):
@@ -177,7 +179,7 @@ def get_world_size(group: Any = None) -> int:
 def new_group(ranks: Iterable[int] | None = None, **others: Any) -> Any:  # noqa: ARG001  torch's settings
     """A set of ranks; call it on all ranks. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1 before `init_process_group`."""
     chosen = list(range(mpi_ops.size()) if ranks is None else ranks)
-    return mpi_ops.global_process_set if len(chosen) == mpi_ops.size() else bounded(mpi_ops.add_process_set)(chosen)
+    return mpi_ops.global_process_set if len(chosen) == mpi_ops.size() else add_process_set(chosen)
 
 
 def all_reduce(
@@ -193,7 +195,7 @@ def all_reduce(
     chosen = _op(op)
     content = tensor.contiguous()
     sent = as_summable(content)
-    handle = mpi_ops.allreduce_async_(sent, name=_name("all_reduce"), op=chosen, process_set=_set(group))
+    handle = _begin_allreduce(sent, name=_name("all_reduce", group), op=chosen, process_set=_set(group))
     return _started(Work(handle, content if content.is_complex() else sent, tensor), async_op)
 
 
@@ -208,7 +210,7 @@ def reduce(
 def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Put rank `src`'s values into all ranks' tensors."""
     content = tensor.contiguous()
-    handle = mpi_ops.broadcast_async_(as_known(content), src, name=_name("broadcast"), process_set=_set(group))
+    handle = _begin_broadcast(as_known(content), src, name=_name("broadcast", group), process_set=_set(group))
     return _started(Work(handle, content, tensor), async_op)
 
 
@@ -238,7 +240,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
             "Horovod gathers objects of all ranks only.",
             "leave group out, and choose the group's objects from the list.",
         )
-    object_list[:] = allgather_object(obj, name=_name("all_gather_object"))
+    object_list[:] = allgather_object(obj, name=_name("all_gather_object", None))
 
 
 def broadcast_object_list(
@@ -248,7 +250,7 @@ def broadcast_object_list(
     device: Any = None,  # noqa: ARG001  torch's
 ) -> None:
     """Put rank `src`'s objects into all ranks' lists. Objects are pickled."""
-    name = _name("broadcast_object_list")
+    name = _name("broadcast_object_list", group)
     object_list[:] = broadcast_object(object_list, root_rank=src, name=name, process_set=_set(group))
 
 
@@ -260,7 +262,7 @@ def barrier(group: Any = None, async_op: bool = False, **others: Any) -> Work | 
 
 def _gathered(tensor: torch.Tensor, group: Any) -> torch.Tensor:
     content = tensor.contiguous()
-    rows = bounded(mpi_ops.allgather)(as_known(content), name=_name("all_gather"), process_set=_set(group))
+    rows = bounded(mpi_ops.allgather)(as_known(content), name=_name("all_gather", group), process_set=_set(group))
     return as_before(rows, tensor.dtype)
 
 
@@ -292,8 +294,9 @@ def _set(group: Any) -> Any:
     return mpi_ops.global_process_set if group is None else group
 
 
-def _name(kind: str) -> str:
-    return f"hvdtrain.distributed.{kind}.{next(_numbers)}"
+def _name(kind: str, group: Any) -> str:
+    """All ranks of the group call the same collectives in the same order, as torch requires."""
+    return next_name(f"hvdtrain.distributed.{kind}", _set(group))
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -8,11 +8,12 @@ from horovod.torch import functions as _horovod
 from horovod.torch import mpi_ops
 
 from hvdtrain.errors import UsageError
-from hvdtrain.torch.collectives import bounded, synchronize
+from hvdtrain.torch.collectives import bounded, submitted, synchronize
 from hvdtrain.torch.sent_dtypes import as_known, require_dense
 
 allgather_object = bounded(_horovod.allgather_object)
 broadcast_object = bounded(_horovod.broadcast_object)
+_begin_broadcast = submitted(mpi_ops.broadcast_async_)
 _broadcast_optimizer_state = bounded(_horovod.broadcast_optimizer_state)
 
 
@@ -41,7 +42,7 @@ def broadcast_within(params: Any, root_rank: int, process_set: Any) -> None:
     for name, tensor in named:
         bits = as_known(tensor.detach())
         sent = bits.contiguous()
-        pending.append((mpi_ops.broadcast_async_(sent, root_rank, name, process_set=process_set), bits, sent))
+        pending.append((_begin_broadcast(sent, root_rank, name, process_set=process_set), bits, sent))
     for handle, bits, sent in pending:
         synchronize(handle)
         if sent is not bits:

@@ -1,5 +1,7 @@
 """The names of `horovod.torch.mpi_ops`; those that wait for other ranks have a deadline (see `collectives`)."""
 
+from collections.abc import Sequence
+
 from horovod.torch import mpi_ops as _horovod
 from horovod.torch.mpi_ops import (
     Adasum,
@@ -36,6 +38,7 @@ from horovod.torch.mpi_ops import (
     stop_timeline,
 )
 
+from hvdtrain.torch.call_arguments import number_set_from_zero
 from hvdtrain.torch.collectives import bounded, submitted, synchronize
 from hvdtrain.torch.start import init, join
 
@@ -102,7 +105,6 @@ __all__ = [
     "synchronize",
 ]
 
-add_process_set = bounded(_horovod.add_process_set)
 allgather = bounded(_horovod.allgather)
 allreduce = bounded(_horovod.allreduce)
 allreduce_ = bounded(_horovod.allreduce_)
@@ -128,3 +130,15 @@ grouped_allreduce_async = submitted(_horovod.grouped_allreduce_async)
 grouped_allreduce_async_ = submitted(_horovod.grouped_allreduce_async_)
 grouped_reducescatter_async = submitted(_horovod.grouped_reducescatter_async)
 reducescatter_async = submitted(_horovod.reducescatter_async)
+
+_add_process_set = bounded(_horovod.add_process_set)
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Form a set of ranks; call it on all ranks, with HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`.
+
+    Returns it with its number; of these ranks there is no other set.
+    """
+    added = _add_process_set(process_set)
+    number_set_from_zero(added)
+    return added

@@ -7,7 +7,8 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.adapters.torch.device import bind_threads
 from hvdtrain.comm.open import join_as_script, require_joined
-from hvdtrain.torch.collectives import number_from_zero, submitted
+from hvdtrain.torch.call_arguments import number_from_zero
+from hvdtrain.torch.collectives import submitted
 
 _starts: Final = [0]
 _meetings: Final = [0]

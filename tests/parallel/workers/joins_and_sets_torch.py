@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import hvdtrain.torch as hvd
+import hvdtrain.torch.distributed as dist
 
 Step = Callable[[torch.Tensor], None]
 Steps = list[int]
@@ -108,10 +109,28 @@ def sparse_gradients_stay_sparse() -> None:
     hvd.assert_equal(words)
 
 
+def collectives_without_a_name_are_numbered_in_each_set() -> None:
+    """Ranks that are not in a set call fewer of them, and a new set may have the number of one that was removed."""
+    for ranks in ([0, 1], [1, 2], [0, 1]):
+        pair = hvd.add_process_set(ranks)
+        for _ in range(2 if pair.included() else 0):
+            assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=pair).item() == 2.0
+            assert hvd.allgather(torch.ones(1), process_set=pair).tolist() == [1.0, 1.0]
+        sent = torch.ones(1)
+        if pair.included():
+            dist.all_reduce(sent, group=pair)
+            dist.broadcast(sent, ranks[0], group=pair)
+        dist.all_reduce(sent)
+        assert sent.item() == 5.0
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == 3.0
+        hvd.remove_process_set(pair)
+
+
 CHECKS: list[Callable[[], None]] = [
     a_rank_without_batches_takes_part_in_the_next_epoch,
     what_one_rank_has_begun_to_train_all_train_later,
     sparse_gradients_stay_sparse,
+    collectives_without_a_name_are_numbered_in_each_set,
 ]
 
 
