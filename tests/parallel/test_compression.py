@@ -30,7 +30,7 @@ SIZES = (2, 3)
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 EVERYWHERE = [(framework, size) for framework in FRAMEWORKS for size in SIZES]
 RELATIVE = {"none": 1e-6, "fp16": 2e-3, "bf16": 1e-2}  # 24, 11 and 8 bits
-STEPS_BEFORE, STEPS_AFTER = 5, 3  # of workers/compression_checks.py
+STEPS_BEFORE, STEPS_AFTER, FROZEN_STEPS = 5, 3, range(2, 6)  # of workers/compression_checks.py
 EARLY = 8  # steps, after which 1e-7, from sums in another order, has not yet grown to more than
 SUMMED_IN_ANOTHER_ORDER = 1e-4
 
@@ -244,14 +244,20 @@ def test_adasum_of_three_is_refused(framework: str, runs: Runs) -> None:
         assert "HINT: start 2, 4, 8" in message
 
 
-def reference(framework: str, means: list[Arrays]) -> tuple[list[Arrays], Arrays]:
-    """What PowerSGD of rank 2 brings home from mean gradients, and what is owed in the end; as projections."""
+def reference(framework: str, means: list[Arrays], frozen: range = range(0)) -> tuple[list[Arrays], Arrays]:
+    """What PowerSGD of rank 2 brings home from mean gradients, and what is owed in the end; as projections.
+
+    Args: `frozen`: the steps in which the first matrix is left out.
+    """
     home: list[Arrays] = []
     owed = [np.zeros(m.shape) for m in means[0]]
     factors: dict[int, NDArray[Any]] = {}
-    for gradients in means:
+    for step, gradients in enumerate(means):
         home.append([])
         for place, gradient in enumerate(gradients):
+            if place == 0 and step in frozen:
+                home[-1].append(np.zeros(gradient.shape))
+                continue
             rows, columns = powersgd_rule.matrix_shape(gradient.shape, 0 if framework == "torch" else -1)
             if gradient.ndim < 2 or (rows + columns) * 2 >= rows * columns:
                 home[-1].append(gradient)
@@ -278,6 +284,19 @@ def test_powersgd_depends_on_means_only_whatever_the_number_of_ranks(
     for step in steps:
         for found, mean in zip(run.equal_everywhere(f"{case}/out/{step}"), expected[step], strict=True):
             np.testing.assert_allclose(found, mean * factor_of(op, size), atol=2e-4)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("size", SIZES)
+def test_powersgd_keeps_what_is_owed_to_a_layer_while_it_is_frozen(size: int, runs: Runs) -> None:
+    """At any number of ranks, as if there had been no update meanwhile."""
+    run = runs("torch", size)
+    steps = range(STEPS_BEFORE + STEPS_AFTER)
+    means = [run.mean(f"powersgd-frozen/in/{step}") for step in steps]
+    expected, _ = reference("torch", means, FROZEN_STEPS)
+    for step in steps:
+        for found, mean in zip(run.equal_everywhere(f"powersgd-frozen/out/{step}"), expected[step], strict=True):
+            np.testing.assert_allclose(found, mean, atol=2e-4)
 
 
 @pytest.mark.timeout(900)

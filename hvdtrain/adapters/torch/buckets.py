@@ -88,9 +88,8 @@ class Bucket(ABC):
         return self._is_reduced
 
     def _forget_unused(self) -> None:
-        marks = self._content.marks
-        frozen = (number for number in marks.missing if not self.parameters[number].requires_grad)
-        for number in marks.unused(self._content.flat) if self._keeps_unused else frozen:
+        bucket = self._content
+        for number in bucket.marks.unused(bucket.flat) if self._keeps_unused else bucket.frozen():
             self.parameters[number].grad = None
 
     def reduce(self, wait: Callable[[Handle], object]) -> None:

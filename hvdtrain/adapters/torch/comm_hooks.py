@@ -87,6 +87,10 @@ class GradBucket:
     members: Sequence[tuple[str, nn.Parameter]] = ()
     marks: UsageMarks = field(default_factory=UsageMarks)  # to be put into what is sent
 
+    def frozen(self) -> list[int]:
+        """The members, by their numbers, that have no gradient in this update because user code has frozen them."""
+        return [number for number in self.marks.missing if not self.members[number][1].requires_grad]
+
 
 class CommHook(HookState, ABC):
     """How the gradients of a bucket are reduced over ranks.

@@ -1,7 +1,7 @@
 """The comm hook that sends gradients as the two factors of PowerSGD (`hvdtrain.algorithms.powersgd_rule`)."""
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,10 @@ class _Matrix:
     shape: tuple[int, int]  # (n, m) of both as matrices
     factor: torch.Tensor  # [m, r]
     first_factor: torch.Tensor
+
+    def without_memory(self) -> "_Matrix":
+        """The same in one update, after which this one's error and factor are as they were before."""
+        return replace(self, error=torch.zeros_like(self.error))
 
 
 class PowerSgd(powersgd_rule.Memory, CommHook):
@@ -51,7 +55,16 @@ class PowerSgd(powersgd_rule.Memory, CommHook):
         }
         self._own.update(factored)
         rest = [_as_matrix(view, (view.numel(), 1)) for name, view in bucket.views if name not in factored]
-        return lambda: self._reduction(bucket.name, list(factored.values()), rest)
+        return lambda: self._reduction(bucket.name, self._taking_part(bucket, factored), rest)
+
+    def _taking_part(self, bucket: GradBucket, factored: Mapping[str, _Matrix]) -> list[_Matrix]:
+        """The matrices of a bucket in this update.
+
+        A frozen one would spend its error on a gradient that is discarded. It sends zeros, so that messages have the
+        same length on all ranks at any time.
+        """
+        frozen = {bucket.members[number][0] for number in bucket.frozen()}
+        return [matrix.without_memory() if name in frozen else matrix for name, matrix in factored.items()]
 
     def _pays(self, view: torch.Tensor) -> bool:
         return powersgd_rule.pays(*powersgd_rule.matrix_shape(_shape_in_memory(view), outputs=0), self._rank)

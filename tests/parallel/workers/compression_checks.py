@@ -33,6 +33,7 @@ SHAPES = [(9, 7), (5,), (4, 3, 2, 3), (), (1, 6)]
 """Of the parameters; with rank 2 the first and the third travel as factors."""
 
 STEPS_BEFORE, STEPS_AFTER = 5, 3
+FROZEN_STEPS = range(2, 6)
 
 
 class Exchanging(Protocol):
@@ -114,7 +115,7 @@ class Checks:
         """Some updates, a checkpoint, some more; and these again by others who take up the checkpoint."""
         exchanging = self.exchanging(compression="powersgd", powersgd_rank=2, **options)
         for step in range(STEPS_BEFORE):
-            self._step(case, step, exchanging)
+            self.step(case, step, exchanging)
         exchange = exchanging.exchange
         average_rank_local_state(
             self._comm,
@@ -128,13 +129,13 @@ class Checks:
         state = exchanging.exchange.state()
         self.arrays |= {f"{case}/state/{name}": array for name, array in state.items()}
         for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
-            self._step(case, step, exchanging)
+            self.step(case, step, exchanging)
         resumed = self.exchanging(compression="powersgd", powersgd_rank=2, **options)
         resumed.exchange.load_state(broadcast_state(self._comm, state if self._comm.topology.is_root else None))
         for step in range(STEPS_BEFORE, STEPS_BEFORE + STEPS_AFTER):
-            self._step(f"{case}-resumed", step, resumed)
+            self.step(f"{case}-resumed", step, resumed)
 
-    def _step(self, case: str, step: int, exchanging: Exchanging) -> None:
+    def step(self, case: str, step: int, exchanging: Exchanging) -> None:
         gradients = self.own(10 + step)
         self.keep(f"{case}/in/{step}", gradients)
         self.keep(f"{case}/out/{step}", exchanging.update([gradients]))

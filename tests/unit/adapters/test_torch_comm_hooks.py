@@ -35,7 +35,7 @@ def update(model: Any, exchange: Any, scale: float = 1.0) -> list[torch.Tensor]:
     exchange.set_grad_sync(True)
     (model(INPUTS).square().sum() * scale).backward()
     exchange.finish()
-    found = [p.grad.clone() for p in model.parameters()]
+    found = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
     exchange.clear()
     return found
 
@@ -77,6 +77,22 @@ def test_a_checkpoint_of_one_layout_goes_on_in_the_other() -> None:
     exchanges[1].load_state(exchanges[0].state())
     for name, array in exchanges[0].rank_local_state().items():
         np.testing.assert_array_equal(exchanges[1].rank_local_state()[name], array)
+
+
+def test_the_memory_of_a_frozen_layer_stays_as_it_is_and_arrives_when_it_is_trained_again() -> None:
+    model = convolution()
+    exchange = exchange_of(model)
+    update(model, exchange)
+    before = exchange.state()
+    model.weight.requires_grad_(False)
+    for _ in range(6):
+        weight, bias = update(model, exchange)
+        assert not weight.any()
+        assert bias.any()
+    after = exchange.state()
+    assert {name: array.tobytes() for name, array in after.items()} == {n: a.tobytes() for n, a in before.items()}
+    model.weight.requires_grad_(True)
+    assert update(model, exchange, scale=0.0)[0].abs().max() > 1
 
 
 def test_another_rank_than_the_checkpoint_s_is_refused_and_none_begins_anew() -> None:
