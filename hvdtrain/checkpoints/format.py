@@ -49,25 +49,26 @@ class Position:
     samples_seen: int = 0  # real (unmasked) samples in those updates, over all ranks
     history: ValidationHistory = ValidationHistory()  # of the validations at the ends of epochs
     interval: IntervalSums | None = None  # with virtual workers, where the last line of metrics came early
+    masked: int = 0  # damaged records that this epoch has left out, over all ranks, up to the last line of metrics
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "Position":
-        """What `to_json` made of one; checkpoints of early versions have no "standing"."""
+        """What `to_json` made of one; checkpoints of earlier versions have less."""
         history = fields.get("standing")
         known = ValidationHistory.from_json(history) if history is not None else ValidationHistory()
         interval = fields.get("interval")
         sums = IntervalSums.from_json(interval) if interval is not None else None
-        return cls(int(fields["step"]), int(fields["samples_seen"]), known, sums)
+        return cls(int(fields["step"]), int(fields["samples_seen"]), known, sums, int(fields.get("masked", 0)))
 
     def to_json(self) -> dict[str, Any]:
         """As manifests hold it."""
         interval = None if self.interval is None else self.interval.to_json()
         place = {"step": self.step, "samples_seen": self.samples_seen}
-        return {**place, "standing": asdict(self.history), "interval": interval}
+        return {**place, "standing": asdict(self.history), "interval": interval, "masked": self.masked}
 
     def after(self, global_weight: float) -> "Position":
         """The position one update later, whose global batch held `global_weight` real samples."""
-        return Position(self.step + 1, self.samples_seen + int(global_weight), self.history)
+        return Position(self.step + 1, self.samples_seen + int(global_weight), self.history, masked=self.masked)
 
 
 WriteFiles = Callable[[Path, State], dict[str, str]]  # writes a state into a folder; returns file → SHA-256

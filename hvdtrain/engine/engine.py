@@ -76,7 +76,6 @@ class Engine:
         )
         self._vote = StopVote(self.comm, self.asked, self._saves.report)
         self._metrics: Mapping[str, float] = {}
-        self._masked = 0
         self._cut_short = False
         self._changed_since_save = False  # by the last validation, which may change buffers
 
@@ -168,8 +167,7 @@ class Engine:
         return position
 
     def _train_steps(self, epoch: int, start: Position, end: int) -> Position:
-        position = start
-        self._masked = 0
+        position = start if start.step % self._steps_per_epoch else replace(start, masked=0)
         self._meter.start(start.interval)
         activity.now.reads = self.train.reading
         activity.now.begin("data", start.step)
@@ -229,8 +227,7 @@ class Engine:
         step = self._step = position.step
         self._emit(events.StepEnded(epoch, step))
         if is_last or save_is_due or self.limits.logs_after(step):
-            self._log(epoch, step)
-            position = self._in_interval(position, is_last)
+            position = self._in_interval(self._log(epoch, position), is_last)
         self._saves.checks.after_update(step, self.limits)
         if self.limits.hashes_after(step):
             of_workers = () if self.noted_passes is None else self.noted_passes.digests
@@ -253,21 +250,22 @@ class Engine:
             self._meter.start(position.interval)
         return position
 
-    def _log(self, epoch: int, step: int) -> None:
-        reading = self._meter.reduce("training")
-        self._masked += reading.masked
-        self.limits.require_few_masked(self._masked, self._records, "training")
+    def _log(self, epoch: int, position: Position) -> Position:
+        reading, step = self._meter.reduce("training"), position.step
+        position = replace(position, masked=position.masked + reading.masked)
+        self.limits.require_few_masked(position.masked, self._records, "training")
         self._guard.check(reading, epoch, step)
         if not self.validation:
             self._metrics = reading.values
         self._emit(events.Logged(**vars(reading), epoch=epoch, step=step, lr=self.schedule.lr(step - 1)))
-        if self.adapter.stage is not None:
-            return  # the stages of a pipeline take as long as their layers do
         for straggler in self._slow(reading, step):
             self._emit(events.StragglerFound(step, straggler))
+        return position
 
     def _slow(self, reading: events.ReducedMetrics, step: int) -> list[Straggler]:
         """Who is found to keep the others waiting. Collective where ranks are summarized."""
+        if self.adapter.stage is not None:
+            return []  # the stages of a pipeline take as long as their layers do
         if reading.summary is None:
             return self._stragglers.add(step, rank_times(reading))
         return self._many_stragglers.add(step, self._meter.own_times(reading), reading.summary)

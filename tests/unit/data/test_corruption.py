@@ -87,6 +87,25 @@ def test_too_many_end_the_run(setting: Setting) -> None:
         alone(setting, max_masked=0.05)
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("step", [3, 4, 5])
+def test_a_resumed_epoch_counts_those_before_the_checkpoint_too(setting: Setting, step: int, size: int) -> None:
+    """So an interrupted run ends as an uninterrupted one, also where more ranks go on; each epoch counts anew."""
+    first = RunLimits(EPOCHS, max_steps=step, log_interval=1)
+    train(setting, SerialCommunicator(Topology.single()), first, None, None)
+    saved = setting.store().newest()
+    assert saved is not None
+
+    def resumed(share: float) -> list[Run | BaseException]:
+        limits = RunLimits(EPOCHS, max_masked=share)
+        elsewhere = replace(setting, folder=setting.folder / str(share))
+        return run_on_ranks(size, lambda comm: train(elsewhere, comm, limits, saved.position, saved.state))
+
+    assert all(run.outcome.finished for run in all_well(resumed(2 / 22)))
+    for error in resumed(1 / 22):
+        assert "2 of the 22 training records are damaged" in str(error)
+
+
 def test_quarantine_keeps_the_bytes(setting: Setting, tmp_path: Path) -> None:
     alone(replace(setting, on_corrupt="quarantine", quarantine=tmp_path / "kept"))
     catalog = setting.data.train
