@@ -90,7 +90,8 @@ class GradientReduction:
             gradients = [_dense(i, g, v) for i, (g, v) in enumerate(zip(gradients, variables, strict=True))]
         if not self.process_set.included() or not may_have_peers(self.process_set):
             return list(gradients)
-        prefix = f"hvdtrain_reduction_{_reductions.number('reduction')}"
+        of = self.process_set.process_set_id  # a rank outside has fewer reductions than one inside
+        prefix = f"hvdtrain_reduction_{of}_{_reductions.number(of)}"
         if tf.executing_eagerly():
             gradients = with_zeros_of_other_ranks(gradients, variables, self.process_set, prefix)
         sparse = {i for i, gradient in enumerate(gradients) if isinstance(gradient, tf.IndexedSlices)}

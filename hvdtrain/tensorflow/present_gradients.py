@@ -29,7 +29,7 @@ def with_zeros_of_other_ranks(
         gradients: a `tf.Tensor`, `tf.IndexedSlices` or None for each variable.
         variables: variables or tensors with the gradients' shapes, equally many on each rank.
         process_set: the ranks that reduce these gradients.
-        prefix: begins the collective's name.
+        prefix: begins the collective's name, and has the number of the process set in it.
 
     Returns: for each variable a `tf.Tensor`, a `tf.IndexedSlices` or None: of one kind and dtype on all ranks.
 
@@ -39,7 +39,7 @@ def with_zeros_of_other_ranks(
     if not gradients:
         return []
     here = np.array([[_kind(gradient) == kind for gradient in gradients] for kind in _KINDS], np.int32)
-    sum_over_ranks = _summed(len(gradients), process_set, process_set.process_set_id, prefix)
+    sum_over_ranks = _summed(len(gradients), process_set, prefix)
     dense, *rows = sum_over_ranks(here).numpy() > 0
     _refuse_two_kinds(variables, dense & (rows[0] | rows[1]))
     return [
@@ -59,12 +59,12 @@ def _kind(gradient: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _summed(gradients: int, process_set: Any, process_set_id: int, prefix: str) -> Callable[[Any], Any]:
+def _summed(gradients: int, process_set: Any, prefix: str) -> Callable[[Any], Any]:
     """Sums an int32 array of shape (kinds, gradients) over ranks. A graph: eager mode drops the collective's name.
 
-    Args: `process_set_id`: a process set that is removed and added again has another one.
+    Args: `prefix`: says which process set this is; one that is removed and added again is another one.
     """
-    name = f"{prefix}_present_{process_set_id}_{gradients}"
+    name = f"{prefix}_present_{gradients}"
 
     def sum_over_ranks(counts: Any) -> Any:
         with tf.device("/cpu:0"):

@@ -1,0 +1,38 @@
+"""`hvd.join()`: what other ranks may call meanwhile. Seven ranks: with so many Horovod wrote beyond its memory.
+
+In the same starts: ranks outside of a process set reduce with all others in the same graph.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from support.ranks import run_ranks
+from support.runs import reports_of_ranks
+
+ROOT = Path(__file__).parents[2]
+WORKER = ["python", str(Path(__file__).parent / "workers" / "joined_ranks.py")]
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+RANKS = 7
+
+
+@pytest.mark.parametrize(
+    ("framework", "launcher"), [("torch", "horovodrun-gloo"), ("tensorflow", "horovodrun-gloo"), ("torch", "mpirun")]
+)
+def test_a_joined_rank_adds_zeros_and_what_cannot_have_them_is_refused(
+    framework: str, launcher: Literal["mpirun", "horovodrun-gloo"], tmp_path: Path
+) -> None:
+    """Also what all ranks have called before under the same name, and in the next epoch."""
+    finished = run_ranks([*WORKER, str(tmp_path), framework], RANKS, launcher, 200, env=ENVIRONMENT)
+    assert finished.returncode == 0, finished.tail()
+    reports = reports_of_ranks(tmp_path, RANKS)
+    for rank, report in enumerate(reports):
+        assert set(report["together"].values()) == {""}, report
+        assert report["tapes"] in ([], [1.5 if rank < 2 else rank + 1, 4]), "a rank outside of a set keeps its gradient"
+        for epoch in report["epochs"]:
+            assert epoch["waited"], (rank, epoch)
+            assert epoch["last"] == 1, (rank, epoch)
+            assert all("not supported with Join" in error for error in epoch["errors"].values()), epoch
+            assert epoch["counts"] == ([] if rank == 0 else [RANKS - 1, RANKS - 1]), epoch

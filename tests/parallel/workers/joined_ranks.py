@@ -1,0 +1,87 @@
+"""What the other ranks may call while rank 0 has joined, and that `hvd.join()` waits each time: `… FOLDER`, 7 ranks.
+
+Each rank first calls what is refused later, so that Horovod remembers it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+framework = sys.argv[2]
+if framework == "torch":
+    import torch
+
+    import hvdtrain.torch as hvd
+
+    ones = lambda: torch.ones(3)  # noqa: E731
+    integers = torch.tensor
+else:
+    import tensorflow as tf
+
+    import hvdtrain.tensorflow as hvd
+
+    ones = lambda: tf.ones(3)  # noqa: E731
+    integers = tf.constant
+
+
+def refused(call: Callable[[], Any]) -> str:
+    try:
+        call()
+    except Exception as error:  # torch's and TensorFlow's
+        return str(error)
+    return ""
+
+
+def calls() -> dict[str, Callable[[], Any]]:
+    return {
+        "Allgather": lambda: hvd.allgather(ones(), name="rows"),
+        "Min": lambda: hvd.allreduce(ones(), name="least", op=hvd.Min),
+        "Product": lambda: hvd.allreduce(ones(), name="product", op=hvd.Product),
+        "Max": lambda: hvd.allreduce(ones(), name="greatest", op=hvd.Max),
+        "Alltoall": lambda: hvd.alltoall(integers(list(range(hvd.size()))), name="exchanged"),
+    }
+
+
+def epoch(number: int) -> dict[str, Any]:
+    """Rank 0 has no batches, rank 1 is late to join."""
+    errors: dict[str, str] = {}
+    counts: list[float] = []
+    began = time.monotonic()
+    if hvd.rank() > 0:
+        errors = {what: refused(call) for what, call in calls().items()}
+        if framework == "torch":
+            errors["Barrier"] = refused(hvd.barrier)
+        sums = [hvd.allreduce(ones(), name=f"sum{step}", op=hvd.Sum) for step in range(20)]
+        counts = sorted({float(value) for one in sums for value in one.numpy().tolist()})
+        counts.append(float(hvd.allreduce(integers([hvd.rank()]), name="number", op=hvd.Max).numpy()[0]))
+    if hvd.rank() == 1:
+        time.sleep(1)
+    last = int(hvd.join())
+    return {"errors": errors, "counts": counts, "last": last, "waited": time.monotonic() - began >= 1, "epoch": number}
+
+
+def of_tapes(pair: Any) -> list[float]:
+    """In one graph, gradients of a tape that reduces in the set of ranks 0 and 1, and then of one over all ranks."""
+    weight = tf.Variable(0.0)
+
+    def gradient(**options: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = weight * (hvd.rank() + 1.0)
+        return hvd.DistributedGradientTape(tape, **options).gradient(loss, weight)
+
+    both = tf.function(lambda: (gradient(process_set=pair), gradient()))()
+    return [float(value) for value in both]
+
+
+if __name__ == "__main__":
+    pair = hvd.ProcessSet([0, 1])
+    hvd.init(process_sets=[pair])
+    together = {what: refused(call) for what, call in calls().items()}
+    tapes = of_tapes(pair) if framework == "tensorflow" else []
+    result = {"together": together, "tapes": tapes, "epochs": [epoch(0), epoch(1)]}
+    Path(sys.argv[1], f"rank_{hvd.rank()}.json").write_text(json.dumps(result))
