@@ -23,6 +23,9 @@ VOTE_SECONDS: Final = 0.4  # between two votes. Training stops at most two inter
 LONGEST_INTERVAL: Final = 32
 """Steps between two votes at most: bounds the delay where steps suddenly take much longer than before."""
 
+_VOTES: Final = -1
+"""What each rank that votes says. A rank that has joined says 0, which is more."""
+
 _NAMED_RANKS: Final = 4
 _NAMED_REASONS: Final = 8
 
@@ -38,11 +41,16 @@ def never_asked() -> str | None:
 
 @dataclass(eq=False)
 class StopVote:
-    """Whether to stop: the same answer on all ranks after the same step."""
+    """Whether to stop: the same answer on all ranks after the same step.
+
+    In a loop where ranks join (`hvd.join()`) none may have a vote under way then, and none may stop without those that
+    have joined: there `at_once` reads each vote when it is posted, and requests wait until all ranks vote again.
+    """
 
     comm: Communicator
     asked: StopRequest
     saves: SaveReport = lambda: (False, 0)  # nothing is saved
+    at_once: bool = False
 
     def __post_init__(self) -> None:
         self._pending: Callable[[], NDArray[Any]] | None = None
@@ -57,7 +65,7 @@ class StopVote:
         """Vote now and wait for it: requests may have come while ranks started. Collective."""
         self._post()
         self._read()
-        if not self.decided:
+        if not (self.decided or self.at_once):
             self._post()
         return self.decided
 
@@ -70,6 +78,9 @@ class StopVote:
         if not self.comm.topology.is_distributed:
             self.decided = self.asked() is not None
             self.save_is_due, self.saves_ended = self.saves()
+        elif self._steps >= self._interval and self.at_once:
+            self._post()
+            self._read()
         elif self._steps >= self._interval:
             self._read()
             if not self.decided:
@@ -99,20 +110,22 @@ class StopVote:
 
     def _post(self) -> None:
         now = time.perf_counter()
-        step_seconds = (now - self._posted_at) / max(1, self._steps)
+        step_nanoseconds = (now - self._posted_at) * 1e9 / max(1, self._steps)
         self._posted_at, self._steps = now, 0
         is_due, ended = self.saves()
-        ballot = np.array([self.asked() is not None, step_seconds, is_due, -ended], np.float64)  # the least that ended
+        # Integers: Horovod refuses the greatest of other numbers while a rank of a loop has joined. The least that
+        # ended.
+        ballot = np.array([self.asked() is not None, step_nanoseconds, is_due, -ended, _VOTES], np.int64)
         self._pending = self.comm.start_allreduce(ballot, "hvdtrain.stop.vote", "max")
 
     def _read(self) -> None:
         if self._pending is None:
             raise RuntimeError("open() comes before the first step")
-        stop, step_seconds, save, minus_ended = self._pending().tolist()
+        stop, step_nanoseconds, save, minus_ended, votes = self._pending().tolist()
         self._pending = None
-        self.save_is_due, self.saves_ended = bool(save), -int(minus_ended)
-        self.decided = bool(stop)
-        self._interval = next_interval(self._interval, step_seconds)
+        self.save_is_due, self.saves_ended = bool(save), -minus_ended
+        self.decided = bool(stop) and votes == _VOTES
+        self._interval = next_interval(self._interval, step_nanoseconds / 1e9)
 
 
 def next_interval(interval: int, step_seconds: float) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from horovod.torch import mpi_ops
 
 from hvdtrain.adapters.torch.device import bind_threads
-from hvdtrain.comm.open import join_as_script, require_joined
+from hvdtrain.comm.open import join_as_script, join_part_as_script, require_joined
 from hvdtrain.torch.call_arguments import number_from_zero
 from hvdtrain.torch.collectives import submitted
 
@@ -30,11 +30,14 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         UsageError: the launcher's variables and Horovod disagree about the world.
         HvdtrainError: the ranks did not find each other in time.
     """
+    is_running = mpi_ops.is_initialized() and _starts[0] > 0
     start: Callable[[], object] = lambda: mpi_ops.init(comm=comm, process_sets=process_sets)  # noqa: E731
     if comm is None:
         join_as_script("torch", start, with_sets=process_sets is not None)
-    else:  # a part of the launcher's world: its variables say nothing about that
-        start()
+    else:
+        join_part_as_script("torch", start)
+    if is_running:  # one rank may call it again alone
+        return
     _starts[0] += 1
     _have_met()
     bind_threads(mpi_ops.local_size())

@@ -1,6 +1,7 @@
-"""`hvd.join()`: what other ranks may call meanwhile. Seven ranks: with so many Horovod wrote beyond its memory.
+"""`hvd.join()`: what other ranks may call meanwhile, and that a request to stop waits.
 
-In the same starts: ranks outside of a process set reduce with all others in the same graph.
+Seven ranks: with so many Horovod wrote beyond its memory. In the same starts: ranks outside of a process set reduce with
+all others in the same graph.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def test_a_joined_rank_adds_zeros_and_what_cannot_have_them_is_refused(
     for rank, report in enumerate(reports):
         assert set(report["together"].values()) == {""}, report
         assert report["tapes"] in ([], [1.5 if rank < 2 else rank + 1, 4]), "a rank outside of a set keeps its gradient"
+        assert report["steps"] == (0 if framework == "torch" else -1), "all ranks stop after the same step"
         for epoch in report["epochs"]:
             assert epoch["waited"], (rank, epoch)
             assert epoch["last"] == 1, (rank, epoch)

@@ -6,6 +6,8 @@ Each rank first calls what is refused later, so that Horovod remembers it.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -47,16 +49,30 @@ def calls() -> dict[str, Callable[[], Any]]:
     }
 
 
+def is_to_stop() -> bool:
+    return framework == "torch" and bool(hvd.stop_requested())
+
+
+def steps_to_the_end() -> int:
+    """After an epoch in which one rank was asked to stop."""
+    return next((step for step in range(3) if is_to_stop()), -1)
+
+
 def epoch(number: int) -> dict[str, Any]:
-    """Rank 0 has no batches, rank 1 is late to join."""
+    """Rank 0 has no batches, rank 1 is late to join. In epoch 1, rank 3 is asked to stop."""
     errors: dict[str, str] = {}
     counts: list[float] = []
     began = time.monotonic()
     if hvd.rank() > 0:
         errors = {what: refused(call) for what, call in calls().items()}
-        if framework == "torch":
+        if framework == "torch":  # Horovod has none for TensorFlow
             errors["Barrier"] = refused(hvd.barrier)
-        sums = [hvd.allreduce(ones(), name=f"sum{step}", op=hvd.Sum) for step in range(20)]
+        if framework == "torch" and (number, hvd.rank()) == (1, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        sums = []
+        for step in range(20):
+            sums.append(hvd.allreduce(ones(), name=f"sum{step}", op=hvd.Sum))
+            assert not is_to_stop(), "rank 0 has joined, and would wait for those that stop"
         counts = sorted({float(value) for one in sums for value in one.numpy().tolist()})
         counts.append(float(hvd.allreduce(integers([hvd.rank()]), name="number", op=hvd.Max).numpy()[0]))
     if hvd.rank() == 1:
@@ -83,5 +99,6 @@ if __name__ == "__main__":
     hvd.init(process_sets=[pair])
     together = {what: refused(call) for what, call in calls().items()}
     tapes = of_tapes(pair) if framework == "tensorflow" else []
-    result = {"together": together, "tapes": tapes, "epochs": [epoch(0), epoch(1)]}
+    is_to_stop()  # which takes signals from now on
+    result = {"together": together, "tapes": tapes, "epochs": [epoch(0), epoch(1)], "steps": steps_to_the_end()}
     Path(sys.argv[1], f"rank_{hvd.rank()}.json").write_text(json.dumps(result))

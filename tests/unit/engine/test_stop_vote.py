@@ -69,7 +69,7 @@ class LateCommunicator:
         self.waited: list[int] = []
 
     def start_allreduce(self, array: Array, name: str, op: Reduction = "sum") -> Callable[[], Array]:
-        assert (name, op, array.dtype.name, array.shape) == ("hvdtrain.stop.vote", "max", "float64", (4,))
+        assert (name, op, array.dtype.name, array.shape) == ("hvdtrain.stop.vote", "max", "int64", (5,))
         assert len(self.started) == len(self.waited), "two of one name are under way"
         self.started.append(self.step)
 
