@@ -1,7 +1,7 @@
 """`hvd.join()`: what other ranks may call meanwhile, and that a request to stop waits.
 
-Seven ranks: with so many Horovod wrote beyond its memory. In the same starts: ranks outside of a process set reduce with
-all others in the same graph.
+Seven ranks: with so many Horovod wrote beyond its memory. In the same starts: ranks outside of a process set reduce
+with all others in the same graph.
 """
 
 from __future__ import annotations
