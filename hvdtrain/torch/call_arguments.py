@@ -1,4 +1,4 @@
-"""What Horovod's collectives are called with: a name where the caller gives none."""
+"""What Horovod's collectives are called with: a name where the caller gives none, and ranks that are there."""
 
 import functools
 import inspect
@@ -8,6 +8,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from horovod.torch import mpi_ops
 
+from hvdtrain.errors import UsageError
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -15,23 +17,30 @@ _unnamed: Final[Counter[int | None]] = Counter()
 """Of each process set: the collectives without a name that this rank has called in it since all ranks met."""
 
 
+class WrongProcessSetError(UsageError, ValueError):
+    """A collective was given a process set that there is not, or a root outside of it."""
+
+
 def completed(function: Callable[P, R]) -> Callable[P, R]:
     """A collective; where its caller gives it no name, it has the number of such calls on this rank in the process set.
 
     Horovod numbers by its handles, of which ranks have different numbers where some have had fewer batches, or are in
     other process sets.
+
+    Raises `WrongProcessSetError`: Horovod does not know the process set, or `root_rank` is not in it.
     """
     parameters = inspect.signature(function).parameters
     optional = [name for name, parameter in parameters.items() if parameter.default is not parameter.empty]
     if not {"name", "process_set"}.intersection(optional):
         return function
-    name_of = _reader(parameters, "name")
+    name_of, root_of = _reader(parameters, "name"), _reader(parameters, "root_rank")
     set_of = _reader(parameters, "process_set", mpi_ops.global_process_set)
     name_place = list(parameters).index("name") if "name" in parameters else -1
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         process_set = set_of(arguments, named)
+        _require_known(function.__name__, process_set, root_of(arguments, named))
         if len(arguments) <= name_place and name_of(arguments, named) is None:
             named["name"] = next_name(f"{function.__name__}.unnamed", process_set)
         return function(*arguments, **named)
@@ -66,3 +75,18 @@ def _reader(
     if default is inspect.Parameter.empty:
         default = otherwise
     return lambda arguments, named: arguments[place] if len(arguments) > place else named.get(name, default)
+
+
+def _require_known(collective: str, process_set: Any, root: int | None) -> None:
+    if process_set.process_set_id is None:
+        raise WrongProcessSetError(
+            f"{collective} was given a process set that Horovod does not know, of the ranks {process_set.ranks}.",
+            "It was removed, or has not been added.",
+            "call hvd.add_process_set(ranks) on all ranks, and use what it returns until it is removed.",
+        )
+    if root is not None and process_set.ranks and root not in process_set.ranks:
+        raise WrongProcessSetError(
+            f"{collective} was given root_rank={root}, which is none of the {len(process_set.ranks)} ranks it is for.",
+            "A rank that does not take part cannot send its values.",
+            "give the number in the world of a rank that is in the process set.",
+        )

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import hvdtrain.torch as hvd
 import hvdtrain.torch.distributed as dist
+from hvdtrain.torch.call_arguments import WrongProcessSetError
 
 Step = Callable[[torch.Tensor], None]
 Steps = list[int]
@@ -126,11 +128,31 @@ def collectives_without_a_name_are_numbered_in_each_set() -> None:
         hvd.remove_process_set(pair)
 
 
+def what_is_no_process_set_has_a_sentence() -> None:
+    """Before anything is sent: the other ranks do not hear of it."""
+    pair = hvd.add_process_set([0, 1])
+    for send in (hvd.broadcast, hvd.broadcast_object):
+        with pytest.raises(WrongProcessSetError, match="root_rank=2, which is none of the 2 ranks"):
+            send(torch.ones(1), 2, process_set=pair)
+    with pytest.raises(WrongProcessSetError, match="root_rank=3, which is none of the 3 ranks"):
+        hvd.broadcast_parameters(made().state_dict(), 3)
+    hvd.remove_process_set(pair)
+    calls: list[Callable[[], object]] = [
+        lambda: hvd.barrier(pair),
+        lambda: hvd.allreduce(torch.ones(1), process_set=pair),
+        lambda: dist.all_reduce(torch.ones(1), group=pair),
+    ]
+    for call in calls:
+        with pytest.raises(WrongProcessSetError, match="It was removed, or has not been added"):
+            call()
+
+
 CHECKS: list[Callable[[], None]] = [
     a_rank_without_batches_takes_part_in_the_next_epoch,
     what_one_rank_has_begun_to_train_all_train_later,
     sparse_gradients_stay_sparse,
     collectives_without_a_name_are_numbered_in_each_set,
+    what_is_no_process_set_has_a_sentence,
 ]
 
 
