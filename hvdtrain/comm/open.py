@@ -13,7 +13,7 @@ from hvdtrain.comm import horovod_world
 from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.comm.horovod_connections import remembering_connections
 from hvdtrain.comm.peer_failure import bounded_start, failed_starts, limit_waits
-from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, form_stage_sets
+from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, form_stage_sets, require_ranks
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import resolve
 from hvdtrain.errors import UsageError
@@ -111,7 +111,7 @@ def join_world(
     return comm
 
 
-def join_as_script(framework: str, start: Callable[[], object], with_sets: bool = False) -> Topology:
+def join_as_script(framework: str, start: Callable[[], object], process_sets: Any = None) -> Topology:
     """Start Horovod in a program with a training loop of its own: `hvd.init()` of our look-alikes of Horovod's modules.
 
     The environment may set the stall limit (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS); otherwise it is 300 seconds, where
@@ -120,24 +120,25 @@ def join_as_script(framework: str, start: Callable[[], object], with_sets: bool 
     Args:
         framework: "torch" or "tensorflow".
         start: Horovod's `init`.
-        with_sets: whether it is given process sets.
+        process_sets: what it is given as such.
 
     Returns: where this process is in the world.
 
-    Raises: as `join_world`; and `UsageError` if this process has ended MPI.
+    Raises: as `join_world`; and `UsageError` if this process has ended MPI, or `process_sets` are not of this world.
     """
     require_horovod(framework)
     keep_freed_memory()
     binding = load_binding(framework)
     if horovod_world.is_elastic(os.environ):
-        return _join_elastic(binding, start, with_sets)
+        return _join_elastic(binding, start, process_sets is not None)
     if binding.hvd.is_initialized():
         return horovod_world.confirmed(detect_topology(os.environ), binding.hvd)
     horovod_world.require_mpi(binding.hvd)
     while _met:  # a second world: its ranks meet again, and may do so elsewhere
         os.environ.pop(_met.pop(), None)
-    limit = stall_limit_of_script()
-    return join_world(binding, detect_topology(os.environ), limit, start, with_sets=with_sets).topology
+    topology, limit = detect_topology(os.environ), stall_limit_of_script()
+    require_ranks(process_sets, topology.size)
+    return join_world(binding, topology, limit, start, with_sets=process_sets is not None).topology
 
 
 def join_part_as_script(framework: str, start: Callable[[], object]) -> None:

@@ -59,6 +59,38 @@ def _require_whole_nodes(sets: Sequence[Sequence[int]], places: Sequence[tuple[s
             )
 
 
+def add_process_set(hvd: Any, process_set: Any) -> Any:
+    """Form one more set: `hvd.add_process_set`, which aborts all ranks where one of the set is not there, or is in it
+    twice. Collective. It needs HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`.
+
+    Args:
+        process_set: ranks, or a `ProcessSet` of Horovod's.
+
+    Returns: the `ProcessSet`, with its number.
+
+    Raises `UsageError`: these are not ranks of this world.
+    """
+    wanted = process_set if isinstance(process_set, hvd.ProcessSet) else hvd.ProcessSet(process_set)
+    require_ranks([wanted], hvd.size())
+    return hvd.add_process_set(wanted)
+
+
+def require_ranks(process_sets: Any, size: int) -> None:
+    """Raise `UsageError` unless each set has ranks of a world of `size`, and each of them once.
+
+    Args: `process_sets`: a list of Horovod's `ProcessSet`s, or what else its `init` takes.
+    """
+    sets = process_sets if isinstance(process_sets, list | tuple) else ()
+    for ranks in [each.ranks for each in sets if each.ranks is not None]:
+        outside = [rank for rank in ranks if not 0 <= rank < size]
+        if outside or not ranks or len(set(ranks)) < len(ranks):
+            raise UsageError(
+                f"A process set was to have the ranks {ranks}.",
+                f"It must have at least one rank, and each once, of the {size} that there are, from 0 on.",
+                "leave out what is no rank, and what is there twice; hvd.size() says how many there are.",
+            )
+
+
 def form_stage_sets(comm: Communicator, hvd: Any, options: ParallelOptions) -> None:
     """Form the sets of the ranks with the same stage, and where MPI does not carry activations, of each two ranks with
     consecutive stages. Collective.

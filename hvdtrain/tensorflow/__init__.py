@@ -25,7 +25,6 @@ from horovod.tensorflow import (
     ProcessSet,
     Product,
     Sum,
-    add_process_set,
     allgather_object,
     broadcast_object,
     ccl_built,
@@ -78,6 +77,7 @@ from hvdtrain.tensorflow.broadcasting import (
     broadcast_variables,
 )
 from hvdtrain.tensorflow.collectives import (
+    add_process_set,
     allgather,
     allreduce,
     alltoall,

@@ -8,7 +8,6 @@ from horovod.tensorflow.mpi_ops import (
     ProcessSet,
     Product,
     Sum,
-    add_process_set,
     ccl_built,
     check_num_rank_power_of_2,
     cross_rank,
@@ -43,7 +42,14 @@ from horovod.tensorflow.mpi_ops import (
     stop_timeline,
 )
 
-from hvdtrain.tensorflow.collectives import allgather, alltoall, broadcast, broadcast_, grouped_allgather
+from hvdtrain.tensorflow.collectives import (
+    add_process_set,
+    allgather,
+    alltoall,
+    broadcast,
+    broadcast_,
+    grouped_allgather,
+)
 from hvdtrain.tensorflow.start import init
 
 __all__ = [

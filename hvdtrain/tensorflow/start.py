@@ -38,7 +38,7 @@ def join_world(comm: Any = None, process_sets: Any = None) -> None:
         horovod.init(comm, process_sets)
 
     if comm is None:
-        join_as_script("tensorflow", start, with_sets=process_sets is not None)
+        join_as_script("tensorflow", start, process_sets)
     else:
         join_part_as_script("tensorflow", start)
 

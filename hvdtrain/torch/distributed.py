@@ -179,7 +179,7 @@ def get_world_size(group: Any = None) -> int:
 def new_group(ranks: Iterable[int] | None = None, **others: Any) -> Any:  # noqa: ARG001  torch's settings
     """A set of ranks; call it on all ranks. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1 before `init_process_group`."""
     chosen = list(range(mpi_ops.size()) if ranks is None else ranks)
-    return mpi_ops.global_process_set if len(chosen) == mpi_ops.size() else add_process_set(chosen)
+    return mpi_ops.global_process_set if sorted(chosen) == list(range(mpi_ops.size())) else add_process_set(chosen)
 
 
 def all_reduce(

@@ -38,6 +38,7 @@ from horovod.torch.mpi_ops import (
     stop_timeline,
 )
 
+from hvdtrain.comm import process_sets
 from hvdtrain.torch.call_arguments import number_set_from_zero
 from hvdtrain.torch.collectives import bounded, submitted, synchronize
 from hvdtrain.torch.start import init, join
@@ -131,14 +132,16 @@ grouped_allreduce_async_ = submitted(_horovod.grouped_allreduce_async_)
 grouped_reducescatter_async = submitted(_horovod.grouped_reducescatter_async)
 reducescatter_async = submitted(_horovod.reducescatter_async)
 
-_add_process_set = bounded(_horovod.add_process_set)
+_add_process_set = bounded(process_sets.add_process_set)
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Form a set of ranks; call it on all ranks, with HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`.
 
     Returns it with its number; of these ranks there is no other set.
+
+    Raises `UsageError`: they are not ranks of this world, each of them once.
     """
-    added = _add_process_set(process_set)
+    added: ProcessSet = _add_process_set(_horovod, process_set)
     number_set_from_zero(added)
     return added

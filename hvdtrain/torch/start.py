@@ -27,13 +27,13 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         process_sets: Horovod's `ProcessSet`s, or "dynamic".
 
     Raises:
-        UsageError: the launcher's variables and Horovod disagree about the world.
+        UsageError: the launcher's variables and Horovod disagree about the world, or `process_sets` are not of it.
         HvdtrainError: the ranks did not find each other in time.
     """
     is_running = mpi_ops.is_initialized() and _starts[0] > 0
     start: Callable[[], object] = lambda: mpi_ops.init(comm=comm, process_sets=process_sets)  # noqa: E731
     if comm is None:
-        join_as_script("torch", start, with_sets=process_sets is not None)
+        join_as_script("torch", start, process_sets)
     else:
         join_part_as_script("torch", start)
     if is_running:  # one rank may call it again alone

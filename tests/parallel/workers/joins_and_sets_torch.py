@@ -14,6 +14,7 @@ from torch import nn
 
 import hvdtrain.torch as hvd
 import hvdtrain.torch.distributed as dist
+from hvdtrain.errors import UsageError
 from hvdtrain.torch.call_arguments import WrongProcessSetError
 
 Step = Callable[[torch.Tensor], None]
@@ -147,16 +148,28 @@ def what_is_no_process_set_has_a_sentence() -> None:
             call()
 
 
+def a_set_without_a_rank_or_of_others_is_refused() -> None:
+    """By Horovod itself it would end all ranks."""
+    for ranks in ([], [0, 3], [-1], [0, 1, 1]):
+        for form in (hvd.add_process_set, dist.new_group):
+            with pytest.raises(UsageError, match="at least one rank, and each once, of the 3"):
+                form(ranks)
+    assert dist.new_group([2, 0, 1]) is hvd.global_process_set
+
+
 CHECKS: list[Callable[[], None]] = [
     a_rank_without_batches_takes_part_in_the_next_epoch,
     what_one_rank_has_begun_to_train_all_train_later,
     sparse_gradients_stay_sparse,
     collectives_without_a_name_are_numbered_in_each_set,
     what_is_no_process_set_has_a_sentence,
+    a_set_without_a_rank_or_of_others_is_refused,
 ]
 
 
 def main() -> None:
+    with pytest.raises(UsageError, match=r"A process set was to have the ranks \[0, 3\]"):
+        hvd.init(process_sets=[hvd.ProcessSet([0, 3])])
     hvd.init(process_sets="dynamic")
     for check in CHECKS:
         check()

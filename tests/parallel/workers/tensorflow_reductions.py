@@ -255,6 +255,7 @@ def report(odd: Any) -> dict[str, Any]:
         "warm-up": warmed_up(),
         "momentum": refused(lambda: hvd_keras.callbacks.LearningRateWarmupCallback(0.1, 5, 100)),
         "process sets": process_sets(odd),
+        "set of others": refused(lambda: hvd_keras.add_process_set([0, hvd.size()])),
         "by name": in_another_order(),
         "large part": large_part(),
         "eager names": eager_names(),
