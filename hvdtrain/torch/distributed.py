@@ -192,7 +192,7 @@ def all_reduce(
             "Horovod would combine real and imaginary parts each by themselves.",
             "use ReduceOp.SUM or ReduceOp.AVG.",
         )
-    chosen = _op(op)
+    chosen, tensor = _op(op), tensor.detach()  # it may be a parameter
     content = tensor.contiguous()
     sent = as_summable(content)
     handle = _begin_allreduce(sent, name=_name("all_reduce", group), op=chosen, process_set=_set(group))
@@ -209,6 +209,7 @@ def reduce(
 
 def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Put rank `src`'s values into all ranks' tensors."""
+    tensor = tensor.detach()  # it may be a parameter
     content = tensor.contiguous()
     handle = _begin_broadcast(as_known(content), src, name=_name("broadcast", group), process_set=_set(group))
     return _started(Work(handle, content, tensor), async_op)
@@ -261,7 +262,7 @@ def barrier(group: Any = None, async_op: bool = False, **others: Any) -> Work | 
 
 
 def _gathered(tensor: torch.Tensor, group: Any) -> torch.Tensor:
-    content = tensor.contiguous()
+    content = tensor.detach().contiguous().view(tensor.shape or (1,))
     rows = bounded(mpi_ops.allgather)(as_known(content), name=_name("all_gather", group), process_set=_set(group))
     return as_before(rows, tensor.dtype)
 

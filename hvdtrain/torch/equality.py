@@ -60,4 +60,5 @@ class _Tensors:
 
 
 def _as_object(each: Any) -> Any:
-    return _Tensors(each) if isinstance(each, dict) else each
+    """A dict may have another order on each rank."""
+    return _Tensors(dict(sorted(each.items(), key=lambda item: str(item[0])))) if isinstance(each, dict) else each

@@ -26,6 +26,7 @@ class Mean:
 
     def update(self, value: torch.Tensor | float, weight: float = 1.0) -> None:
         """Add a mean of `weight` samples; of none, it may be NaN. It stays on its device: nothing waits."""
+        weight = weight.reshape(()) if isinstance(weight, torch.Tensor) else weight
         if isinstance(value, torch.Tensor):
             if value.numel() != 1:
                 raise UsageError(

@@ -232,6 +232,17 @@ def collectives_take_what_torchs_take() -> None:
     one = torch.ones(1)
     dist.all_reduce(one, op=torch.distributed.ReduceOp.SUM)
     assert one.item() == size
+    for parameter in (nn.Parameter(torch.ones(2).bfloat16()), nn.Parameter(torch.ones(3, 2).t())):
+        dist.all_reduce(parameter)
+        assert set(parameter.flatten().tolist()) == {size}
+        dist.broadcast(parameter, 0)
+    of_each = torch.zeros(size)
+    dist.all_gather_into_tensor(of_each, torch.tensor(float(rank)))
+    assert of_each.tolist() == list(range(size))
+    mean = hvd.Mean()
+    mean.update(torch.tensor(float(rank)), torch.tensor([2]))
+    assert mean.compute() == (size - 1) / 2
+    hvd.assert_equal({name: torch.ones(1) for name in ("ab" if rank else "ba")})
     work = dist.barrier(async_op=True)
     assert work is not None
     assert work.wait()
