@@ -158,11 +158,13 @@ class PowerSgdOfState(PowerSgd):
         ranks, rank = reduction.process_set.size(), int(getattr(state, "matrix_approximation_rank", 1))
         chosen = ChosenSync("buckets", "powersgd", ranks, float(ranks), BUCKET_BYTES, rank, False, 1)
         super().__init__(reduction.start_sum, trainable, chosen)
+        self._set = reduction.process_set
         self._first = int(getattr(state, "start_powerSGD_iter", 0))
         self._updates: Counter[str] = Counter()  # of each bucket
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         begin = super().open(bucket)
+        self._size = self._set.size()  # in an elastic job another one in each world
 
         def reduction() -> PendingReduction:
             self._updates[bucket.name] += 1
