@@ -87,7 +87,7 @@ def require_ranks(process_sets: Any, size: int) -> None:
             raise UsageError(
                 f"A process set was to have the ranks {ranks}.",
                 f"It must have at least one rank, and each once, of the {size} that there are, from 0 on.",
-                "leave out what is no rank, and what is there twice; hvd.size() says how many there are.",
+                "leave out what is no rank, and what is there twice.",
             )
 
 

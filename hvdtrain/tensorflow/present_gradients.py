@@ -90,9 +90,9 @@ def _with_indices(gradient: Any, variable: Any, dtype: tf.DType) -> Any:
 
 def _refuse_two_kinds(variables: Sequence[Any], both: Any) -> None:
     if both.any():
-        shapes = [f"{place} of shape {tuple(variables[int(place)].shape)}" for place in np.flatnonzero(both)]
+        shapes = [f"{place}, of shape {tuple(variables[int(place)].shape)}" for place in np.flatnonzero(both)]
         raise UsageError(
-            f"Gradients are sparse (tf.IndexedSlices) on some ranks and dense on others: number {', '.join(shapes)}.",
+            f"Gradients are sparse (tf.IndexedSlices) on some ranks and dense on others: number {'; '.join(shapes)}.",
             "Rows cannot be added to a whole table.",
             "pass sparse_as_dense=True.",
         )

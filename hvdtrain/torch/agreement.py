@@ -37,7 +37,7 @@ def warn_of_unequal_weights(trainable: Trainable, process_set: Any) -> None:
         warnings.warn(
             "The ranks begin with different weights. Equal gradients will not make them equal, so each rank trains a "
             "model of its own.\nHINT: call hvd.broadcast_parameters(model.state_dict(), root_rank=0) before the "
-            "first update.",
+            "first update, and after hvd.join() with the rank that it returns as the root.",
             stacklevel=2,
         )
 

@@ -41,9 +41,13 @@ def completed(function: Callable[P, R]) -> Callable[P, R]:
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         process_set = set_of(arguments, named)
         _require_known(function.__name__, process_set, root_of(arguments, named))
-        if len(arguments) <= name_place and name_of(arguments, named) is None:
-            named["name"] = next_name(f"{function.__name__}.unnamed", process_set)
-        return function(*arguments, **named)
+        if name_place < 0 or name_of(arguments, named) is not None:
+            return function(*arguments, **named)
+        name = next_name(f"{function.__name__}.unnamed", process_set)
+        if len(arguments) > name_place:
+            before, after = arguments[:name_place], arguments[name_place + 1 :]
+            return function(*before, name, *after, **named)  # type: ignore[arg-type]
+        return function(*arguments, **{**named, "name": name})  # type: ignore[arg-type]
 
     return call
 

@@ -35,7 +35,7 @@ _FINITE_HINT: Final = (
     "lower the learning rate, or clip gradients; restore() of a new start gives the checkpoint from before."
 )
 _log = logging.getLogger("hvdtrain")
-_all: Final["weakref.WeakSet[Checkpoint]"] = weakref.WeakSet()
+_savers: Final["weakref.WeakSet[Checkpoint]"] = weakref.WeakSet()  # that have saved
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Checkpoint:
             infinity from the start, as masks of attention do.
 
     Raises:
-        UsageError: before `hvd.init()`, an object cannot be saved, or this process saves other objects in the folder.
+        UsageError: before `hvd.init()`, or an object cannot be saved.
     """
 
     def __init__(self, folder: str | Path = "checkpoints", *, keep: int = 2, **objects: Any) -> None:
@@ -89,24 +89,26 @@ class Checkpoint:
                     name,
                 )
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
-        self._claim_folder()
         self._models = {name: thing for name, thing in objects.items() if isinstance(thing, nn.Module)}
         self._writer = self._new_writer(infinite_in(self._models))
         self._knows_folder, self._latest = False, 0
         atexit.register(await_all_writes)
 
-    def _claim_folder(self) -> None:
+    def _require_alone(self) -> None:
         """Each save replaces what is there of the same step, and older ones."""
         folder = self._store.folder.resolve()
-        for other in _all:
-            if other._store.folder.resolve() == folder and other._objects.keys() != self._objects.keys():
+        for other in _savers:
+            is_same = other._objects.keys() == self._objects.keys() and all(
+                other._models[name] is model for name, model in self._models.items()
+            )
+            if not is_same and other._store.folder.resolve() == folder:
                 before, now = sorted(other._objects), sorted(self._objects)
                 raise UsageError(
-                    f"Two hvd.Checkpoint save in {folder}: one {before}, the other one {now}.",
+                    f"Two hvd.Checkpoint save other objects in {folder}: one {before}, the other one {now}.",
                     "Each would remove what the other one has saved.",
                     "give all objects to one hvd.Checkpoint, or each one a folder of its own.",
                 )
-        _all.add(self)
+        _savers.add(self)
 
     def _new_writer(self, infinite: frozenset[str]) -> CheckpointWriter:
         about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(self._objects)}
@@ -169,7 +171,8 @@ class Checkpoint:
             values: numbers, texts and collections of them, which `restore` returns.
 
         Raises:
-            UsageError: on all ranks; the state cannot be saved, or the folder has checkpoints that were not restored.
+            UsageError: on all ranks; the state cannot be saved, the folder has checkpoints that were not restored, or
+                another `Checkpoint` of this process has saved other objects there.
             HvdtrainError: on all ranks; an earlier checkpoint, or with `wait` this one, would have weights that are NaN
                 or infinite. It is not written, so that it pushes out none of the good ones.
         """
@@ -208,6 +211,7 @@ class Checkpoint:
         if not self._knows_folder and self._comm.topology.is_root:
             self._require_writable()
         self._knows_folder = True
+        self._require_alone()
         _text_of(values)
 
     def _require_writable(self) -> None:

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _ENDED = ("shut down", "Connection", "timed out", "Timed out", "Timeout", "Broken pipe", "peer", "stalled", "failed")
-_MISMATCHED = ("Mismatched", "is not supported with Join", "Duplicate tensor name", "Invalid", "One or more ranks")
+_MISMATCHED = ("Mismatched", "not supported with Join", "Duplicate tensor name", "Invalid", "One or more ranks")
 
 
 class LostPeerError(PeerError, HorovodInternalError):  # type: ignore[misc]

@@ -23,7 +23,7 @@ def assert_equal(*objects: Any) -> None:
     """
     comm = communicator("hvd.assert_equal")
     named = {f"{type(each).__name__} {number}": _as_object(each) for number, each in enumerate(objects)}
-    sums = agree(comm, lambda: _checksums(named), "hvdtrain.equal.read")
+    sums = agree(comm, lambda: _checksums(named), "hvdtrain.equal.read")  # in the order of their names
     totals = gather_json(
         comm, [len(sums), sum(value * (n + 1) for n, value in enumerate(sums.values()))], "hvdtrain.equal"
     )
@@ -41,7 +41,7 @@ def assert_equal(*objects: Any) -> None:
 
 
 def _checksums(named: Mapping[str, Any]) -> dict[str, int]:
-    return {name: array_checksum(name, array) for name, array in view_of_state(named).items()}
+    return {name: array_checksum(name, array) for name, array in sorted(view_of_state(named).items())}
 
 
 def _differing(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:
@@ -60,5 +60,13 @@ class _Tensors:
 
 
 def _as_object(each: Any) -> Any:
-    """A dict may have another order on each rank."""
-    return _Tensors(dict(sorted(each.items(), key=lambda item: str(item[0])))) if isinstance(each, dict) else each
+    if not isinstance(each, dict) and not hasattr(each, "state_dict"):
+        return each  # which is refused by its name
+    return _Tensors(_in_order(each if isinstance(each, dict) else each.state_dict()))
+
+
+def _in_order(state: Any) -> Any:
+    """The same with the keys of all dicts in order: optimizers have theirs in that of their first updates."""
+    if isinstance(state, dict):
+        return {key: _in_order(value) for key, value in sorted(state.items(), key=lambda item: str(item[0]))}
+    return type(state)(map(_in_order, state)) if type(state) in (list, tuple) else state

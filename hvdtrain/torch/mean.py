@@ -26,14 +26,15 @@ class Mean:
 
     def update(self, value: torch.Tensor | float, weight: float = 1.0) -> None:
         """Add a mean of `weight` samples; of none, it may be NaN. It stays on its device: nothing waits."""
-        weight = weight.reshape(()) if isinstance(weight, torch.Tensor) else weight
-        if isinstance(value, torch.Tensor):
-            if value.numel() != 1:
+        for one in (value, weight):
+            if isinstance(one, torch.Tensor) and one.numel() != 1:
                 raise UsageError(
-                    f"hvd.Mean.update() was given a tensor of {value.numel()} numbers.",
+                    f"hvd.Mean.update() was given a tensor of {one.numel()} numbers.",
                     "It adds one number, the mean of `weight` samples.",
                     "write mean.update(values.mean(), len(values)).",
                 )
+        weight = weight.reshape(()) if isinstance(weight, torch.Tensor) else weight
+        if isinstance(value, torch.Tensor):
             value = value.detach().double().reshape(())
             added = torch.stack([_product(value, weight), torch.full_like(value, weight)])
         else:

@@ -138,9 +138,11 @@ _add_process_set = bounded(process_sets.add_process_set)
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Form a set of ranks; call it on all ranks, with HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`.
 
-    Returns it with its number; of these ranks there is no other set.
+    Returns it with its number.
 
-    Raises `UsageError`: they are not ranks of this world, each of them once.
+    Raises:
+        UsageError: they are not ranks of this world, each of them once.
+        ValueError: Horovod's; there is a set of these ranks already.
     """
     added: ProcessSet = _add_process_set(_horovod, process_set)
     number_set_from_zero(added)

@@ -1,6 +1,7 @@
 """`with hvd.run(folder) as run`: a run folder with metrics and a report, for a loop that hvdtrain does not run."""
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ from hvdtrain.torch.start import start_count
 from hvdtrain.torch.world import communicator
 from hvdtrain.version import versions
 from hvdtrain.world_channel import CHANGE
+
+_log = logging.getLogger("hvdtrain")
 
 Value = Mean | float
 """A number, of which rank 0's is written, or a mean, which is computed over all ranks and begins again."""
@@ -59,8 +62,9 @@ class Run:
 
     def log_validation(self, step: int, *, epoch: int = 0, **values: Value) -> dict[str, float]:
         """Write metrics of a validation after update `step`; returns them as numbers."""
-        self._validated = self._log("validation", step, epoch, values)
-        return self._validated
+        numbers = self._log("validation", step, epoch, values)
+        self._validated = dict(numbers)
+        return numbers
 
     def _log(self, split: str, step: int, epoch: int, values: Mapping[str, Value]) -> dict[str, float]:
         refuse_taken(_TAKEN.intersection(values), "A metric is called")
@@ -124,7 +128,10 @@ def run(
         end = _end(leaving)
         record.write({**end, "step": record.step})
         if record.writes and end["event"] == "ended":
-            write_json(place.result, record.result(bool(end["finished"])))
+            try:
+                write_json(place.result, record.result(bool(end["finished"])))
+            except OSError as error:  # a full disk does not change how the loop has ended
+                _log.warning("%s was not written: %s.", place.result, error.strerror or error)
             if report:
                 write_report(place.path, "always", time.time() - begun)
         if leaving is not None:

@@ -27,7 +27,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
         process_sets: Horovod's `ProcessSet`s, or "dynamic".
 
     Raises:
-        UsageError: the launcher's variables and Horovod disagree about the world, or `process_sets` are not of it.
+        UsageError: the launcher's variables and Horovod disagree about the world, or `process_sets` are not of it
+            (not known in an elastic job and with `comm`, where Horovod's own error comes).
         HvdtrainError: the ranks did not find each other in time.
     """
     is_running = mpi_ops.is_initialized() and _starts[0] > 0

@@ -38,8 +38,8 @@ def stop_requested() -> bool:
 
     From the first call on, SIGTERM, SIGINT and SIGUSR1 no longer end the process: Slurm, Kubernetes and launchers send
     them to ask for an end. Some steps later this is True on all ranks, after the same step: they vote by one small
-    allreduce every 0.4 seconds, and every 32 steps. While a rank has joined (`hvd.join()`), a request waits until all
-    ranks have. A second SIGTERM or SIGINT ends the process at once.
+    allreduce, for which all wait, after 0.4 seconds or 32 steps, whichever comes first. While a rank has joined
+    (`hvd.join()`), a request waits until all ranks have. A second SIGTERM or SIGINT ends the process at once.
 
         if hvd.stop_requested():
             checkpoint.save(step, wait=True)

@@ -35,6 +35,6 @@ def test_a_joined_rank_adds_zeros_and_what_cannot_have_them_is_refused(
         assert report["steps"] == (0 if framework == "torch" else -1), "all ranks stop after the same step"
         for epoch in report["epochs"]:
             assert epoch["waited"], (rank, epoch)
-            assert epoch["last"] == 1, (rank, epoch)
+            assert epoch["last"] == reports[0]["epochs"][epoch["epoch"]]["last"] > 0, (rank, epoch)
             assert all("not supported with Join" in error for error in epoch["errors"].values()), epoch
             assert epoch["counts"] == ([] if rank == 0 else [RANKS - 1, RANKS - 1]), epoch

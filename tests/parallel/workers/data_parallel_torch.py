@@ -242,7 +242,7 @@ def collectives_take_what_torchs_take() -> None:
     mean = hvd.Mean()
     mean.update(torch.tensor(float(rank)), torch.tensor([2]))
     assert mean.compute() == (size - 1) / 2
-    hvd.assert_equal({name: torch.ones(1) for name in ("ab" if rank else "ba")})
+    hvd.assert_equal({"all": [{name: torch.ones(1) for name in ("ab" if rank else "ba")}]})
     work = dist.barrier(async_op=True)
     assert work is not None
     assert work.wait()

@@ -75,8 +75,10 @@ def epoch(number: int) -> dict[str, Any]:
             assert not is_to_stop(), "rank 0 has joined, and would wait for those that stop"
         counts = sorted({float(value) for one in sums for value in one.numpy().tolist()})
         counts.append(float(hvd.allreduce(integers([hvd.rank()]), name="number", op=hvd.Max).numpy()[0]))
-    if hvd.rank() == 1:
-        time.sleep(1)
+    Path(sys.argv[1], f"joins_{number}_{hvd.rank()}").touch()
+    while hvd.rank() == 1 and len(list(Path(sys.argv[1]).glob(f"joins_{number}_*"))) < hvd.size():
+        time.sleep(0.05)
+    time.sleep(1 if hvd.rank() == 1 else 0)
     last = int(hvd.join())
     return {"errors": errors, "counts": counts, "last": last, "waited": time.monotonic() - began >= 1, "epoch": number}
 

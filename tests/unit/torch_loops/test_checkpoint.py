@@ -59,7 +59,16 @@ logged.emit = lambda record: warned.append(record.getMessage())
 logging.getLogger("hvdtrain").addHandler(logged)
 steps.save(5, wait=True)
 said["back"] = [list(warned), sorted(path.name for path in steps._store.paths())]
-said["two"] = [tried(lambda: hvd.Checkpoint(sys.argv[1] + "/steps", **{name: Best()})) for name in ("best", "other")]
+def saved_beside(**objects):
+    checkpoint = hvd.Checkpoint(sys.argv[1] + "/steps", keep=9, **objects)
+    return tried(lambda: checkpoint.save(checkpoint.restore().step, wait=True))
+
+said["two"] = [saved_beside(best=Best())]
+network = hvd.Checkpoint(sys.argv[1] + "/network", net=torch.nn.Linear(1, 1), best=Best())
+network.save(1, wait=True)
+other = hvd.Checkpoint(sys.argv[1] + "/network", net=torch.nn.Linear(1, 1), best=Best())
+other.restore()
+said["two"] += [tried(lambda: other.save(2, wait=True)), tried(lambda: network.save(2, wait=True))]
 main(["train", "--task", "digits", "--framework", "torch", "--max-steps", "1", "--output-dir", sys.argv[1] + "/task"])
 said["task"] = [tried(hvd.Checkpoint(sys.argv[1] + "/task/checkpoints", best=Best()).restore)]
 steps.save(7, wait=True)
@@ -109,9 +118,9 @@ def test_who_goes_back_learns_that_later_checkpoints_are_removed(said: dict[str,
 
 
 def test_two_objects_do_not_save_other_states_in_one_folder(said: dict[str, list[Any]]) -> None:
-    same, other = said["two"]
-    assert same == "saved"
-    assert "one ['best'], the other one ['other']" in other, other
+    same, other, first = said["two"]
+    assert (same, first) == ("saved", "saved")
+    assert "one ['best', 'net'], the other one ['best', 'net']" in other, other
 
 
 def test_a_checkpoint_of_a_task_is_refused(said: dict[str, list[Any]]) -> None:
