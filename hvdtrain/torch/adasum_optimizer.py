@@ -144,11 +144,12 @@ class StepChanges(CommHook):
             missing = {parameters[number] for number in bucket.marks.missing}
             flat.zero_()
             self._step({parameter: copy for parameter, copy in copies.items() if parameter not in missing})
-            bucket.marks.put_into(flat)
             sent, context = compression.compress(flat)
+            bucket.marks.put_into(sent)
             yield _combine(sent, numbers, bucket.name)
+            bucket.marks.read(sent)
             flat.copy_(compression.decompress(sent, context))
-            self.unused.update(parameters[number] for number in bucket.marks.unused(flat))
+            self.unused.update(parameters[number] for number in bucket.marks.unused)
 
         return reduction
 

@@ -105,8 +105,7 @@ class BFloat16Mean(BFloat16Sum):
 
     def _rounded(self, bucket: GradBucket) -> PendingReduction:
         sent = bucket.flat.to(torch.bfloat16).float()
-        bucket.marks.put_into(sent)
-        yield self._start_sum(sent, bucket.name)
+        yield from self._summed(sent, bucket)
         bucket.flat.copy_(sent.to(torch.bfloat16))
 
 

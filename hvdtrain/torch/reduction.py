@@ -9,7 +9,7 @@ from horovod.torch import mpi_ops
 from horovod.torch.compression import Compression
 from torch import nn
 
-from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, PlainSum
+from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, scaled
 from hvdtrain.torch.collectives import bounded, submitted
 
 _begin = submitted(mpi_ops.allreduce_async_)
@@ -42,6 +42,22 @@ class Reduction:
         """Begin to add up in place."""
         return _begin(flat, name=name, op=mpi_ops.Sum, process_set=self.process_set)
 
+    def reduced(self, sent: torch.Tensor, bucket: GradBucket) -> PendingReduction:
+        """Reduce in place what is sent for a bucket.
+
+        Where there are marks, Horovod adds up, and the factors of a mean are multiplied outside of the sum: Horovod
+        would round small negative numbers to -0.0 by them, which is the mark of a parameter that no rank has used.
+        """
+        if not (self.is_sum and sent.is_floating_point()):
+            yield self.start(sent, bucket.name)
+            return
+        is_mean = self.op == mpi_ops.Average
+        scaled(sent, 1 / self.predivide if is_mean else 1.0)
+        bucket.marks.put_into(sent)
+        yield self.start_sum(sent, bucket.name)
+        bucket.marks.read(sent)
+        scaled(sent, self.predivide / self.process_set.size() if is_mean else 1.0)
+
     def hook(self) -> CommHook:
         """What is sent for a bucket."""
         if self.compression is Compression.none:
@@ -60,25 +76,26 @@ class Reduction:
         return lambda: wait().to(rows.dtype)
 
 
-class DenseReduction(PlainSum):
+class DenseReduction(CommHook):
     """Buckets as they are, reduced in place.
 
     Horovod 0.28.1 cannot add bfloat16, which is sent as float32: so process sets, and ranks that have called
     `hvd.join()`, are possible as for other dtypes. (`BFloat16Sum`, of half the bytes, needs all ranks.)
     """
 
+    reduces_in_place = True
+
     def __init__(self, reduction: Reduction) -> None:
-        super().__init__(reduction.start, keeps_unused=reduction.is_sum)
-        self._rule = reduction
+        super().__init__()
+        self._rule, self.keeps_unused = reduction, reduction.is_sum
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
         if bucket.flat.dtype != torch.bfloat16 or not self._rule.is_sum:
-            return super().open(bucket)
+            return lambda: self._rule.reduced(bucket.flat, bucket)
 
         def reduction() -> PendingReduction:
             sent = bucket.flat.float()
-            bucket.marks.put_into(sent)
-            yield self._start_sum(sent, bucket.name)
+            yield from self._rule.reduced(sent, bucket)
             bucket.flat.copy_(sent)
 
         return reduction
@@ -96,8 +113,7 @@ class CompressedReduction(CommHook):
 
         def reduction() -> PendingReduction:
             sent, context = compression.compress(bucket.flat)
-            bucket.marks.put_into(sent)
-            yield self._rule.start(sent, bucket.name)  # in place
+            yield from self._rule.reduced(sent, bucket)
             bucket.flat.copy_(compression.decompress(sent, context))
 
         return reduction

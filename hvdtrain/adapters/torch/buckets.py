@@ -89,7 +89,7 @@ class Bucket(ABC):
 
     def _forget_unused(self) -> None:
         bucket = self._content
-        for number in bucket.marks.unused(bucket.flat) if self._keeps_unused else bucket.frozen():
+        for number in bucket.marks.unused if self._keeps_unused else bucket.frozen():
             self.parameters[number].grad = None
 
     def reduce(self, wait: Callable[[Handle], object]) -> None:

@@ -24,10 +24,15 @@ class UsageMarks:
     the sum is -0.0 only where no rank had a gradient. Only ranks without a gradient have to look at it, so that in all
     other steps nobody waits for the device.
 
+    What rounds may make -0.0 of a small negative number: a rank rounds and multiplies before it puts the marks into
+    what it sends, and reads them from the sum as it arrives. The sum itself is exact where it is near zero.
+
     Args: `places`: for each parameter where its first number is in the bucket; and where other parts of it begin, if
     each is looked at by itself. Empty: there are no marks.
 
-    Attributes: `missing`: the parameters, by their numbers, that have no gradient on this rank in this update.
+    Attributes:
+        missing: the parameters, by their numbers, that have no gradient on this rank in this update.
+        unused: those of them that are missing on all ranks, once `read` has found them.
     """
 
     def __init__(self, places: Sequence[Sequence[int]] = ()) -> None:
@@ -35,9 +40,10 @@ class UsageMarks:
         self._all: torch.Tensor | None = None
         self._zeros = torch.empty(0)
         self.missing: Sequence[int] = ()
+        self.unused: Sequence[int] = ()
 
     def put_into(self, sent: torch.Tensor) -> None:
-        """Mark what is sent, [numbers of the bucket or more], after any rounding."""
+        """Mark what is sent, [numbers of the bucket or more], after any rounding and factor."""
         if not self._places or not sent.is_floating_point():
             return
         if self._all is None or self._zeros.dtype != sent.dtype:
@@ -49,13 +55,14 @@ class UsageMarks:
             for place in self._places[number]:
                 sent[place] = -0.0
 
-    def unused(self, reduced: torch.Tensor) -> list[int]:
-        """Those of `missing` that are missing on all ranks, given the sums, [numbers of the bucket]."""
-        firsts = [(number, self._places[number][0]) for number in self.missing if self._places[number]]
-        if not (firsts and reduced.is_floating_point()):
-            return []
-        values = reduced[[place for _, place in firsts]].tolist()
-        return [number for (number, _), value in zip(firsts, values, strict=True) if is_mark(value)]
+    def read(self, summed: torch.Tensor) -> None:
+        """Find out what is `unused`, given the sums, [numbers or more], before any rounding and factor."""
+        self.unused = ()
+        missing = self.missing if self._places else ()
+        firsts = [(number, self._places[number][0]) for number in missing if self._places[number]]
+        if firsts and summed.is_floating_point():
+            values = summed[[place for _, place in firsts]].tolist()
+            self.unused = [number for (number, _), value in zip(firsts, values, strict=True) if is_mark(value)]
 
 
 def is_mark(value: float) -> bool:
@@ -133,11 +140,13 @@ class PlainSum(CommHook):
         self._start_sum, self.keeps_unused = start_sum, keeps_unused
 
     def open(self, bucket: GradBucket) -> Callable[[], PendingReduction]:
-        def reduction() -> PendingReduction:
-            bucket.marks.put_into(bucket.flat)
-            yield self._start_sum(bucket.flat, bucket.name)
+        return lambda: self._summed(bucket.flat, bucket)
 
-        return reduction
+    def _summed(self, sent: torch.Tensor, bucket: GradBucket) -> PendingReduction:
+        """Add up in place what is sent for a bucket."""
+        bucket.marks.put_into(sent)
+        yield self._start_sum(sent, bucket.name)
+        bucket.marks.read(sent)
 
 
 class Float16Sum(PlainSum):
@@ -159,15 +168,15 @@ class Float16Sum(PlainSum):
         sent = torch.empty_like(flat, dtype=torch.float16)
 
         def reduction() -> PendingReduction:
-            sent.copy_(_scaled(flat, 1 / self.loss_multiplier))
-            bucket.marks.put_into(sent)
-            yield self._start_sum(sent, bucket.name)
-            _scaled(flat.copy_(sent), self.loss_multiplier)
+            sent.copy_(scaled(flat, 1 / self.loss_multiplier))
+            yield from self._summed(sent, bucket)
+            scaled(flat.copy_(sent), self.loss_multiplier)
 
         return reduction
 
 
-def _scaled(flat: torch.Tensor, factor: float) -> torch.Tensor:
+def scaled(flat: torch.Tensor, factor: float) -> torch.Tensor:
+    """The tensor, multiplied in place."""
     return flat if factor == 1 else flat.mul_(factor)
 
 
@@ -201,6 +210,7 @@ class BFloat16Sum(PlainSum):
             total = _sum(received.view(torch.bfloat16).view(ranks, part))
             sums = yield self._hvd.allgather_async(_bits(total.to(torch.bfloat16)), name=f"{bucket.name}.sums")
             flat.copy_(sums.view(torch.bfloat16)[:numbers])
+            bucket.marks.read(flat)
 
         return reduction
 
@@ -240,5 +250,6 @@ class Adasum(CommHook):
         def reduction() -> PendingReduction:
             bucket.marks.put_into(bucket.flat)
             yield self._hvd.grouped_allreduce_async_(parts, name=bucket.name, op=self._hvd.Adasum)
+            bucket.marks.read(bucket.flat)
 
         return reduction

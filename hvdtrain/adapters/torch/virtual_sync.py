@@ -70,6 +70,7 @@ class TreeReduction(CommHook):
         def reduction() -> PendingReduction:
             (total,) = self._own_sums(bucket)
             yield start_sum(total, bucket.name)
+            bucket.marks.read(total)
             if total is not bucket.flat:
                 bucket.flat.copy_(total)
 
@@ -89,6 +90,7 @@ class TreeReduction(CommHook):
             rows = received.view(sent.dtype).view(len(parts), lengths[workers.rank]).unbind()
             own = sum_of_subtrees(zip(parts, rows, strict=True), workers.count, torch.Tensor.add_)
             totals = yield hvd.allgather_async(_bits(own), name=f"{bucket.name}.sums")
+            bucket.marks.read(totals.view(sent.dtype))
             bucket.flat.copy_(totals.view(sent.dtype))
 
         return reduction

@@ -1,0 +1,86 @@
+"""Checks of `loops_torch.py`: parameters that some ranks, or all of them, do not use."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+import hvdtrain.torch as hvd
+
+
+class OwnHalves:
+    """A compressor as a user may write it."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+        return tensor.to(torch.float16), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
+        return tensor.to(ctx)
+
+
+LEAST = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133, torch.float32: 2.0**-149}  # above zero
+REDUCTIONS: dict[str, tuple[torch.dtype, float, dict[str, Any]]] = {  # of weights, the gradient that one rank has
+    "fp16": (torch.float32, LEAST[torch.float16], {"compression": hvd.Compression.fp16}),
+    "a user's": (torch.float32, LEAST[torch.float16], {"compression": OwnHalves}),
+    "fp16, predivided": (
+        *(torch.float32, 8 * LEAST[torch.float16]),
+        {"compression": hvd.Compression.fp16, "gradient_predivide_factor": 64.0},
+    ),
+    "weights of fp16": (torch.float16, LEAST[torch.float16], {}),
+    "weights of bf16": (torch.bfloat16, LEAST[torch.bfloat16], {}),
+    "plain": (torch.float32, LEAST[torch.float32], {}),
+    "predivided": (torch.float32, 8 * LEAST[torch.float32], {"gradient_predivide_factor": 64.0}),
+}
+
+
+class Parts(nn.Module):
+    """The first rank alone uses one part, and nobody uses another."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.all, self.nobodys = (nn.Parameter(torch.zeros(3, dtype=dtype)) for _ in range(3))
+
+    def forward(self, gradient: torch.Tensor) -> torch.Tensor:
+        return self.all.sum() + ((self.first * gradient).sum() if hvd.rank() == 0 else 0)
+
+
+def train(model: nn.Module, dtype: torch.dtype, least: float, optimizer: torch.optim.Optimizer) -> None:
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.tensor([-least, 1.0, 1.0], dtype=dtype)).backward()
+        optimizer.step()
+
+
+def a_tiny_gradient_of_one_rank_is_one() -> None:
+    """Its mean may be rounded to -0.0, by which ranks without a gradient tell that nobody has one."""
+    for name, (dtype, least, options) in REDUCTIONS.items():
+        model = Parts(dtype)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5), **options)
+        train(model, dtype, least, optimizer)
+        assert model.first[1] < -2 / hvd.size(), (name, model.first)
+        hvd.assert_equal(model, optimizer)
+
+
+def nobodys_parameter_keeps_no_gradient() -> None:
+    for dtype, hook in (
+        (torch.float32, None),
+        (torch.float16, None),
+        (torch.float32, default_hooks.fp16_compress_hook),
+        (torch.float32, default_hooks.bf16_compress_hook),
+    ):
+        model = Parts(dtype)
+        wrapped = hvd.DistributedDataParallel(model)
+        if hook is not None:
+            wrapped.register_comm_hook(None, hook)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+        train(wrapped, dtype, LEAST[torch.float16], optimizer)
+        assert model.nobodys.grad is None, hook
+        assert model.first.grad is not None, hook
+        hvd.assert_equal(model, optimizer)
+
+
+UNUSED_CHECKS: list[Callable[[], None]] = [a_tiny_gradient_of_one_rank_is_one, nobodys_parameter_keeps_no_gradient]
