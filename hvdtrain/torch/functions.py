@@ -1,6 +1,7 @@
 """The names of `horovod.torch.functions`, with a deadline."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,6 @@ from hvdtrain.torch.sent_dtypes import as_known, require_dense
 allgather_object = bounded(_horovod.allgather_object)
 broadcast_object = bounded(_horovod.broadcast_object)
 _begin_broadcast = submitted(mpi_ops.broadcast_async_)
-_broadcast_optimizer_state = bounded(_horovod.broadcast_optimizer_state)
 
 
 class WrongParametersError(UsageError, ValueError):
@@ -50,28 +50,72 @@ def broadcast_within(params: Any, root_rank: int, process_set: Any) -> None:
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,  # noqa: ARG001  Horovod's argument
 ) -> None:
     """Give all ranks the root's optimizer state and options. Collective.
 
-    Where an optimizer has no state yet, Horovod makes some by a step with gradients of zero. By weight decay that would
-    change the weights, and momentum: these are put back. The gradients remain, as in Horovod.
+    Weights and gradients stay as they are, and whoever has another state, or none yet, gets the root's: Horovod would
+    make some by a step with gradients of zero, which changes weights by weight decay and momentum.
 
     Raises `UsageError`: on all ranks; a rank has sparse state.
     """
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    had_state = len(optimizer.state) > 0
-    known = torch.tensor([int(had_state), int(_is_sparse_in(optimizer))])
-    somebody, sparse = bounded(mpi_ops.allreduce)(known, op=mpi_ops.Max, name="hvdtrain.optimizer.has_state").tolist()
-    if sparse:
+    is_sparse = torch.tensor([int(_is_sparse_in(optimizer))])
+    if bounded(mpi_ops.allreduce)(is_sparse, op=mpi_ops.Max, name="hvdtrain.optimizer.sparse").item():
         raise _sparse_state(optimizer)
-    kept = [] if had_state else [(parameter, parameter.detach().clone()) for parameter in trained]
-    _broadcast_optimizer_state(optimizer, root_rank, model)
-    with torch.no_grad():
-        for parameter, value in kept:
-            parameter.copy_(value)
-    if not somebody:
-        optimizer.state.clear()
+    groups = optimizer.param_groups
+    trained = [parameter for group in groups for parameter in group["params"]]
+    options = [{key: value for key, value in group.items() if key != "params"} for group in groups]
+    states = [
+        {name: _described(value) for name, value in optimizer.state.get(parameter, {}).items()} for parameter in trained
+    ]
+    options, states = broadcast_object((options, states), root_rank, name="hvdtrain.optimizer")
+    if mpi_ops.rank() != root_rank:
+        for group, its_options in zip(groups, options, strict=True):
+            group.update(its_options)
+        for parameter, state in zip(trained, states, strict=True):
+            _make_room(optimizer, parameter, state)
+    tensors = [
+        (f"hvdtrain.optimizer.{number}.{name}", optimizer.state[parameter][name])
+        for number, (parameter, state) in enumerate(zip(trained, states, strict=True))
+        for name, value in state.items()
+        if isinstance(value, _Described)
+    ]
+    broadcast_within(tensors, root_rank, mpi_ops.global_process_set)
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A tensor of a parameter's state."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    is_on_host: bool  # though the parameter may be elsewhere
+
+    def room(self, parameter: torch.Tensor) -> torch.Tensor:
+        """A tensor like it, in the parameter's memory layout where it has the same shape."""
+        device = torch.device("cpu") if self.is_on_host else parameter.device
+        if self.shape == tuple(parameter.shape):
+            return torch.empty_like(parameter, dtype=self.dtype, device=device, requires_grad=False)
+        return torch.empty(self.shape, dtype=self.dtype, device=device)
+
+
+def _described(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return _Described(tuple(value.shape), value.dtype, value.device.type == "cpu")
+
+
+def _make_room(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, described: dict[Any, Any]) -> None:
+    """Give a parameter the root's state, of which tensors are still to be filled: own ones that fit, or new ones."""
+    own = optimizer.state.pop(parameter, {})
+    state = {}
+    for name, value in described.items():
+        fits = isinstance(value, _Described) and _described(own.get(name)) == value
+        state[name] = own[name] if fits else value.room(parameter) if isinstance(value, _Described) else value
+    if state:
+        optimizer.state[parameter] = state
 
 
 def _is_sparse_in(optimizer: torch.optim.Optimizer) -> bool:

@@ -23,6 +23,7 @@ from hvdtrain.torch.compilation import not_compiled
 from hvdtrain.torch.loop_gradients import LoopGradients, WrongOrderError, no_gradient
 from hvdtrain.torch.optimizer_arguments import check_arguments, names_of
 from hvdtrain.torch.reduction import Reduction
+from hvdtrain.torch.sent_dtypes import as_summable
 from hvdtrain.torch.start import require_start
 
 
@@ -154,8 +155,10 @@ class _Reducing:
             return loss
         op = mpi_ops.Sum if self.op == mpi_ops.Sum else mpi_ops.Average
         sent = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
-        found = bounded(mpi_ops.allreduce)(sent, name="hvdtrain.closure.loss", op=op, process_set=self.process_set)
-        return found if isinstance(loss, torch.Tensor) else found.item()
+        found = bounded(mpi_ops.allreduce)(
+            as_summable(sent), name="hvdtrain.closure.loss", op=op, process_set=self.process_set
+        )
+        return found.to(loss.dtype) if isinstance(loss, torch.Tensor) else found.item()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients. Raises `WrongOrderError`: after a backward pass whose gradients are being reduced."""

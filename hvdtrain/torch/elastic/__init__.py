@@ -6,14 +6,35 @@ from typing import Any, NoReturn
 
 from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.elastic import state as _horovod
 from horovod.torch.elastic.sampler import ElasticSampler
-from horovod.torch.elastic.state import TorchState
 from horovod.torch.mpi_ops import shutdown
 
 from hvdtrain.errors import PeerError, missing_name
+from hvdtrain.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from hvdtrain.torch.start import init
 
 __all__ = ["ElasticSampler", "TorchState", "run"]
+
+
+class TorchState(_horovod.TorchState):  # type: ignore[misc]
+    """Horovod's, whose `sync` changes no weight of rank 0, and sends tensors of any dtype and memory layout."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._bcast_object = broadcast_object
+
+    def sync(self) -> None:
+        """Give all ranks the state of rank 0. Collective."""
+        for handler in self._handlers.values():
+            # Classes of the user's own, in Horovod's registry of handlers, have their own way.
+            if type(handler) is _horovod.ModelStateHandler:
+                broadcast_parameters(handler.value.state_dict(), 0)
+            elif type(handler) is _horovod.OptimizerStateHandler:
+                broadcast_optimizer_state(handler.value, 0)
+            else:
+                handler.sync()
+        super(_horovod.TorchState, self).sync()
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

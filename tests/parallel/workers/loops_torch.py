@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from loops_torch_changes import (
+    a_closure_may_return_bfloat16,
     a_resumed_optimizer_changes_no_weight,
     a_scheduler_made_before_wrapping_is_followed,
     compiled_steps_train_as_others,
@@ -348,7 +349,7 @@ def different_start_weights_are_told() -> None:
 
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
-    ranks_that_read_their_groups_stay_together,
+    *(ranks_that_read_their_groups_stay_together, a_closure_may_return_bfloat16),
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
     *(compiled_steps_train_as_others, *SPARSE_CHECKS, *UNUSED_CHECKS),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),

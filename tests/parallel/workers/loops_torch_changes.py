@@ -119,17 +119,47 @@ def a_scheduler_made_before_wrapping_is_followed() -> None:
             optimizer.zero_grad()
 
 
-def a_resumed_optimizer_changes_no_weight() -> None:
-    torch.manual_seed(9)
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
-    if hvd.rank() == 0:  # it has loaded a checkpoint
-        model(torch.ones(1, 3)).sum().backward()
+def resumed_by_the_first_rank(model: nn.Module, rows: torch.Tensor) -> torch.optim.Optimizer:
+    """An optimizer that has state and another rate where a checkpoint was loaded, on rank 0."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5, weight_decay=0.1)
+    if hvd.rank() == 0:
+        model(rows).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    optimizer = hvd.DistributedOptimizer(optimizer)
+        optimizer.param_groups[0]["lr"] = 0.25
+    return hvd.DistributedOptimizer(optimizer)
+
+
+def a_resumed_optimizer_changes_no_weight() -> None:
+    rows = torch.ones(1, 3, 3, 3)
+    for dtype in (torch.float32, torch.bfloat16):
+        for sync in (sync_by_functions, lambda model, its: hvd.elastic.TorchState(model, its, step=0).sync()):
+            torch.manual_seed(9)
+            model: nn.Module = nn.Conv2d(3, 2, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model.to(dtype)
+            optimizer = resumed_by_the_first_rank(model, rows.to(dtype))
+            before = hvd.broadcast_object([p.tolist() for p in model.parameters()], 0)
+            sync(model, optimizer)
+            assert [p.tolist() for p in model.parameters()] == before
+            assert optimizer.param_groups[0]["lr"] == 0.25
+            assert [float(state["step"]) for state in optimizer.state.values()] == [1.0, 1.0]
+            hvd.assert_equal(model, optimizer)
+
+
+def sync_by_functions(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     hvd.broadcast_parameters(model.state_dict(), 0)
-    before = model.weight.detach().clone()
     hvd.broadcast_optimizer_state(optimizer, 0)
-    assert torch.equal(before, model.weight)
-    hvd.assert_equal(model, optimizer)
+
+
+def a_closure_may_return_bfloat16() -> None:
+    torch.manual_seed(12)
+    model = nn.Linear(2, 1).bfloat16()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def closure() -> torch.Tensor:
+        loss = model(torch.ones(1, 2).bfloat16()).sum() * 0 + hvd.rank()
+        loss.backward()
+        return loss
+
+    loss = optimizer.step(closure)
+    assert (loss.dtype, float(loss)) == (torch.bfloat16, (hvd.size() - 1) / 2)
