@@ -75,7 +75,8 @@ class ModelGradients(LoopGradients):
         """Where no marks tell which parameters no rank has used (`UsageMarks`), since zeros or a function hide them."""
         trainable = self.parameters
         counted = torch.tensor([*(parameter.grad is not None for parameter in trainable), True], dtype=torch.int32)
-        bounded(mpi_ops.allreduce_)(counted, op=mpi_ops.Sum, name="hvdtrain.uses")
+        within = self._reduction.process_set
+        bounded(mpi_ops.allreduce_)(counted, op=mpi_ops.Sum, name="hvdtrain.uses", process_set=within)
         *uses, active = counted.tolist()
         self.finish()
         is_own_mean = self.joins and self.divides_by_active and isinstance(self._hook, DenseReduction)

@@ -359,7 +359,7 @@ CHECKS: list[Callable[[], None]] = [
 
 
 def main() -> None:
-    hvd.init()
+    hvd.init(process_sets="dynamic")
     for check in CHECKS:
         check()
     a_training_is_taken_up(sys.argv[1])

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 
 import hvdtrain.torch as hvd
 
@@ -83,4 +84,22 @@ def nobodys_parameter_keeps_no_gradient() -> None:
         hvd.assert_equal(model, optimizer)
 
 
-UNUSED_CHECKS: list[Callable[[], None]] = [a_tiny_gradient_of_one_rank_is_one, nobodys_parameter_keeps_no_gradient]
+def ranks_of_a_set_wait_for_no_others() -> None:
+    """Also where a comm hook hides what is unused, and they count uses."""
+    pair = hvd.add_process_set([0, 1])
+    hooks: list[tuple[Any, Any]] = [
+        (None, lambda _state, bucket: hvd.allreduce(bucket.buffer(), name="mine", process_set=pair)),
+        (powersgd.PowerSGDState(None, 1, 2), powersgd.powerSGD_hook),
+    ]
+    for state, hook in hooks if pair.included() else ():
+        model = Parts(torch.float32)
+        wrapped = hvd.DistributedDataParallel(model, process_group=pair)
+        wrapped.register_comm_hook(state, hook)
+        train(wrapped, torch.float32, 0.5, torch.optim.SGD(model.parameters(), lr=1.0))
+        assert model.nobodys.grad is None
+        assert model.first.tolist() == [0.5, -1.0, -1.0]
+
+
+UNUSED_CHECKS: list[Callable[[], None]] = [
+    *(a_tiny_gradient_of_one_rank_is_one, nobodys_parameter_keeps_no_gradient, ranks_of_a_set_wait_for_no_others),
+]
