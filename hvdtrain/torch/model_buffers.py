@@ -8,7 +8,7 @@ from horovod.torch import mpi_ops
 from torch import nn
 
 from hvdtrain.torch.collectives import bounded
-from hvdtrain.torch.sent_dtypes import as_known, require_dense
+from hvdtrain.torch.sent_dtypes import as_bits, as_known, as_summable, from_bits, require_dense
 from hvdtrain.torch.uneven_batches import active_ranks
 
 _NAME = "hvdtrain.buffers"
@@ -28,9 +28,10 @@ def share_buffers_while_joining(module: nn.Module) -> None:
     Collective."""
     is_source = not any(active_ranks()[mpi_ops.rank() + 1 :])
     for name, buffers, flat in _by_dtype(module):
-        numbers = flat.double() if is_source else torch.zeros_like(flat, dtype=torch.float64)
-        bounded(mpi_ops.allreduce_)(numbers, op=mpi_ops.Sum, name=name)
-        _copy_back(numbers.to(flat.dtype), buffers)
+        bits = as_bits(flat)  # whole numbers: the sum with zeros has the same bits, whatever they mean
+        sent = as_summable(bits if is_source else torch.zeros_like(bits))
+        bounded(mpi_ops.allreduce_)(sent, op=mpi_ops.Sum, name=name)
+        _copy_back(from_bits(sent.to(bits.dtype), flat.dtype), buffers)
 
 
 def _by_dtype(module: nn.Module) -> Iterator[tuple[str, list[torch.Tensor], torch.Tensor]]:

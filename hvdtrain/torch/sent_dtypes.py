@@ -33,6 +33,17 @@ def as_before(known: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.view_as_complex(known) if dtype.is_complex else known.view(dtype)
 
 
+def as_bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as whole numbers of the same size, two for a complex one."""
+    real = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return real.view(_BITS[real.element_size()])
+
+
+def from_bits(bits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What `as_bits` has made of a tensor of this dtype, as such a tensor again."""
+    return as_before(bits.view(dtype.to_real()), dtype) if dtype.is_complex else bits.view(dtype)
+
+
 def as_summable(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory, or a copy of greater numbers, as a dtype whose numbers Horovod can reduce."""
     if tensor.is_complex():

@@ -100,6 +100,30 @@ def ranks_of_a_set_wait_for_no_others() -> None:
         assert model.first.tolist() == [0.5, -1.0, -1.0]
 
 
+def buffers_are_shared_to_the_last_bit() -> None:
+    """In `join()`, where ranks that have no more batches get those of one that has."""
+    torch.manual_seed(14)
+    model = nn.Linear(2, 1)
+    values = {
+        "complex": torch.tensor([1 + 2j, -0.0]),
+        "large": torch.tensor([2**60 + 1, -(2**62) - 1]),
+        "short": torch.tensor([-3, 4], dtype=torch.int16),
+        "flags": torch.tensor([True, False]),
+        "halves": torch.tensor([-0.0, float("inf")], dtype=torch.bfloat16),
+        "whole": torch.tensor([0.1, -(2.0**-149)]),
+    }
+    last = hvd.rank() == hvd.size() - 1
+    for name, value in values.items():
+        model.register_buffer(name, value if last else torch.zeros_like(value))
+    wrapped = hvd.DistributedDataParallel(model, init_sync=False)
+    with wrapped.join():
+        for _ in range(2 if last else 1):
+            wrapped(torch.ones(1, 2)).sum().backward()
+    for name, value in values.items():
+        assert str(model.get_buffer(name).tolist()) == str(value.tolist()), name
+
+
 UNUSED_CHECKS: list[Callable[[], None]] = [
     *(a_tiny_gradient_of_one_rank_is_one, nobodys_parameter_keeps_no_gradient, ranks_of_a_set_wait_for_no_others),
+    buffers_are_shared_to_the_last_bit,
 ]
