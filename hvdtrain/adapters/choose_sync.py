@@ -119,6 +119,15 @@ def needs_whole_weights(what: str, usable: Iterable[type], place: str) -> UsageE
     )
 
 
+def only_dense(kind: str) -> UsageError:
+    """What ends a program that combines sparse gradients otherwise than by a sum. Args: `kind`: of the gradient."""
+    return UsageError(
+        f"A gradient is sparse ({kind}), and op is neither hvd.Average nor hvd.Sum.",
+        "Rows that ranks touched can only be added up.",
+        "pass sparse_as_dense=True.",
+    )
+
+
 def require_adasum(hvd: Any, on_gpu: bool, given: str = "--reduce-op adasum") -> None:
     """Raise `UsageError` where Horovod 0.28.1's Adasum would fail at the first update.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import horovod.tensorflow as horovod
 import tensorflow as tf
 
-from hvdtrain.adapters.choose_sync import require_adasum
+from hvdtrain.adapters.choose_sync import only_dense, require_adasum
 from hvdtrain.adapters.keras.gradients import Op, densified, reduce_gradients, refuse_overwritten
 from hvdtrain.adapters.keras.numbered_calls import NumberedCalls
 from hvdtrain.comm.horovod_world import is_elastic
@@ -156,11 +156,7 @@ class GradientReduction:
     def _gathered(self, rows: Any, name: str) -> Any:
         """The rows of all ranks: their sum is the sum of the ranks' gradients."""
         if self.op not in _OPS:
-            raise UsageError(
-                "A gradient is sparse (tf.IndexedSlices), and op is neither hvd.Average nor hvd.Sum.",
-                "Rows that ranks touched can only be added up.",
-                "pass sparse_as_dense=True.",
-            )
+            raise only_dense("tf.IndexedSlices")
         where = {"process_set": self.process_set, "ignore_name_scope": True}
         values = horovod.allgather(rows.values, name=f"{name}_values", **where)
         indices = horovod.allgather(rows.indices, name=f"{name}_indices", **where)

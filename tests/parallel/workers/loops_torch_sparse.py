@@ -1,5 +1,6 @@
 """Checks of `loops_torch.py`: sparse tensors in the state of a model or an optimizer."""
 
+import math
 import tempfile
 from collections.abc import Callable
 
@@ -90,7 +91,24 @@ class _Table:
         self._words.load_state_dict(state)
 
 
+def rows_are_added_up_or_refused() -> None:
+    for op in (hvd.Max, hvd.Min, hvd.Product):
+        for as_dense in (True, False):
+            words = nn.Embedding.from_pretrained(torch.zeros(3, 2), freeze=False, sparse=True)
+            sgd = torch.optim.SGD(words.parameters(), lr=1.0)
+            optimizer = hvd.DistributedOptimizer(sgd, words.named_parameters(), op=op, sparse_as_dense=as_dense)
+            (words(torch.tensor([1])) * (hvd.rank() + 1)).sum().backward()
+            if as_dense:
+                optimizer.step()
+                found = {hvd.Max: hvd.size(), hvd.Min: 1, hvd.Product: math.factorial(hvd.size())}[op]
+                assert words.weight[1].tolist() == [-found] * 2
+            else:
+                with pytest.raises(UsageError, match="sparse .torch.sparse_coo., and op is neither"):
+                    optimizer.step()
+
+
 SPARSE_CHECKS = (
+    rows_are_added_up_or_refused,
     sparse_state_is_saved_and_compared,
     sparse_gradients_of_bfloat16_are_added_up,
     what_is_sparse_and_cannot_be_sent_is_refused,
