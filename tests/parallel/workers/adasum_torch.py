@@ -175,6 +175,17 @@ def misuse_has_a_sentence() -> None:
     )
 
 
+def a_tiny_step_of_one_rank_is_one() -> None:
+    """float16 rounds it to -0.0, by which ranks without a gradient tell that nobody has one."""
+    weight = nn.Parameter(torch.zeros(2))
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(sgd, compression=hvd.Compression.fp16, op=hvd.Adasum)
+    if hvd.rank() == 0:
+        (weight * torch.tensor([2.0**-26, 1.0])).sum().backward()
+    optimizer.step()
+    assert weight.tolist() == [0.0, -1.0]
+
+
 def a_late_rank_is_named() -> None:
     ours, optimizer = layer()
     ours(torch.ones(3, 4)).sum().backward()
@@ -190,7 +201,7 @@ def a_late_rank_is_named() -> None:
 
 CHECKS = [
     *(weights_are_horovods, gradients_may_be_clipped_before_the_step, bfloat16_is_combined, misuse_has_a_sentence),
-    a_late_rank_is_named,
+    *(a_tiny_step_of_one_rank_is_one, a_late_rank_is_named),
 ]
 
 
