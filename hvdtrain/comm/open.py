@@ -177,12 +177,12 @@ def stall_limit_of_script() -> float:
     a number of seconds."""
     # Small messages that are ready together travel as one; larger buckets of gradients are not copied for that.
     os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(2**20))
-    horovod_world.set_defaults(os.environ, STALL_TIMEOUT)
-    text = os.environ[_STALL_VARIABLE]
+    text = os.environ.get(_STALL_VARIABLE, str(int(STALL_TIMEOUT)))
     if not (text.isascii() and text.isdigit()):
         raise UsageError(
             f"{_STALL_VARIABLE} is {text!r}.", "It is a number of whole seconds, or 0 for no limit.", "try 300."
         )
+    horovod_world.set_defaults(os.environ, float(text) or STALL_TIMEOUT)
     return float(text) or math.inf
 
 

@@ -67,6 +67,8 @@ def test_a_script_may_set_the_stall_limit(monkeypatch: pytest.MonkeyPatch, text:
     """0 is Horovod's word for none."""
     monkeypatch.setattr(os, "environ", {} if text is None else {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": text})
     assert stall_limit_of_script() == seconds
+    # Horovod checks nothing where the limit is shorter than the time to the warning.
+    assert os.environ["HOROVOD_STALL_CHECK_TIME_SECONDS"] == ("20" if text == "40" else "60")
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-1", "2.5"])
