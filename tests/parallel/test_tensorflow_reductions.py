@@ -115,7 +115,7 @@ def test_eager_gradients_of_unlike_shapes_are_not_added_up(ranks: list[dict[str,
         ("rows, Max", "sparse_as_dense=True"),
         ("branches, two kinds", "sparse_as_dense=True"),
         ("momentum", "True or False"),
-        ("set of others", "hvd.size()"),
+        ("set of others", "there twice"),
     ],
 )
 def test_refusals(ranks: list[dict[str, Any]], what: str, hint: str) -> None:

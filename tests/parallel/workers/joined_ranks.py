@@ -1,4 +1,4 @@
-"""What the other ranks may call while rank 0 has joined, and that `hvd.join()` waits each time: `… FOLDER`, 7 ranks.
+"""What the other ranks may call while rank 0 has joined, and that `hvd.join()` waits each time: `… FOLDER FRAMEWORK`.
 
 Each rank first calls what is refused later, so that Horovod remembers it.
 """
@@ -64,6 +64,7 @@ def epoch(number: int) -> dict[str, Any]:
     counts: list[float] = []
     began = time.monotonic()
     if hvd.rank() > 0:
+        time.sleep(0.2 if hvd.rank() < hvd.size() - 1 else 0)  # the highest rank is most often the first
         errors = {what: refused(call) for what, call in calls().items()}
         if framework == "torch":  # Horovod has none for TensorFlow
             errors["Barrier"] = refused(hvd.barrier)
