@@ -1,7 +1,7 @@
 """`hvd.join()`: what other ranks may call meanwhile, and that a request to stop waits.
 
-With seven ranks Horovod wrote beyond its memory, and by gathers with four. In the same starts: ranks outside of a process
-set reduce with all others in one graph.
+With seven ranks Horovod wrote beyond its memory, and by gathers with four. In the same starts: ranks outside of a
+process set reduce with all others in one graph.
 """
 
 from __future__ import annotations
