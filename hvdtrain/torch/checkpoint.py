@@ -98,17 +98,21 @@ class Checkpoint:
         """Each save replaces what is there of the same step, and older ones."""
         folder = self._store.folder.resolve()
         for other in _savers:
-            is_same = other._objects.keys() == self._objects.keys() and all(
-                other._models[name] is model for name, model in self._models.items()
-            )
-            if not is_same and other._store.folder.resolve() == folder:
+            if other._store.folder.resolve() == folder and not self._saves_what(other):
                 before, now = sorted(other._objects), sorted(self._objects)
                 raise UsageError(
-                    f"Two hvd.Checkpoint save other objects in {folder}: one {before}, the other one {now}.",
+                    f"Two hvd.Checkpoint save different objects in {folder}, under the names {before} and {now}.",
                     "Each would remove what the other one has saved.",
-                    "give all objects to one hvd.Checkpoint, or each one a folder of its own.",
+                    "give all objects to one hvd.Checkpoint, or each one a folder of its own; delete an earlier one "
+                    "that is no longer used (`del checkpoint`).",
                 )
         _savers.add(self)
+
+    def _saves_what(self, other: "Checkpoint") -> bool:
+        """Whether it saves the same; a sampler, or another helper without weights, may have been made anew."""
+        names = self._models.keys() | other._models.keys()
+        is_same = all(other._objects.get(name) is self._objects.get(name) for name in names)
+        return is_same and other._objects.keys() == self._objects.keys()
 
     def _new_writer(self, infinite: frozenset[str]) -> CheckpointWriter:
         about = {"framework": "torch", "world_size": self._comm.topology.size, "objects": sorted(self._objects)}
@@ -211,8 +215,8 @@ class Checkpoint:
         if not self._knows_folder and self._comm.topology.is_root:
             self._require_writable()
         self._knows_folder = True
-        self._require_alone()
         _text_of(values)
+        self._require_alone()
 
     def _require_writable(self) -> None:
         folder = self._store.folder

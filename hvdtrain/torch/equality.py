@@ -22,8 +22,8 @@ def assert_equal(*objects: Any) -> None:
     Raises `UsageError`: on all ranks; a state has something else than tensors, numbers, texts and collections of them.
     """
     comm = communicator("hvd.assert_equal")
-    named = {f"{type(each).__name__} {number}": _as_object(each) for number, each in enumerate(objects)}
-    sums = agree(comm, lambda: _checksums(named), "hvdtrain.equal.read")  # in the order of their names
+    named = {f"{type(each).__name__} {number}": each for number, each in enumerate(objects)}
+    sums = agree(comm, lambda: _checksums(named), "hvdtrain.equal.read")
     totals = gather_json(
         comm, [len(sums), sum(value * (n + 1) for n, value in enumerate(sums.values()))], "hvdtrain.equal"
     )
@@ -41,7 +41,9 @@ def assert_equal(*objects: Any) -> None:
 
 
 def _checksums(named: Mapping[str, Any]) -> dict[str, int]:
-    return {name: array_checksum(name, array) for name, array in sorted(view_of_state(named).items())}
+    """In the order of their names."""
+    state = view_of_state({name: _as_object(each) for name, each in named.items()})
+    return {name: array_checksum(name, array) for name, array in sorted(state.items())}
 
 
 def _differing(first: Mapping[str, int], second: Mapping[str, int]) -> list[str]:

@@ -54,12 +54,12 @@ def broadcast_optimizer_state(
     root_rank: int,
     model: torch.nn.Module | None = None,  # noqa: ARG001  Horovod's argument
 ) -> None:
-    """Give all ranks the root's optimizer state and options. Collective.
+    """Give all ranks the root's state of each parameter, and its options. Collective.
 
     Weights and gradients stay as they are, and whoever has another state, or none yet, gets the root's: Horovod would
     make some by a step with gradients of zero, which changes weights by weight decay and momentum.
 
-    Raises `UsageError`: on all ranks; a rank has sparse state.
+    Raises `UsageError`: on all ranks; a rank has sparse state, or parameters of other shapes.
     """
     is_sparse = torch.tensor([int(_is_sparse_in(optimizer))])
     if bounded(mpi_ops.allreduce)(is_sparse, op=mpi_ops.Max, name="hvdtrain.optimizer.sparse").item():
@@ -70,7 +70,9 @@ def broadcast_optimizer_state(
     states = [
         {name: _described(value) for name, value in optimizer.state.get(parameter, {}).items()} for parameter in trained
     ]
-    options, states = broadcast_object((options, states), root_rank, name="hvdtrain.optimizer")
+    shapes = [[tuple(parameter.shape) for parameter in group["params"]] for group in groups]
+    of_root, options, states = broadcast_object((shapes, options, states), root_rank, name="hvdtrain.optimizer")
+    _require_same_parameters(of_root == shapes)
     if mpi_ops.rank() != root_rank:
         for group, its_options in zip(groups, options, strict=True):
             group.update(its_options)
@@ -116,6 +118,16 @@ def _make_room(optimizer: torch.optim.Optimizer, parameter: torch.Tensor, descri
         state[name] = own[name] if fits else value.room(parameter) if isinstance(value, _Described) else value
     if state:
         optimizer.state[parameter] = state
+
+
+def _require_same_parameters(here: bool) -> None:
+    differ = torch.tensor([int(not here)])
+    if bounded(mpi_ops.allreduce)(differ, op=mpi_ops.Max, name="hvdtrain.optimizer.differ").item():
+        raise UsageError(
+            "The optimizers of the ranks have parameters of different numbers or shapes.",
+            "A rank cannot have the state that belongs to another rank's parameters.",
+            "build the same model on all ranks, and give the optimizer its parameters in the same order and groups.",
+        ).on_all_ranks()
 
 
 def _is_sparse_in(optimizer: torch.optim.Optimizer) -> bool:

@@ -13,7 +13,7 @@ from horovod.torch import mpi_ops
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from hvdtrain.adapters.choose_sync import BUCKET_BYTES
+from hvdtrain.adapters.choose_sync import BUCKET_BYTES, only_dense
 from hvdtrain.adapters.torch.buckets import Bucket, Together, Trainable, make_buckets
 from hvdtrain.adapters.torch.comm_hooks import CommHook
 from hvdtrain.adapters.torch.gradient_sync import SummedGradients
@@ -218,6 +218,8 @@ class LoopGradients(SummedGradients):
         sparse = set() if self._reduction.sparse_as_dense else self._came_sparse.union(p for _, p in self._sparse)
         found = reduce_integers([int(p in sparse) for p in self.parameters], "sparse", within)
         self._sparse = [named for named, count in zip(self.trainable, found, strict=True) if count]
+        if self._sparse and not self._reduction.is_sum:
+            raise only_dense("torch.sparse_coo").on_all_ranks()  # before any bucket begins
         # Names that no other optimizer has, whether or not all ranks have made equally many in worlds before.
         (number,) = reduce_integers([_next_number[0]], "number", within, mpi_ops.Max)
         _next_number[0] = number + 1

@@ -9,7 +9,6 @@ from horovod.torch import mpi_ops
 from horovod.torch.compression import Compression
 from torch import nn
 
-from hvdtrain.adapters.choose_sync import only_dense
 from hvdtrain.adapters.torch.comm_hooks import CommHook, GradBucket, Handle, PendingReduction, scaled
 from hvdtrain.torch.collectives import bounded, submitted
 
@@ -66,12 +65,7 @@ class Reduction:
         return CompressedReduction(self)
 
     def sparse(self, parameter: nn.Parameter, name: str) -> Callable[[], torch.Tensor]:
-        """Begin to gather the rows of a sparse gradient; what it returns waits for the sparse result.
-
-        Raises `UsageError`: on all ranks; the rows are not to be added up.
-        """
-        if not self.is_sum:
-            raise only_dense("torch.sparse_coo").on_all_ranks()
+        """Begin to gather the rows of a sparse gradient; what it returns waits for the sparse result."""
         gradient = parameter.grad
         if gradient is None:
             none = torch.empty((1, 0), dtype=torch.int64, device=parameter.device)

@@ -107,7 +107,7 @@ class Bucket(ABC):
     def rearm(self) -> None:
         """Expect gradients again, which are added to those that parameters have."""
         self._reduction, self._is_reduced = None, False
-        self._content.marks.missing = ()
+        self._content.marks.missing = self._content.marks.unused = ()
         self._missing.update(self.parameters)
 
     def clear(self) -> None:

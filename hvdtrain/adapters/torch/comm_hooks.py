@@ -25,7 +25,8 @@ class UsageMarks:
     other steps nobody waits for the device.
 
     What rounds may make -0.0 of a small negative number: a rank rounds and multiplies before it puts the marks into
-    what it sends, and reads them from the sum as it arrives. The sum itself is exact where it is near zero.
+    what it sends, and reads them from the sum as it arrives. A sum is exact where it is near zero; Adasum, which
+    multiplies while it adds, is not, for numbers that are the least ones of their dtype.
 
     Args: `places`: for each parameter where its first number is in the bucket; and where other parts of it begin, if
     each is looked at by itself. Empty: there are no marks.

@@ -66,6 +66,35 @@ def a_tiny_gradient_of_one_rank_is_one() -> None:
         hvd.assert_equal(model, optimizer)
 
 
+class WholeNumbersLater:
+    """A compressor that has whole numbers, which have no marks, from the second time on."""
+
+    calls = 0
+
+    @classmethod
+    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
+        cls.calls += 1
+        return (tensor.clone() if cls.calls == 1 else tensor.to(torch.int32)), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
+        return tensor.to(ctx)
+
+
+def what_was_unused_before_may_be_used_now() -> None:
+    model = nn.ParameterDict({name: nn.Parameter(torch.zeros(2)) for name in "ab"})
+    compression: Any = WholeNumbersLater
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), compression=compression, op=hvd.Sum
+    )
+    for uses_b in (False, hvd.rank() == 0):
+        optimizer.zero_grad()
+        (model["a"].sum() + (model["b"].sum() if uses_b else 0)).backward()
+        optimizer.step()
+    assert model["b"].tolist() == [-1, -1]
+    hvd.assert_equal(model)
+
+
 def nobodys_parameter_keeps_no_gradient() -> None:
     for dtype, hook in (
         (torch.float32, None),
@@ -124,6 +153,7 @@ def buffers_are_shared_to_the_last_bit() -> None:
 
 
 UNUSED_CHECKS: list[Callable[[], None]] = [
+    what_was_unused_before_may_be_used_now,
     *(a_tiny_gradient_of_one_rank_is_one, nobodys_parameter_keeps_no_gradient, ranks_of_a_set_wait_for_no_others),
     buffers_are_shared_to_the_last_bit,
 ]

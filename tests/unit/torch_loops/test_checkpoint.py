@@ -66,6 +66,9 @@ def saved_beside(**objects):
 said["two"] = [saved_beside(best=Best())]
 network = hvd.Checkpoint(sys.argv[1] + "/network", net=torch.nn.Linear(1, 1), best=Best())
 network.save(1, wait=True)
+elsewhere = hvd.Checkpoint(sys.argv[1] + "/elsewhere", net=Best())
+elsewhere.save(1, wait=True)
+network.save(1, wait=True)
 other = hvd.Checkpoint(sys.argv[1] + "/network", net=torch.nn.Linear(1, 1), best=Best())
 other.restore()
 said["two"] += [tried(lambda: other.save(2, wait=True)), tried(lambda: network.save(2, wait=True))]
@@ -120,7 +123,7 @@ def test_who_goes_back_learns_that_later_checkpoints_are_removed(said: dict[str,
 def test_two_objects_do_not_save_other_states_in_one_folder(said: dict[str, list[Any]]) -> None:
     same, other, first = said["two"]
     assert (same, first) == ("saved", "saved")
-    assert "one ['best', 'net'], the other one ['best', 'net']" in other, other
+    assert "save different objects in" in other, other
 
 
 def test_a_checkpoint_of_a_task_is_refused(said: dict[str, list[Any]]) -> None:
