@@ -77,7 +77,7 @@ def test_block_runs(name: str, tmp_path: Path) -> None:
                 run([*argv, last])
         for command in behind:
             command.result()
-    results = [read_json(path) for path in tmp_path.rglob("result.json")]
+    results = [result for path in tmp_path.rglob("result.json") if "task" in (result := read_json(path))]
     assert results or name in ("keras", "plain horovod", "own loops")
     for result in results:
         assert name == "synthetic" or result["metrics"]["accuracy"] >= 0.9  # noise teaches nothing
