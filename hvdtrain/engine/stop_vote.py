@@ -113,8 +113,7 @@ class StopVote:
         step_nanoseconds = (now - self._posted_at) * 1e9 / max(1, self._steps)
         self._posted_at, self._steps = now, 0
         is_due, ended = self.saves()
-        # Integers: Horovod refuses the greatest of other numbers while a rank of a loop has joined. The least that
-        # ended.
+        # Integers: Horovod refuses Max of other numbers while a rank has joined. Of `ended` the least is wanted.
         ballot = np.array([self.asked() is not None, step_nanoseconds, is_due, -ended, _VOTES], np.int64)
         self._pending = self.comm.start_allreduce(ballot, "hvdtrain.stop.vote", "max")
 
