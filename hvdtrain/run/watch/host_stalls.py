@@ -74,6 +74,10 @@ class HostStalls:
         """As `StallReports.write_explanation`."""
         return self._shared.write_explanation(text)
 
+    def told(self) -> int:
+        """As `StallReports.told`."""
+        return self._shared.told()
+
     def _look(self, rank: int, is_last: bool) -> Finding | None:
         """What another rank has found, or this one, if that is its turn."""
         here = self._local.read()

@@ -161,10 +161,19 @@ class StallReports:
         return found(reports, self.size, rank)
 
     def write_explanation(self, text: str) -> Path:
-        path = self.folder / "explanation.txt"
-        with suppress(OSError), path.open("a", encoding="utf-8") as file:
+        with suppress(OSError), self._explanations.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
-        return path
+        return self._explanations
+
+    def told(self) -> int:
+        """Bytes of all explanations so far; more after each one."""
+        with suppress(OSError):
+            return self._explanations.stat().st_size
+        return 0
+
+    @property
+    def _explanations(self) -> Path:
+        return self.folder / "explanation.txt"
 
     def _report(self, rank: int) -> Path:
         return self.folder / f"rank_{rank}.json"

@@ -124,21 +124,34 @@ class Watchdog:
 
     def _explain(self, since: float) -> None:
         waited = time.monotonic() - since
+        patience = max(_LEAST_GRACE, _GRACE * waited)
         try:
+            told = self.reports.told()
             self.reports.write(self._report(waited))
-            finding = self.reports.find(self.rank, max(_LEAST_GRACE, _GRACE * waited), self._stopping.wait)
+            finding = self.reports.find(self.rank, patience, self._stopping.wait)
         except OSError as error:
             _log.warning("what this rank does could not be written down for the others: %s", error)
             return
         seconds, ends = time.monotonic() - since, self.ends and not finding.is_busy
-        if self.now.changed_at != since or self._stopping.is_set():
+        if not self._stands_still(since):
             return
-        if finding.is_ours:
+        if finding.is_ours or (ends and not self._is_told(told, since, patience)):
             self._tell(finding.explanation, seconds)
-        elif ends:
-            time.sleep(_LOOK_SECONDS)  # the one that tells it comes first
-        if ends:
+        if ends and self._stands_still(since):
             self._end(finding.explanation, seconds)
+
+    def _stands_still(self, since: float) -> bool:
+        return self.now.changed_at == since and not self._stopping.is_set()
+
+    def _is_told(self, before: int, since: float, patience: float) -> bool:
+        """Wait until another rank has told it: as soon as this one ends, that one's collectives end, too, and it would
+        tell nothing. False where it tells nothing in this time, as it is frozen."""
+        end = time.monotonic() + patience
+        while self._stands_still(since) and self.reports.told() <= before:
+            if time.monotonic() >= end:
+                return False
+            self._stopping.wait(_LOOK_SECONDS)
+        return True
 
     def _report(self, seconds: float) -> Report:
         now = self.now

@@ -185,3 +185,37 @@ def test_rank_0_that_is_frozen_is_named_by_another_rank(tmp_path: Path, capfd: p
             told += capfd.readouterr().err
             time.sleep(0.05)
     assert "Rank 0 has reported nothing: it is frozen or gone" in told
+
+
+def test_no_rank_ends_before_another_one_has_told_why(tmp_path: Path) -> None:
+    """It would end the collectives of the one that tells it, which then has nothing to tell."""
+    reports, ended = StallReports(tmp_path / "stall", 3), list[tuple[int, bool]]()
+
+    def watchdog(rank: int, seconds: float) -> Watchdog:
+        waiting = Activity()
+        waiting.begin("step", 4)
+        waiting.begin_wait(lambda: True, "gradients.0")
+
+        def leave() -> None:
+            ended.append((rank, reports.told() > 0))
+            waiting.end_wait()
+
+        return Watchdog(rank, reports, Limits(seconds, 300.0), 4, ends=True, leave=leave, now=waiting)
+
+    with watchdog(0, SECONDS + 2), watchdog(1, SECONDS):
+        wait_for(lambda: len(ended) == 2)
+    assert sorted(ended) == [(0, True), (1, True)]
+
+
+def test_a_rank_that_ends_tells_why_where_the_one_that_should_is_frozen_after_its_report(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    waiting, ended = Activity(), threading.Event()
+    waiting.begin("step", 4)
+    waiting.begin_wait(lambda: True, "gradients.0")
+    reports = StallReports(tmp_path / "stall", 2)
+    reports.write(report(0, waits_in="gradients.0"))
+    with Watchdog(1, reports, Limits(SECONDS, 300.0), 4, ends=True, leave=ended.set, now=waiting):
+        assert ended.wait(DEADLINE)
+        told = capfd.readouterr().err
+    assert "Ranks 0 and 1 have waited" in told
