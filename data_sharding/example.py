@@ -134,7 +134,10 @@ def _flat(name: str, value: FeatureInput) -> list[bytes] | NDArray[np.int64] | N
     array = np.asarray(value)
     if array.dtype.kind == "f":
         return _rounded(array).ravel()
-    if array.dtype.kind == "b" or (array.dtype.kind in "iu" and (array <= np.iinfo(np.int64).max).all()):
+    if array.dtype.kind in "iu" and (array > np.iinfo(np.int64).max).any():
+        conflict = "The integers of a tf.train.Example have 64 bits and a sign."
+        raise ExampleError(f"Feature {name!r} has the value {array.max()}.", conflict, "store it as bytes or a float.")
+    if array.dtype.kind in "biu":
         return array.astype(np.int64).ravel()
     fact = f"Feature {name!r} holds {array.dtype} values of {type(value).__name__}."
     conflict = "tf.train.Example holds bytes, 64-bit integers and 32-bit floats only."

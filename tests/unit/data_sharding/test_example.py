@@ -59,7 +59,13 @@ def test_special_floats_survive() -> None:
     assert str(decoded) == str(np.array([math.inf, -math.inf, math.nan, -0.0], np.float32))
 
 
-@pytest.mark.parametrize("value", [2**63, np.array([2**64 - 1], np.uint64), 1j, None, {"a": 1}, [b"a", 1], object()])
+@pytest.mark.parametrize("value", [2**63, np.array([2**64 - 1], np.uint64)])
+def test_integers_beyond_64_bits_and_a_sign_are_named(value: int | np.ndarray) -> None:
+    with pytest.raises(ExampleError, match="Feature 'x' has the value (9223372036854775808|18446744073709551615)"):
+        example.encode({"x": value})
+
+
+@pytest.mark.parametrize("value", [1j, None, {"a": 1}, [b"a", 1], object()])
 def test_other_values_are_refused(value: object) -> None:
     with pytest.raises(ExampleError, match="Feature 'x'"):
         example.encode({"x": value})  # type: ignore[dict-item]
