@@ -17,7 +17,7 @@ pyproject.toml has an entry point in the group "data_sharding.formats", `lines =
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self, overload
 
 import numpy as np
@@ -218,6 +218,8 @@ class RecordBatch(Sequence[Any]):
         longest: length of the longest item of the global batch, where items of an object are padded; else None.
         sources: int64[k], from which of the catalogs that were joined or mixed each record comes; None: none were.
         reasons: what is wrong with records that are not intact, by their numbers.
+        catalog: in which `ids` are numbers: of a part of the data, where parts were made; None where records come
+            through a pipe.
     """
 
     payloads: Sequence[Any]
@@ -230,6 +232,7 @@ class RecordBatch(Sequence[Any]):
     sources: NDArray[np.int64] | None = None
     longest: int | None = None
     reasons: Mapping[int, str] = field(default_factory=dict)
+    catalog: Any = None  # a RecordTable, which stands above this module
 
     def only(self, row: int) -> "RecordBatch":
         """The record at a place of the batch, alone."""
@@ -243,9 +246,9 @@ class RecordBatch(Sequence[Any]):
     def _at(self, places: slice | NDArray[np.int64], payloads: Sequence[Any]) -> "RecordBatch":
         labels = None if self.labels is None else self.labels[places]
         random = None if self.random is None else self.random.of_rows(places)
-        kept = (payloads, self.ids[places], labels, self.intact[places])
         sources = None if self.sources is None else self.sources[places]
-        return RecordBatch(*kept, random, self.row_type, self.collate, sources, self.longest, self.reasons)
+        ids, intact = self.ids[places], self.intact[places]
+        return replace(self, payloads=payloads, ids=ids, labels=labels, intact=intact, random=random, sources=sources)
 
     def __len__(self) -> int:
         return len(self.payloads)

@@ -202,7 +202,8 @@ class RecordReader(AbstractContextManager["RecordReader"]):
             None if kind.is_stored else functools.partial(kind.collate, longest=longest) if kind.pads else kind.collate
         )
         sources = self.catalog.sources(ids)
-        return RecordBatch(payloads, ids, labels, intact, random, self._row_type, collate, sources, longest)
+        more = (self._row_type, collate, sources, longest)
+        return RecordBatch(payloads, ids, labels, intact, random, *more, catalog=self.catalog)
 
     def _labels(self, ids: NDArray[np.int64]) -> NDArray[np.int64] | None:
         return None if self.catalog.labels is None else self.catalog.labels[ids]

@@ -198,7 +198,8 @@ def data_access(config: DataConfig, of_training: bool = False) -> DataAccess:
             raise _no_folder(path, folder, of_training)
         folder = str(path)
     cache = user_cache() / "data"
-    return DataAccess(folder, cache, config.on_corrupt, config.download, file_cache(config))
+    is_piped = config.mode == "pipe"
+    return DataAccess(folder, cache, config.on_corrupt, config.download, file_cache(config), is_piped)
 
 
 def _no_folder(path: Path, written: str, of_training: bool) -> UsageError:

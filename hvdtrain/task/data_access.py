@@ -29,6 +29,7 @@ class DataAccess:
         on_corrupt: what to do with files that are damaged.
         download: whether the task may fetch its data into `dir`, if they are not there; `dir` then exists.
         file_cache: where copies of remote files are kept, if the user wants that.
+        is_piped: whether the records to train on come through pipes, so that each can be read once only.
     """
 
     dir: str | None
@@ -36,6 +37,7 @@ class DataAccess:
     on_corrupt: OnCorrupt = "raise"
     download: bool = False
     file_cache: FileCache | None = None
+    is_piped: bool = False
 
     def catalog(
         self,

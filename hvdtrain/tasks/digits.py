@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from data_sharding import Catalog, RecordBatch, write_shards
 from data_sharding.example import decode, encode
+from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
 from hvdtrain.task.splits import Splits
 from hvdtrain.task.task import Features, Task, TaskDefaults
@@ -42,6 +43,9 @@ class Digits(Task):
     label_feature: ClassVar[str | None] = "label"
 
     def __init__(self, width: int = 32) -> None:
+        if width < 1:
+            fact = f"The task's argument width is {width}."
+            raise UsageError(fact, "It is a number of channels.", "give a positive number, such as 32.")
         self.width = width
 
     def open_data(self, data: DataAccess) -> Splits:

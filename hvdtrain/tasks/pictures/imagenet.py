@@ -1,5 +1,6 @@
 """ImageNet (ILSVRC 2012), and any other photos kept like it: folders, tar shards or TFRecords."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -8,7 +9,7 @@ import numpy as np
 from data_sharding import Catalog, RecordBatch
 from data_sharding.augment import horizontal_flip
 from data_sharding.errors import MissingDataError
-from data_sharding.formats import class_names
+from data_sharding.formats import class_names as names_of
 from data_sharding.formats.image_folder import ImageFolderFormat
 from data_sharding.storage import is_remote
 from hvdtrain.errors import HvdtrainError, UsageError
@@ -39,6 +40,8 @@ class ImageNet(Pictures):
     Args:
         side: of the square that the model sees.
         classes: default: as many as there are folders, or 1000.
+        class_names: names of the classes' folders in the order of their labels; default: those of the training data,
+            sorted. Data to validate on may lack some of them.
         first_label: the label of the first class in tar shards and TFRecords; default: 1 for TFRecords that name it
             image/class/label, as TensorFlow's own ImageNet does, else 0.
     """
@@ -58,6 +61,7 @@ class ImageNet(Pictures):
         label_smoothing: float = 0.0,
         mixup: float = 0.0,
         weight_decay: float = 1e-4,
+        class_names: Sequence[str] = (),
     ) -> None:
         if side < 1 or (classes is not None and classes < 2):
             raise UsageError(
@@ -65,18 +69,24 @@ class ImageNet(Pictures):
                 "A picture has a pixel at least, and there are two classes to tell apart.",
                 "leave them out, or give larger numbers.",
             )
-        super().__init__(model, classes or _CLASSES, side, label_smoothing, mixup, weight_decay)
+        if isinstance(class_names, str):
+            raise UsageError(
+                f"The task's argument class_names is {class_names!r}.",
+                "It must be a list of names.",
+                'give --task-args.class-names \'["cat", "dog"]\', for example.',
+            )
+        super().__init__(model, classes or len(class_names) or _CLASSES, side, label_smoothing, mixup, weight_decay)
         self._classes_given = classes is not None
         self._first_label = first_label
-        self._folder_classes: tuple[str, ...] = ()
+        self._folder_classes = tuple(class_names)
         self._format = ""
         photos.require_pillow()
 
     def open_train(self, data: DataAccess) -> Catalog:
-        catalog = _found(data, ("train",), ())
+        catalog = _found(data, ("train",), self._folder_classes)
         self._format = catalog.format.name
         if self._format == "image_folder":
-            self._take_classes(class_names(catalog))
+            self._take_classes(names_of(catalog))
         return catalog
 
     def open_test(self, data: DataAccess) -> Catalog:
@@ -96,8 +106,8 @@ class ImageNet(Pictures):
                 "keep both in the same way.",
             )
         self._format = catalog.format.name
-        if self._format == "image_folder" and not self._folder_classes:  # pipe mode, or a trained model
-            self._take_classes(class_names(catalog))
+        if self._format == "image_folder" and not self._folder_classes:  # pipe mode, or a checkpoint without names
+            self._take_classes(names_of(catalog))
         return catalog
 
     def read(self, records: RecordBatch) -> Labelled:
@@ -129,7 +139,7 @@ class ImageNet(Pictures):
                 "leave classes out.",
             )
         self._folder_classes, self.classes = names, len(names)
-        self.found = {"classes": self.classes}
+        self.found = {"classes": self.classes, "class_names": list(names)}
 
 
 def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:

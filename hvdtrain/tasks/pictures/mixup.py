@@ -2,8 +2,8 @@
 
 The pairs of pictures are the same at every number of workers. The usual implementation mixes a batch with its own
 permutation, so that the pairs depend on how the batch was cut for the workers. Here a record's partner is any record of
-the training data, drawn for (seed, epoch, record), and read for this purpose: twice as much is read and decoded. Each
-record still is the first of a pair once an epoch, which is what the audit counts.
+the part of the data that is trained on, drawn for (seed, epoch, record), and read for this purpose: twice as much is
+read and decoded. Each record still is the first of a pair once an epoch, which is what the audit counts.
 """
 
 import copy
@@ -11,7 +11,7 @@ import copy
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding import Catalog, FileCache, RecordBatch, RecordReader
+from data_sharding import FileCache, RecordBatch, RecordReader
 from data_sharding.reading.record_table import OnCorrupt
 
 _WHOLE = 256
@@ -22,8 +22,8 @@ class Mixup:
     """Draws and reads the second pictures. `alpha`: of the Beta(alpha, alpha) distribution of the shares; `on_corrupt`:
     what to do with a damaged partner: "raise", or else the record stays unmixed. `cache`: of files behind URLs."""
 
-    def __init__(self, alpha: float, catalog: Catalog, on_corrupt: OnCorrupt, cache: FileCache | None = None) -> None:
-        self._alpha, self._catalog, self._on_corrupt, self._cache = alpha, catalog, on_corrupt, cache
+    def __init__(self, alpha: float, on_corrupt: OnCorrupt, cache: FileCache | None = None) -> None:
+        self._alpha, self._on_corrupt, self._cache = alpha, on_corrupt, cache
         self._reader: RecordReader | None = None  # made where it is used: this object travels to decode processes
 
     def partners(self, records: RecordBatch) -> tuple[RecordBatch, NDArray[np.uint16]]:
@@ -32,13 +32,13 @@ class Mixup:
         A pair is as likely as its reverse, so the larger share can go to the record itself, whose label then is the
         one that accuracy in training means.
         """
-        random = records.random
-        if random is None:
-            raise ValueError("pictures are mixed in training only")
-        ids = random.integers("mixup partner", 0, len(self._catalog))
+        random, catalog = records.random, records.catalog
+        if random is None or catalog is None:
+            raise ValueError("pictures are mixed in training only, and with those of a catalog")
+        ids = random.integers("mixup partner", 0, len(catalog))
         if self._reader is None:
             cache = copy.copy(self._cache)  # each reader closes its own
-            self._reader = RecordReader(self._catalog, on_corrupt=self._on_corrupt, cache=cache)
+            self._reader = RecordReader(catalog, on_corrupt=self._on_corrupt, cache=cache)
         others = self._reader.load(ids, random.of_records(ids))
         drawn = np.array([generator.beta(self._alpha, self._alpha) for generator in random.generators("mixup share")])
         share = np.round(_WHOLE * np.maximum(drawn, 1 - drawn)).astype(np.uint16)

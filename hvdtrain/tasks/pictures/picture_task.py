@@ -58,8 +58,6 @@ class Pictures(Task):
         self.weight_decay = weight_decay
         self.smallest_slice = 2 if uses_batch_norm(model) else 1
         self._smoothing, self._alpha = label_smoothing, mixup
-        self._train: Catalog | None = None
-        self._validation: Catalog | None = None
         self._mixup: Mixup | None = None
 
     @classmethod
@@ -81,27 +79,19 @@ class Pictures(Task):
         """Pictures, augmented if `records.random` is there, and labels, which need not be checked."""
 
     def open_data(self, data: DataAccess) -> Splits:
-        self._train = self.open_train(data)
-        self._validation = self.open_test(data)
-        self._mixup = Mixup(self._alpha, self._train, data.on_corrupt, data.file_cache) if self._alpha else None
-        return Splits(self._train, self._validation)
+        self._mixup = Mixup(self._alpha, data.on_corrupt, data.file_cache) if self._alpha else None
+        return Splits(self.open_train(data), self.open_test(data))
 
     def open_validation(self, data: DataAccess) -> Catalog | None:
-        if self._alpha:
-            raise UsageError(
-                f"The task's argument mixup is {self._alpha:g} in pipe mode.",
-                "The other picture of a pair is any record of the training data, and a pipe cannot be rewound.",
-                "leave mixup out, or read files.",
-            )
-        self._validation = self.open_test(data)
-        return self._validation
+        self._require_no_mixup(data)
+        return self.open_test(data)
 
     def open_files(self, data: DataAccess, pattern: str) -> Catalog:
         """The records of a set that the user names by its files. Raises as `open_train`."""
         return data.catalog(pattern)
 
     def open_set(self, data: DataAccess, pattern: str) -> Catalog:
-        self._validation = None  # of several sets, it is not known which one a record's number belongs to
+        self._require_no_mixup(data)
         return self.open_files(data, pattern)
 
     def decode(self, records: RecordBatch) -> Features:
@@ -124,9 +114,18 @@ class Pictures(Task):
         return {"image": np.zeros((2, self.side, self.side, 3), np.uint8), "label": np.zeros(2, np.int64)}
 
     def describe(self, records: RecordBatch, row: int) -> str:
-        catalog = self._validation if records.random is None else self._train
         number = int(records.ids[row])
-        return f"record {number}" if catalog is None else f"record {number} ({catalog.describe(number)})"
+        return (
+            f"record {number}" if records.catalog is None else f"record {number} ({records.catalog.describe(number)})"
+        )
+
+    def _require_no_mixup(self, data: DataAccess) -> None:
+        if self._alpha and data.is_piped:
+            raise UsageError(
+                f"The task's argument mixup is {self._alpha:g} in pipe mode.",
+                "The other picture of a pair is any record of the training data, and a pipe cannot be rewound.",
+                "leave mixup out, or read files.",
+            )
 
     def _require_known(self, model: str) -> None:
         if model == SMALL_CNN:  # without asking for the others, which imports torchvision
