@@ -26,6 +26,11 @@ REFUSED = {
         ["--compression", "fp16", "--reduce-op", "adasum"],
         "--compression fp16 is given with --reduce-op adasum.",
     ),
+    "width of digits": (["--task", "digits", "--task-args.width", "0"], "The task's argument width is 0."),
+    "names of classes": (
+        ["--task", "imagenet", "--task-args.class-names", "cat"],
+        "The task's argument class_names is 'cat'. It must be a list of names.",
+    ),
     "accumulation": (["--accumulate-steps", "0"], "--accumulate-steps is 0. It must be 1 or more."),
     "accumulation of nothing": (
         ["--global-batch-size", "4", "--accumulate-steps", "5"],

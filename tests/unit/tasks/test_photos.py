@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
+import json
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +24,7 @@ from support.processes import wait_until
 from support.range_server import serving
 from support.runs import result_of
 
-from data_sharding import Catalog, FileCache, RecordBatch, RecordReader
+from data_sharding import Catalog, FileCache, MissingDataError, RecordBatch, RecordReader
 from data_sharding.sample_random import SampleRandom
 from hvdtrain.errors import HvdtrainError, UsageError
 from hvdtrain.models.torchvision_import import import_torchvision
@@ -86,6 +88,26 @@ def test_files_that_are_named_are_read_like_the_task_s_own(
         features = each.decode(load(each.open_set(access, pattern)))
         for name, array in expected.items():
             np.testing.assert_array_equal(features[name], array)
+
+
+def test_the_task_of_a_trained_model_numbers_classes_as_its_training_did(tmp_path: Path, data: Path) -> None:
+    """Where a set lacks a class, and where one of as many folders has another name."""
+    write_photo_folders(data)
+    shutil.rmtree(data / "val" / "n02")
+    shutil.copytree(data / "val", data / "other")
+    (data / "other" / "n99").mkdir()
+    task, _, validation = opened(tmp_path, mixup=0.2)
+    expected = task.decode(load(validation))
+    access = DataAccess(str(data), tmp_path / "cache")
+    rebuilt = TorchImageNet(**SMALL, **{"mixup": 0.2, **json.loads(json.dumps(task.found))})
+    for catalog in (rebuilt.open_validation(access), rebuilt.open_set(access, "other")):
+        assert catalog is not None
+        labels = rebuilt.decode(load(catalog))["label"]
+        np.testing.assert_array_equal(labels, expected["label"])
+        assert set(labels) == {0, 2}
+    shutil.copytree(data / "val" / "n01", data / "other" / "n98")
+    with pytest.raises(MissingDataError, match="in the folder 'n98' of .*The classes are n01, n02, n03"):
+        rebuilt.open_set(access, "other")
 
 
 def test_validation_is_torchvision_s_resize_and_center_crop() -> None:
@@ -185,12 +207,36 @@ def test_a_damaged_partner_leaves_its_picture_unmixed(tmp_path: Path, data: Path
     met = 0
     for batch in batches:
         assert batch.random is not None
-        others, share = Mixup(1.0, train, "mask").partners(batch)
+        others, share = Mixup(1.0, "mask").partners(batch)
         assert (share[others.ids == 0] == 256).all()
         assert (share[others.ids != 0] < 256).any()
         met += int((others.ids == 0).sum())
         np.testing.assert_array_equal(task.decode(batch)["target"][others.ids == 0].max(axis=1), 1.0)
     assert met > 0
+
+
+def test_partners_and_names_of_records_are_of_the_part_that_is_trained_on(tmp_path: Path, data: Path) -> None:
+    """Those of --data.validation-split, --data.folds and --data.subset: the others are not to be learnt."""
+    write_photo_folders(data)
+    task, train, _ = opened(tmp_path, mixup=1.0)
+    part, held_out = train.split(0.6, seed=3)
+    records = load(part, training=True)
+    partners, _ = Mixup(1.0, "raise").partners(records)
+    assert partners.catalog is part
+    trained, others = ({*RecordReader(each).read(np.arange(len(each)))} for each in (part, held_out))
+    assert set(partners.payloads) <= trained - others
+    assert len(set(partners.payloads)) > 3
+    assert task.describe(records, 3) == f"record 3 ({part.describe(3)})"
+    assert part.describe(3) != train.describe(3)
+
+
+def test_mixing_is_refused_where_records_come_once(tmp_path: Path, data: Path) -> None:
+    write_photo_tars(data)
+    access = DataAccess(str(data), tmp_path / "cache", is_piped=True)
+    for call in (lambda task: task.open_validation(access), lambda task: task.open_set(access, "val*.tar")):
+        call(TorchImageNet(**SMALL))
+        with pytest.raises(UsageError, match="mixup is 0.2 in pipe mode"):
+            call(TorchImageNet(**SMALL, mixup=0.2))
 
 
 def test_partners_come_from_copies_of_remote_files(tmp_path: Path, data: Path) -> None:
@@ -204,7 +250,7 @@ def test_partners_come_from_copies_of_remote_files(tmp_path: Path, data: Path) -
             for entry in train.files:
                 wait_until(f"a copy of {entry.path}", functools.partial(cache.find, entry))
         store.broken = True
-        others, _ = Mixup(1.0, train, "raise", cache).partners(batch)
+        others, _ = Mixup(1.0, "raise", cache).partners(batch)
         assert len(others) == len(ids)
 
 
