@@ -12,7 +12,7 @@ from data_sharding.freed_memory import keep_freed_memory
 from hvdtrain.comm import horovod_world
 from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.comm.horovod_connections import remembering_connections
-from hvdtrain.comm.peer_failure import bounded_start, failed_starts, limit_waits
+from hvdtrain.comm.peer_failure import bounded_start, failed_starts, limit_waits, start_timeout
 from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, form_stage_sets, require_ranks
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import resolve
@@ -164,7 +164,12 @@ def require_joined(hvd: Any, wanted: str) -> None:
 
 
 def _join_elastic(binding: Binding, start: Callable[[], object], with_sets: bool) -> Topology:
-    """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one."""
+    """Under Horovod's elastic driver, which tells each world to Horovod: the variables are those of the first one.
+
+    Workers leave their world as soon as another host is there, and wait for its worker as long as at a start: it may
+    still import, and Gloo's own limit of 30 s would end them all.
+    """
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(int(start_timeout(os.environ))))
     limit, hvd = stall_limit_of_script(), binding.hvd
     with failed_starts(with_sets):
         start()

@@ -114,7 +114,8 @@ def failed_starts(with_sets: bool = False) -> Iterator[None]:
         raise PeerError(
             "This rank could not connect to the others.",
             "Another one has ended meanwhile, or did not answer in time; Horovod's own line above says more.",
-            "read the messages of the other ranks; `hvdtrain doctor` tries the connections between hosts.",
+            "read the messages of the other ranks; `hvdtrain doctor` tries the connections between hosts; for workers "
+            f"that start slowly, set {TIMEOUT_VARIABLE} to more seconds.",
         ) from error
 
 

@@ -49,7 +49,8 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
     """Variables, and values as attributes, that are equal on all ranks after each change of workers.
 
     Args:
-        variables: Keras or TensorFlow variables.
+        variables: Keras or TensorFlow variables. Build an optimizer before its variables are listed: moments that it
+            makes later are not among them, and workers that join would have others. `TensorFlowKerasState` does it.
         session: TensorFlow 1's; refused.
         kwargs: other values to keep, which become attributes, such as `batch=0`.
 
@@ -62,7 +63,8 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
             raise UsageError(
                 "hvd.elastic.TensorFlowState was given " + ("a session." if variables is not None else "no variables."),
                 "TensorFlow 2 has neither sessions nor a list of all variables.",
-                "write TensorFlowState(variables=[*model.weights, *optimizer.variables]).",
+                "call optimizer.build(model.trainable_variables), which makes its moments, and write "
+                "TensorFlowState(variables=[*model.weights, *optimizer.variables]).",
             )
         self._tracked = [unwrapped(variable) for variable in variables]
         self._keep()

@@ -26,6 +26,7 @@ from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
 from hvdtrain.torch.adasum_optimizer import combines_steps
 from hvdtrain.torch.collectives import as_lost_peer
+from hvdtrain.torch.late_worker import awaits_state, is_late
 from hvdtrain.torch.plain_state import infinite_in, load_into, require_state, state_of
 from hvdtrain.torch.start import start_count
 from hvdtrain.torch.world import communicator
@@ -91,7 +92,7 @@ class Checkpoint:
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
         self._models = {name: thing for name, thing in objects.items() if isinstance(thing, nn.Module)}
         self._writer = self._new_writer(infinite_in(self._models))
-        self._knows_folder, self._latest = False, 0
+        self._knows_folder, self._latest = is_late(), 0
         atexit.register(await_all_writes)
 
     def _require_alone(self) -> None:
@@ -132,8 +133,13 @@ class Checkpoint:
     def restore(self) -> Restored:
         """Load the newest sound checkpoint into the objects, on all ranks; without one, rank 0's state as it is.
 
+        A worker that comes to an elastic job which trains already loads nothing before `hvd.elastic.run` calls the
+        training function: the elastic state then has what the others have.
+
         Raises `UsageError`: on all ranks; the checkpoints are damaged, or of other objects.
         """
+        if awaits_state():
+            return Restored(0, {})
         self._follow()
         is_root = self._comm.topology.is_root
         newest = do_while_others_wait(

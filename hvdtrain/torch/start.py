@@ -1,14 +1,17 @@
 """Horovod's start and end, in a program with a training loop of its own."""
 
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 from horovod.torch import mpi_ops
 
 from hvdtrain.adapters.torch.device import bind_threads
+from hvdtrain.comm.horovod_world import is_elastic
 from hvdtrain.comm.open import join_as_script, join_part_as_script, require_joined
 from hvdtrain.torch.call_arguments import number_from_zero
 from hvdtrain.torch.collectives import submitted
+from hvdtrain.torch.late_worker import meet_others
 
 _starts: Final = [0]
 _meetings: Final = [0]
@@ -42,6 +45,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     _starts[0] += 1
     _have_met()
     bind_threads(mpi_ops.local_size())
+    if is_elastic(os.environ):
+        meet_others(_starts[0])
 
 
 def join(device: Any = -1) -> int:

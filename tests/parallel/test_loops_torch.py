@@ -278,6 +278,7 @@ torch.manual_seed(hvd.rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 2), hvd.SyncBatchNorm(2))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
 checkpoint = hvd.Checkpoint("saved", model=model, optimizer=optimizer)
+step = checkpoint.restore().step
 wrapped = hvd.DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=False)
 sgd = torch.optim.SGD(wrapped.parameters(), lr=0.1)
 
@@ -288,10 +289,13 @@ def update(net, its_optimizer):
 
 @hvd.elastic.run
 def train(state, run):
+    joined = pathlib.Path("joined")
+    if JOINS and hvd.size() == 2:
+        joined.touch()
     while state.step < 8:
         if state.step == 4 and hvd.size() == 2 and hvd.rank() == KILLED:
             os.kill(os.getpid(), signal.SIGKILL)
-        while state.step == 4 and hvd.size() == 1 and JOINS:
+        while state.step == 4 and hvd.size() == 1 and JOINS and not joined.exists():
             pathlib.Path("more").touch()
             time.sleep(0.1)
             state.commit()
@@ -309,16 +313,19 @@ def train(state, run):
     print("trained", state.step, "steps by", hvd.size(), flush=True)
 
 with hvd.run("run") as run:
-    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, wrapped=wrapped, sgd=sgd, step=0), run)
+    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, wrapped=wrapped, sgd=sgd, step=step), run)
 """
 
 
-@pytest.mark.parametrize("change", ["rank 0 is killed", "rank 1 is killed", "another one joins"])
+@pytest.mark.parametrize(
+    "change", ["rank 0 is killed", "rank 1 is killed", "another one joins", "rank 0 is killed when another one joins"]
+)
 def test_an_elastic_loop_goes_on_with_fewer_and_more_workers(change: str, tmp_path: Path) -> None:
-    """Whoever is rank 0 then writes checkpoints and metrics."""
+    """Whoever is rank 0 then writes checkpoints and metrics, also one that has never saved, and has nothing to
+    restore when it comes."""
     killed, joins = {"rank 0": 0, "rank 1": 1}.get(change[:6], -1), "joins" in change
     (tmp_path / "mine.py").write_text(ELASTIC.replace("KILLED", str(killed)).replace("JOINS", str(joins)))
-    first, last = (1, 2) if joins else (2, 1)
+    first, last = (1 if joins else 2), (2 if joins and killed < 0 else 1)
     finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT, first)
     assert finished.returncode == 0, finished.tail()
     assert f"trained 8 steps by {last}" in finished.stdout, finished.tail()

@@ -12,6 +12,7 @@ from horovod.torch.mpi_ops import shutdown
 
 from hvdtrain.errors import PeerError, missing_name
 from hvdtrain.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from hvdtrain.torch.late_worker import has_state
 from hvdtrain.torch.start import init
 
 __all__ = ["ElasticSampler", "TorchState", "run"]
@@ -46,6 +47,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def call(*arguments: Any, **named: Any) -> Any:
+        has_state()
         try:
             return func(*arguments, **named)
         except HorovodInternalError:
