@@ -3,9 +3,12 @@
 import glob
 import io
 import os
+import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, BinaryIO, Final, cast
 
+from data_sharding.background import in_background
 from data_sharding.errors import ChangedDataError, MissingDataError
 from data_sharding.storage import byte_ranges
 from data_sharding.storage.byte_source import SourceFile
@@ -25,16 +28,20 @@ metadata, too."""
 class RemoteSource:
     """`ByteSource` over ranges asked for by request. Survives a fork: the child opens connections of its own.
 
-    Every answer of S3 names the version that it is from, which is compared; other stores are asked once, before the
-    first read, so that many files can be opened without a wait for each.
+    Every answer of S3 names the version that it is from, which is compared with the one that was indexed. Other stores
+    are asked for that after the first read, so that many files can be opened without a wait for each. Later answers of
+    HTTP servers are compared with the first; a store whose answers name no version is asked now and then.
     """
 
     def __init__(self, entry: FileEntry, retry: RetryPolicy = RETRY) -> None:
         self._entry = entry
         self._retry = retry
         self._ahead = byte_ranges.ReadAhead(self._read, entry.size)
+        self._asked_again: Future[None] | None = None
         self._connect()
-        self._is_verified = is_s3(self._fs)
+        # Where it is unknown, the first answer's is taken: HTTP servers may name another when asked for the file.
+        self._version = entry.version if is_s3(self._fs) else None
+        self._verified_at = time.monotonic() if is_s3(self._fs) else None
 
     def size(self) -> int:
         return self._entry.size
@@ -55,12 +62,13 @@ class RemoteSource:
 
     def verify(self) -> None:
         """Raise ChangedDataError unless the store still has the file that was indexed."""
+        begin = time.monotonic()
         try:
             now = _describe(self._filesystem(), self._path, self._entry.path, self._retry)
         except FileNotFoundError as error:
             raise self._entry.changed("has gone since it was indexed") from error
         self._entry.verify_same(now)
-        self._is_verified = True
+        self._verified_at = begin
 
     def _read(self, begin: int, end: int) -> bytes:
         return self._read_all([(begin, end)])[0]
@@ -87,20 +95,38 @@ class RemoteSource:
                 raise next((error for error in failures if isinstance(error, ChangedDataError)), failures[0])
 
         if ranges:
-            if not self._is_verified:
-                self.verify()
             try:
                 self._retry.call(self._entry.path, ask)
             except FileNotFoundError as error:
                 raise self._entry.changed("has gone since it was indexed") from error
+            self._verify_what_came()
         return content
+
+    def _verify_what_came(self) -> None:
+        """Ask the store after the first read; later on only where its answers name no version, and without a wait."""
+        if self._verified_at is None:
+            self.verify()
+        elif self._version is None:
+            self._verify_now_and_then(time.monotonic() - self._verified_at)
+
+    def _verify_now_and_then(self, seconds: float) -> None:
+        """Ask in the background if the last answer is that old; the read after the answer raises what it says."""
+        asked = self._asked_again
+        if asked is not None and not asked.done():
+            return
+        if asked is not None:
+            asked.result()
+        if seconds >= self._retry.verify_s:
+            self._asked_again = in_background(self.verify)
 
     def _checked(self, part: byte_ranges.Range, answer: Answer | Exception) -> bytes:
         if isinstance(answer, Exception):
             if trouble_of(answer) is Trouble.OUT_OF_RANGE:
                 self.verify()
             raise answer
-        if answer.version is not None and answer.version != self._entry.version:
+        if self._version is None:
+            self._version = answer.version
+        if answer.version is not None and answer.version != self._version:
             self.verify()
             raise self._entry.changed("was modified after it was indexed")
         asked, came = part[1] - part[0], len(answer.data)
@@ -116,6 +142,7 @@ class RemoteSource:
     def _connect(self) -> None:
         self._fs, self._path = open_filesystem(self._entry.path, self._retry)
         self._process = os.getpid()
+        self._asked_again = None  # a parent's thread never answers here
 
     def _filesystem(self) -> Any:
         if self._process != os.getpid():  # fsspec refuses, and rightly, to use a parent's connections

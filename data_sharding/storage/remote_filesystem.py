@@ -38,6 +38,8 @@ class RetryPolicy:
     # were refused together do not come back together.
     pause_s: float = 0.5
     total_s: float = 180.0  # no attempt starts later than this after the first
+    # between two questions whether a file is unchanged, where its store does not say that with its bytes
+    verify_s: float = 60.0
 
     def call(self, url: str, ask: Callable[[float], T]) -> T:
         """Call `ask` with a time limit in seconds until it returns, or fails in a way that asking again won't mend.
@@ -120,6 +122,11 @@ def is_s3(fs: Any) -> bool:
     return any(kind.__module__ == "s3fs.core" for kind in type(fs).__mro__)
 
 
+def _is_http(fs: Any) -> bool:
+    """Whether it is fsspec's own for http:// and https://, and not one that reads in another way."""
+    return type(fs).__module__ == "fsspec.implementations.http"
+
+
 def call(fs: Any, method: str, *args: Any, limit_s: float, **options: Any) -> Any:
     """Call a method of a file system. Raises TimeoutError after `limit_s` seconds, and what the file system does."""
     if fs.async_impl:
@@ -151,10 +158,26 @@ async def _fetch_async(fs: Any, path: str, ranges: Sequence[Range], limit_s: flo
 
 
 async def _ask(fs: Any, path: str, begin: int, end: int) -> Answer:
-    if not is_s3(fs):
-        return Answer(await fs._cat_file(path, start=begin, end=end), None)
-    # As s3fs's own `_cat_file`, which does not hand out the answer's ETag.
+    if is_s3(fs):
+        return await _ask_s3(fs, path, begin, end)
+    if _is_http(fs):
+        return await _ask_http(fs, path, begin, end)
+    return Answer(await fs._cat_file(path, start=begin, end=end), None)
+
+
+async def _ask_s3(fs: Any, path: str, begin: int, end: int) -> Answer:
+    """As s3fs's own `_cat_file`, which does not hand out the answer's ETag."""
     bucket, key, _ = fs.split_path(path)
     answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, Range=f"bytes={begin}-{end - 1}")
     async with answer["Body"] as body:
         return Answer(await body.read(), answer.get("ETag"))
+
+
+async def _ask_http(fs: Any, url: str, begin: int, end: int) -> Answer:
+    """As fsspec's own `_cat_file`, which does not hand out the answer's headers."""
+    session = await fs.set_session()
+    # Bytes that the server compresses for the way have an ETag of their own.
+    headers = {"Accept-Encoding": "identity", **fs.kwargs.get("headers", {}), "Range": f"bytes={begin}-{end - 1}"}
+    async with session.get(fs.encode_url(url), **{**fs.kwargs, "headers": headers}) as answer:
+        answer.raise_for_status()
+        return Answer(await answer.read(), answer.headers.get("ETag") or answer.headers.get("Last-Modified"))

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.processes import wait_until
 from support.range_server import RangeServer, serving
 
 import data_sharding as ds
@@ -29,7 +30,7 @@ from data_sharding.storage.byte_ranges import FIRST_BLOCK, LARGEST_BLOCK, ReadAh
 from data_sharding.storage.byte_source import SourceFile
 from data_sharding.storage.input_files import find_files
 from data_sharding.storage.redaction import redacted, redacted_values, without_secrets
-from data_sharding.storage.remote import stat_remote
+from data_sharding.storage.remote import open_remote, stat_remote
 from data_sharding.storage.remote_filesystem import RetryPolicy, fetch, open_filesystem
 
 HASTY = RetryPolicy(request_s=2.0, attempts=2, pause_s=0.05, total_s=5.0)
@@ -206,9 +207,41 @@ def test_changes_are_noticed(tmp_path: Path, change: Callable[[Path], Any], mess
     for attempt in (lambda: verify_unchanged(entry), lambda: open_source(entry).spans([0], [1])):
         with pytest.raises(ds.ChangedDataError, match=message):
             attempt()
-    if "modified" not in message:  # such a store does not say with its bytes which version they are
+    if "modified" not in message:  # such a store does not say with its bytes which version they are: it is asked later
         with pytest.raises(ds.ChangedDataError, match=message):
             source.spans([2000], [2100])
+
+
+def test_a_change_between_two_reads_is_noticed_by_the_tags_of_the_answers(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(CONTENT)
+    with serving(tmp_path) as server:
+        source = open_source(describe_file(f"{server.url}/a"))
+        server.reset()
+        for begin in (0, 1000, 2000):
+            assert source.spans([begin], [begin + 100]) == [CONTENT[begin : begin + 100]]
+        assert server.requests == 3 + 1  # the file is asked about once
+        (tmp_path / "a").write_bytes(CONTENT[::-1])
+        with pytest.raises(ds.ChangedDataError, match="was modified"):
+            source.spans([500], [600])
+
+
+def test_a_store_that_names_no_version_with_its_bytes_is_asked_again(memory: str) -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/data/a", CONTENT)
+    source = open_remote(describe_file(f"{memory}/a"), RetryPolicy(verify_s=0.0))
+    for begin in range(0, 3000, 10):
+        assert source[begin : begin + 10] == CONTENT[begin : begin + 10]
+    fs.pipe("/data/a", CONTENT[::-1])
+
+    def is_refused() -> bool:
+        try:
+            source.spans([0], [10])
+        except ds.ChangedDataError as error:
+            return "was modified" in str(error)
+        return False
+
+    wait_until("the file that changed is refused", is_refused, 30)
+    assert is_refused()
 
 
 class Plain(http.server.SimpleHTTPRequestHandler):
@@ -238,6 +271,16 @@ def test_a_server_that_ignores_ranges_is_refused(web: str, tmp_path: Path) -> No
     assert open_source(entry).spans([0], [3000]) == [CONTENT]
     with pytest.raises(ds.MissingDataError, match="ignores ranges"):
         open_source(entry).spans([5], [10])
+
+
+def test_a_change_between_two_reads_is_noticed_by_the_dates_of_the_answers(web: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(CONTENT)
+    os.utime(tmp_path / "a", (1, 1))
+    source = open_source(describe_file(f"{web}/a"))
+    assert source.spans([0], [3000]) == [CONTENT]
+    (tmp_path / "a").write_bytes(CONTENT[::-1])
+    with pytest.raises(ds.ChangedDataError, match="was modified"):
+        source.spans([0], [3000])
 
 
 def test_http_says_what_is_missing(web: str) -> None:
