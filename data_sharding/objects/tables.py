@@ -109,7 +109,7 @@ def _has_null_of_pandas(column: Any) -> bool:
 
 
 def _has_null_of_arrow(array: Any) -> bool:
-    """Whether a value is null, or one within a list."""
+    """Whether a value is null, or one within a list, a map or a struct."""
     if array.null_count:
         return True
     if hasattr(array, "dictionary_decode"):
@@ -117,8 +117,11 @@ def _has_null_of_arrow(array: Any) -> bool:
     if str(array.type).startswith("map<"):
         begin, end = array.offsets[0].as_py(), array.offsets[-1].as_py()  # `items` has those of the whole table
         return _has_null_of_arrow(array.items.slice(begin, end - begin))
-    has_values = hasattr(array, "flatten") and not str(array.type).startswith("struct<")
-    return has_values and _has_null_of_arrow(array.flatten())
+    if hasattr(array, "storage"):  # of an extension, such as a tensor
+        return _has_null_of_arrow(array.storage)
+    # The values that a slice has: those of lists one after the other, those of structs by field.
+    values = array.flatten() if hasattr(array, "flatten") else []
+    return any(map(_has_null_of_arrow, values if isinstance(values, list) else [values]))
 
 
 def _has_null_of_polars(column: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
@@ -55,30 +56,45 @@ def test_numbers_above_int64_are_refused(given: dict[str, Any]) -> None:
         Catalog.of([1, 2]).with_labels(np.array([1, 2**63 + 1], np.uint64))
 
 
-def _pandas() -> Any:
-    import pandas as pd
-    import pyarrow as pa
-
-    lists = pd.array([[1.0, 2.0], [3.0, None]], dtype=pd.ArrowDtype(pa.list_(pa.float64())))
-    return pd.DataFrame({"x": lists})
+_STRUCT = pa.struct([("a", pa.int64())])
+_FULL: dict[str, Any] = {"a": 2**60 + 1}
+_NULL: dict[str, Any] = {"a": None}
 
 
-def _polars() -> Any:
-    import polars as pl
-
-    return pl.DataFrame({"x": [[{"a": 1.0, "b": 3}], [{"a": None, "b": 4}]]})
+def _of_pandas(values: list[Any], kind: Any) -> Any:
+    return pd.DataFrame({"x": pd.array(values, dtype=pd.ArrowDtype(kind))})
 
 
-def _arrow() -> Any:
-    import pyarrow as pa
-
-    return pa.table({"x": pa.DictionaryArray.from_arrays([0, 1], [1, None])})
+def _of_arrow(values: list[Any], kind: Any) -> Any:
+    return pa.table({"x": pa.array(values, kind)})
 
 
-@pytest.mark.parametrize("table", [_pandas, _polars, _arrow])
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda: _of_pandas([[1.0, 2.0], [3.0, None]], pa.list_(pa.float64())),
+        lambda: _of_pandas([_FULL, _NULL], _STRUCT),
+        lambda: _of_pandas([[_FULL], [_NULL]], pa.list_(_STRUCT)),
+        lambda: pl.DataFrame({"x": [[{"a": 1.0, "b": 3}], [{"a": None, "b": 4}]]}),
+        lambda: pa.table({"x": pa.DictionaryArray.from_arrays([0, 1], [1, None])}),
+        lambda: _of_arrow([[_FULL], [_NULL]], pa.list_(_STRUCT)),
+        lambda: _of_arrow([[_FULL, None]], pa.list_(_STRUCT)),
+        lambda: _of_arrow([[{"b": [_NULL]}]], pa.list_(pa.struct([("b", pa.list_(_STRUCT))]))),
+        lambda: _of_arrow([[("k", _FULL)], [("k", _NULL)]], pa.map_(pa.string(), _STRUCT)),
+        lambda: _of_arrow([[_FULL], [_NULL], [_FULL]], pa.list_(_STRUCT)).slice(1),
+        lambda: _of_arrow([[1, 2], [3, None]], pa.fixed_shape_tensor(pa.int64(), [2])),
+    ],
+)
 def test_nulls_inside_of_values_are_found(table: Callable[[], Any]) -> None:
     with pytest.raises(PlanError, match="'x' of the table has nulls"):
         Catalog.of(table())
+
+
+def test_nulls_outside_of_a_slice_are_not_its_own() -> None:
+    lists = _of_arrow([[_NULL], [_FULL], [_FULL], [_NULL]], pa.list_(_STRUCT)).slice(1, 2)
+    maps = _of_arrow([[("k", _NULL)], [("k", _FULL)], [("k", _FULL)]], pa.map_(pa.string(), _STRUCT)).slice(1, 2)
+    for rows in (lists, maps):
+        assert len(Catalog.of(rows)) == 2
 
 
 def test_a_column_that_a_format_of_hugging_face_hides_gives_labels_all_the_same() -> None:
