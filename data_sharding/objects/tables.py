@@ -46,7 +46,7 @@ class _Table:
 
 
 def table_of(dataset: Any) -> _Table:
-    """How the rows are read. Raises PlanError: columns differ in length, have one name, or have nulls."""
+    """How the rows are read. Raises PlanError: columns differ in length, have one name, nulls, or an unknown type."""
     if isinstance(dataset, np.ndarray):
         dataset = {name: dataset[name] for name in dataset.dtype.names or ()}
     columns = _arrays(dataset) if isinstance(dataset, Mapping) else _without_structs(dataset)
@@ -61,6 +61,8 @@ def table_of(dataset: Any) -> _Table:
             "No number stands for them, and the type of a batch would depend on its rows.",
             "fill them or leave such rows out first.",
         )
+    if not isinstance(columns, Mapping) and len(columns):
+        _read_a_row(columns)
     return table
 
 
@@ -84,6 +86,24 @@ def _arrays(dataset: Mapping[Any, Any]) -> dict[str, NDArray[Any]]:
             "give arrays of one length, at least one of them.",
         )
     return columns
+
+
+def _read_a_row(table: Any) -> None:
+    """Raises PlanError, which names the column: its library makes no numpy of values of its type, or takes no rows."""
+    try:
+        _columns(table, np.zeros(1, np.int64))
+    except Exception as error:  # each library has its own
+        names = _names(table)
+        if len(names) == 1:
+            kind = next(iter(table.dtypes if hasattr(table, "dtypes") else table.schema.types))
+            raise PlanError(
+                f"The column {str(names[0])!r} of the table has the type {kind}.",
+                f"Its rows cannot be read one by one as values of numpy ({type(error).__name__}: {error}).",
+                "cast it to another type, or leave it out.",
+            ) from error
+        for place, name in enumerate(names):
+            _read_a_row(table.iloc[:, [place]] if hasattr(table, "iloc") else table.select([name]))
+        raise
 
 
 def _with_nulls(table: Any) -> list[str]:
@@ -173,6 +193,17 @@ def _without_structs(table: Any) -> Any:
         table = arrow.Table.from_batches([table]) if isinstance(table, arrow.RecordBatch) else table
         while any(arrow.types.is_struct(field.type) for field in table.schema):
             table = table.flatten()
+        table = _without_views(table)
+    return table
+
+
+def _without_views(table: Any) -> Any:
+    """Texts and byte strings of pyarrow's views in the layout of which it takes rows."""
+    arrow = sys.modules["pyarrow"]
+    kinds = {"string_view": arrow.large_string(), "binary_view": arrow.large_binary()}
+    for place, field in enumerate(table.schema):
+        if (kind := kinds.get(str(field.type))) is not None:
+            table = table.set_column(place, field.with_type(kind), table.column(place).cast(kind))
     return table
 
 

@@ -90,6 +90,35 @@ def test_nulls_inside_of_values_are_found(table: Callable[[], Any]) -> None:
         Catalog.of(table())
 
 
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [
+        (lambda: pa.table({"y": [1, 2], "x": pa.RunEndEncodedArray.from_arrays([1, 2], [5, 7])}), "run_end_encoded<"),
+        (
+            lambda: pa.table({"x": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([5])])}),
+            "sparse_union<",
+        ),
+        (lambda: _of_arrow([["a"]], pa.list_(pa.string_view())), "list<item: string_view>"),
+        (lambda: _of_pandas(["a"], pa.string_view()), r"string_view\[pyarrow\]"),
+        (lambda: pl.DataFrame({"y": [1], "x": pl.Series([2], dtype=pl.Int128)}), "Int128"),
+    ],
+)
+def test_a_type_of_which_no_row_can_be_read_is_refused_with_the_columns_name(
+    table: Callable[[], Any], kind: str
+) -> None:
+    with pytest.raises(PlanError, match=rf"^The column 'x' of the table has the type {kind}.*\n.*cast it"):
+        Catalog.of(table())
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()])
+def test_texts_of_views_are_read_as_others(kind: Any) -> None:
+    values = (
+        ["short", "longer than twelve bytes"] if kind == pa.string_view() else [b"a\0", b"longer than twelve bytes"]
+    )
+    table = pa.table({"y": [1, 2], "x": pa.chunked_array([pa.array([value], kind) for value in values])})
+    assert batch(table, of=[1, 0])["x"].tolist() == values[::-1]
+
+
 def test_nulls_outside_of_a_slice_are_not_its_own() -> None:
     lists = _of_arrow([[_NULL], [_FULL], [_FULL], [_NULL]], pa.list_(_STRUCT)).slice(1, 2)
     maps = _of_arrow([[("k", _NULL)], [("k", _FULL)], [("k", _FULL)]], pa.map_(pa.string(), _STRUCT)).slice(1, 2)
