@@ -1,6 +1,6 @@
 """The decoded rows of a group (of Parquet: a row group, of Arrow: a record batch), and the payload of each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,8 @@ from data_sharding.storage.torn_maps import ReadOnlyMap
 
 MAP_BYTES: Final = 1 << 16
 """What a mapped group counts for: so there are at most some thousand maps. Its pages belong to the page cache."""
+
+_LARGEST: Final = (1 << 63) - 1
 
 _Value = Callable[[int], Any]
 """The value of a row of a column."""
@@ -55,6 +57,27 @@ class RowGroup:
                 raise
             conflict = "A tf.train.Example has no nulls."
             raise ExampleError(f"A list in the column {name!r} has a null.", conflict, "fill it in.") from error
+
+
+def refuse_beyond_int64(path: str, table: Any, names: Iterable[str]) -> None:
+    """Raises ExampleError: a column of uint64 has a value that neither an Example nor a label can be.
+
+    The file is sound: such rows are not left out as damaged ones are, since it would be for a reason that nobody sees.
+    """
+    import pyarrow.compute as compute
+
+    for name in names:
+        for chunk in table.column(name).chunks:
+            values = chunk.dictionary_decode() if hasattr(chunk, "dictionary_decode") else chunk
+            values = values.flatten() if hasattr(values, "flatten") else values
+            largest = compute.max(values).as_py() if str(values.type) == "uint64" else None
+            if largest is not None and largest > _LARGEST:
+                raise ExampleError(
+                    f"The column {name!r} of {path} has the value {largest}.",
+                    f"Labels, and the integers of a tf.train.Example, reach {_LARGEST}: they have 64 bits and a sign.",
+                    "store it as bytes or floats; name the columns to read with the option columns; or give the table "
+                    "of pyarrow to Catalog.of or data.dataset, where features may be uint64.",
+                )
 
 
 def _value_of(column: Any) -> _Value:

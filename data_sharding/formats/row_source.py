@@ -12,11 +12,12 @@ from data_sharding.errors import ExampleError
 from data_sharding.formats.groups_on_disk import GroupsOnDisk
 from data_sharding.formats.pyarrow_extra import pyarrow_module
 from data_sharding.formats.record_format import Damaged
-from data_sharding.formats.row_group import RowGroup
+from data_sharding.formats.row_group import RowGroup, refuse_beyond_int64
 from data_sharding.formats.table_columns import Columns, choose_columns
 from data_sharding.kept_blocks import KEPT
 from data_sharding.storage import ByteSource, FileEntry, is_remote
 from data_sharding.storage.byte_source import SourceFile
+from data_sharding.storage.redaction import redacted
 from data_sharding.storage.torn_maps import ReadOnlyMap
 
 
@@ -72,7 +73,7 @@ class RowSource:
         return self.spans([span.start or 0], [span.stop])[0]
 
     def spans(self, begins: Sequence[int], ends: Sequence[int]) -> list[bytes]:  # noqa: ARG002
-        """The payloads of rows `begins`; each group is decoded once. Raises ChangedDataError."""
+        """The payloads of rows `begins`; each group is decoded once. Raises ChangedDataError or ExampleError."""
         rows = np.asarray(begins, np.int64)
         # One lock for all: threads that wait for the same group would each decode it otherwise.
         with self._lock:
@@ -135,6 +136,7 @@ class RowSource:
             return mapped
         try:
             content = table.read(group, columns.payload)
+            refuse_beyond_int64(redacted(self._entry.path), content, columns.features)
             decoded: RowGroup | Undecodable = RowGroup(content, columns)
         except decoding_errors() as error:
             decoded = Undecodable(unreadable(named_rows(table, group), error))

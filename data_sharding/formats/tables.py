@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import CorruptRecordError
 from data_sharding.formats.groups_on_disk import GroupsOnDisk
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex, Unpacked
-from data_sharding.formats.row_group import RowGroup
+from data_sharding.formats.row_group import RowGroup, refuse_beyond_int64
 from data_sharding.formats.row_source import RowSource, TableFile, decoding_errors, named_rows, unreadable
 from data_sharding.formats.table_columns import Columns, choose_columns
 from data_sharding.storage import ByteSource, FileEntry, is_remote, open_source
@@ -47,7 +47,7 @@ class TableFormat(RecordFormat):
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:
         """The footer and the labels are read; with `check_data`, all that payloads are made of.
 
-        Raises also PlanError (pyarrow is not installed) and ExampleError (columns of other types).
+        Raises also PlanError (pyarrow is not installed) and ExampleError (other types, too large integers).
         """
         try:
             with source.file() as file:
@@ -106,7 +106,9 @@ def _labelled(path: str, table: TableFile, name: str, index: RecordIndex) -> Rec
     good, values = np.zeros(len(index.offsets), np.bool_), [np.empty(0, np.int64)]
 
     def look(group: int, first: int, count: int) -> list[CorruptRecordError]:
-        labels = table.read(group, [name]).column(name)
+        content = table.read(group, [name])
+        refuse_beyond_int64(path, content, [name])
+        labels = content.column(name)
         values.append(labels.drop_null().cast(pa.int64()).to_numpy().astype(np.int64))
         good[first : first + count] = valid = labels.is_valid().to_numpy()
         rows = (np.flatnonzero(~valid) + first).tolist()
@@ -127,7 +129,9 @@ def _damage(path: str, table: TableFile, columns: Columns) -> list[CorruptRecord
     """All groups that cannot be decoded, and all rows without a payload. A reader finds them, too."""
 
     def look(group: int, first: int, count: int) -> list[CorruptRecordError]:
-        decoded = RowGroup(table.read(group, columns.payload), columns)
+        content = table.read(group, columns.payload)
+        refuse_beyond_int64(path, content, columns.features)
+        decoded = RowGroup(content, columns)
         faults = map(decoded.fault, range(count))
         return [_refusal(path, row, f"row {row}: {fault}") for row, fault in enumerate(faults, first) if fault]
 

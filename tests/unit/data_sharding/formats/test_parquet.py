@@ -194,7 +194,12 @@ def test_every_kind_of_byte_string(tmp_path: Path, kind: str) -> None:
         ({"a": pa.array([1], pa.date32())}, {}, ds.ExampleError, "tf.train.Example, which holds"),
         ({"a": [{"x": {"y": [[1]]}}]}, {}, ds.ExampleError, "'a.x.y'"),
         ({"a": BLOBS[:2], "b": [1, None]}, {}, ds.CorruptRecordError, "row 1 .* without a label"),
-        ({"a": BLOBS[:1], "b": pa.array([2**63], pa.uint64())}, {}, ds.CorruptRecordError, "cannot be read"),
+        (
+            {"a": BLOBS[:1], "b": pa.array([2**63], pa.uint64())},
+            {},
+            ds.ExampleError,
+            "'b' of .*a.parquet has the value 922",
+        ),
         ({"a": pa.array([], pa.binary())}, {}, ds.MissingDataError, "holds no record"),
     ],
 )
@@ -305,6 +310,35 @@ def test_a_list_with_a_null_is_masked_or_named(tmp_path: Path, values: list[Any]
         assert reader.load(np.arange(3)).intact.tolist() == [True, False, True]
     with pytest.raises(ds.CorruptRecordError, match="row 1: A list in the column 'a' has a null"):
         ds.Catalog.index(path, check_data=True)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        lambda values: pa.array(values, pa.uint64()),
+        lambda values: pa.array([[value] for value in values], pa.list_(pa.uint64())),
+        lambda values: pa.array(values, pa.uint64()).dictionary_encode(),
+    ],
+)
+def test_an_integer_beyond_int64_is_refused_and_not_masked(tmp_path: Path, column: Any) -> None:
+    small, large = 2**63 - 1, 2**63
+    catalog = ds.Catalog.index(write(tmp_path / "b.parquet", a=column([small, 1]), b=[1, 2]), check_data=True)
+    assert ds.example.decode(load(catalog)[0])["a"].tolist() == [small]
+    catalog = ds.Catalog.index(path := write(tmp_path / "a.parquet", a=column([1, large]), b=[1, 2]))
+    with ds.RecordReader(catalog, on_corrupt="mask") as reader:
+        for attempt in (
+            lambda: reader.load(np.arange(2)),
+            lambda: ds.Catalog.index(path, on_corrupt="mask", check_data=True),
+        ):
+            with pytest.raises(ds.ExampleError, match=f"The column 'a' of .*a.parquet has the value {large}"):
+                attempt()
+
+
+def test_a_label_beyond_int64_is_refused_and_not_masked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", a=BLOBS[:2], b=pa.array([1, 2**63], pa.uint64()))
+    with pytest.raises(ds.ExampleError, match="The column 'b' of .*a.parquet has the value 9223372036854775808"):
+        ds.Catalog.index(path, on_corrupt="mask")
+    assert labels(ds.Catalog.index(write(path, a=BLOBS[:2], b=pa.array([7, 2**63 - 1], pa.uint64())))) == [7, 2**63 - 1]
 
 
 def test_threads_share_a_file(tmp_path: Path) -> None:
