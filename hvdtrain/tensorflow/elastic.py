@@ -100,8 +100,8 @@ class TensorFlowState(ObjectState):  # type: ignore[misc]
         of_root = horovod.broadcast_object(counts, root_rank=0, name="hvdtrain.elastic.passes")
         for number, passes in all_passes().items():
             passes.go_on(of_root.get(number, []))
-        self._keep()
         super().sync()
+        self._keep()  # only when the values have come too, so that `restore` goes back to one whole state
 
     def _keep(self) -> None:
         self._kept = [variable.numpy() for variable in self.variables]

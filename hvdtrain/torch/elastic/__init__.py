@@ -36,6 +36,9 @@ class TorchState(_horovod.TorchState):  # type: ignore[misc]
             else:
                 handler.sync()
         super(_horovod.TorchState, self).sync()
+        # Only now, when all has come: a worker that loses others before its first commit goes back to one whole state.
+        for handler in self._handlers.values():
+            handler.save()
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from loops_torch_changes import (
     ranks_that_read_their_groups_stay_together,
     two_optimizers_take_turns,
 )
+from loops_torch_elastic import ELASTIC_CHECKS
 from loops_torch_sparse import SPARSE_CHECKS
 from loops_torch_unused import UNUSED_CHECKS
 from torch import nn
@@ -351,7 +352,7 @@ CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
     *(ranks_that_read_their_groups_stay_together, a_closure_may_return_bfloat16),
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
-    *(compiled_steps_train_as_others, *SPARSE_CHECKS, *UNUSED_CHECKS),
+    *(compiled_steps_train_as_others, *SPARSE_CHECKS, *UNUSED_CHECKS, *ELASTIC_CHECKS),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
     *(gradients_that_travel_are_left_alone, hooks_and_profilers_are_told, misuse_has_a_sentence),
     *(a_mean_counts_samples, batch_norm_sees_all_ranks),

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import hvdtrain.keras as hvd_keras
 import hvdtrain.tensorflow as hvd
+from hvdtrain.errors import PeerError
 
 ROWS = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
 TARGETS = np.ones((16, 1), np.float32)
@@ -146,9 +147,27 @@ def require_own_masks() -> None:
         assert of_all[0][1] == of_all[1][1]
 
 
+def require_whole_states() -> None:
+    """Where the sending worker is lost in the middle, variables and values go back to the same commit."""
+    variable = tf.Variable(0.0)
+    state = hvd.elastic.TensorFlowState([variable], step=0)
+    variable.assign(1.0)
+    state._bcast_object = lose_the_sender
+    try:
+        state.sync()
+    except PeerError:
+        state.restore()
+    assert float(variable) == 0
+
+
+def lose_the_sender(values: object) -> object:  # noqa: ARG001
+    raise PeerError("Rank 0 has ended.", "The others wait for its values.", "none")
+
+
 if __name__ == "__main__":
     hvd.init()
     require_own_masks()
+    require_whole_states()
     for name, train in {"loop": loop, "passes": passes, "fit": fit}.items():
         trained = train()
         weights = np.concatenate([weight.ravel() for weight in trained.get_weights()])
