@@ -281,6 +281,7 @@ checkpoint = hvd.Checkpoint("saved", model=model, optimizer=optimizer)
 step = checkpoint.restore().step
 wrapped = hvd.DistributedDataParallel(torch.nn.Linear(4, 1), init_sync=False)
 sgd = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+sampler = hvd.elastic.ElasticSampler(range(60))
 
 def update(net, its_optimizer):
     its_optimizer.zero_grad()
@@ -289,6 +290,8 @@ def update(net, its_optimizer):
 
 @hvd.elastic.run
 def train(state, run):
+    parts = hvd.allgather_object(list(sampler), name="parts")
+    assert len(parts) == hvd.size() and len(set().union(*parts)) == 60 - sampler.processed_num, parts
     joined = pathlib.Path("joined")
     if JOINS and hvd.size() == 2:
         joined.touch()
@@ -299,6 +302,10 @@ def train(state, run):
             pathlib.Path("more").touch()
             time.sleep(0.1)
             state.commit()
+        while state.step == 6 and hvd.size() == 2 and JOINS:
+            pathlib.Path("more").unlink(missing_ok=True)
+            time.sleep(0.1)
+            state.commit()
         if KILLED == 1:  # the backward pass of this one is the first to fail on rank 0
             update(wrapped, sgd)
         hvd.assert_equal(model) if state.step == 4 else None  # here, or in BatchNorm, rank 1 hears of it
@@ -306,29 +313,41 @@ def train(state, run):
         if KILLED != 1:
             update(wrapped, sgd)
         state.step += 1
+        sampler.record_batch(state.step, 1)
         run.log(state.step, loss=1.0)
+        print("step", state.step, "by", hvd.size(), flush=True)
         state.commit()
         checkpoint.save(state.step)
     checkpoint.wait()
     print("trained", state.step, "steps by", hvd.size(), flush=True)
 
+kept = {"wrapped": wrapped, "sgd": sgd, "sampler": sampler, "step": step}
 with hvd.run("run") as run:
-    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, wrapped=wrapped, sgd=sgd, step=step), run)
+    train(hvd.elastic.TorchState(model=model, optimizer=optimizer, **kept), run)
 """
 
 
 @pytest.mark.parametrize(
-    "change", ["rank 0 is killed", "rank 1 is killed", "another one joins", "rank 0 is killed when another one joins"]
+    ("change", "last_by_two"),
+    [
+        ("rank 0 is killed", 4),
+        ("rank 1 is killed", 4),
+        ("another one joins and leaves", 6),
+        ("rank 0 is killed when another one joins", None),
+    ],
 )
-def test_an_elastic_loop_goes_on_with_fewer_and_more_workers(change: str, tmp_path: Path) -> None:
-    """Whoever is rank 0 then writes checkpoints and metrics, also one that has never saved, and has nothing to
-    restore when it comes."""
+def test_an_elastic_loop_goes_on_with_fewer_and_more_workers(
+    change: str, last_by_two: int | None, tmp_path: Path
+) -> None:
+    """Whoever is rank 0 then writes checkpoints and metrics, also one that has never saved, and has nothing to restore
+    when it comes. The ranks divide what is left of the epoch."""
     killed, joins = {"rank 0": 0, "rank 1": 1}.get(change[:6], -1), "joins" in change
     (tmp_path / "mine.py").write_text(ELASTIC.replace("KILLED", str(killed)).replace("JOINS", str(joins)))
-    first, last = (1 if joins else 2), (2 if joins and killed < 0 else 1)
-    finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT, first)
+    finished = run_elastic([sys.executable, "mine.py"], tmp_path, 120, ENVIRONMENT, first=1 if joins else 2)
     assert finished.returncode == 0, finished.tail()
-    assert f"trained 8 steps by {last}" in finished.stdout, finished.tail()
+    steps_by_two = [int(step) for step in re.findall(r"step (\d) by 2", finished.stdout)]
+    assert max(steps_by_two, default=None) == last_by_two, finished.tail()
+    assert "trained 8 steps by 1" in finished.stdout, finished.tail()
     assert (tmp_path / "saved" / "step_00000008").is_dir()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {line["step"] for line in lines if line.get("split") == "train"} == {*range(1, 9)}
@@ -336,7 +355,7 @@ def test_an_elastic_loop_goes_on_with_fewer_and_more_workers(change: str, tmp_pa
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert {name: result[name] for name in ("status", "world_size", "steps")} == {
         "status": "finished",
-        "world_size": last,
+        "world_size": 1,
         "steps": 8,
     }
 

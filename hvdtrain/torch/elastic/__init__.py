@@ -40,6 +40,14 @@ class TorchState(_horovod.TorchState):  # type: ignore[misc]
         for handler in self._handlers.values():
             handler.save()
 
+    def reset(self) -> None:
+        """Let samplers divide what is left of the epoch by the ranks there are now. Called in each new world: no `sync`
+        comes after it where workers have only left."""
+        super().reset()
+        for handler in self._handlers.values():
+            if isinstance(handler.value, ElasticSampler):
+                handler.value.reset()
+
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the training function, whose first argument is a state: `horovod.torch.elastic.run`.
