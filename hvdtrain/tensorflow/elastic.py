@@ -6,9 +6,10 @@ from weakref import WeakKeyDictionary
 
 import horovod.tensorflow as horovod
 import tensorflow as tf
-from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError
 
+from hvdtrain.adapters.elastic_values import CopiedValues
 from hvdtrain.comm.peer_failure import is_peer_failure
 from hvdtrain.errors import PeerError, UsageError, missing_name
 from hvdtrain.tensorflow.broadcasting import broadcast_variables
@@ -45,7 +46,7 @@ def _join_next_world() -> None:
     join_world()
 
 
-class TensorFlowState(ObjectState):  # type: ignore[misc]
+class TensorFlowState(CopiedValues):
     """Variables, and values as attributes, that are equal on all ranks after each change of workers.
 
     Args:

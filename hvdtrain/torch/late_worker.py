@@ -34,6 +34,6 @@ def awaits_state() -> bool:
     return not _has_state[0]
 
 
-def has_state() -> None:
-    """`hvd.elastic.run` calls the training function: the state was sent."""
+def state_has_come() -> None:
+    """`hvd.elastic.run` calls the training function."""
     _has_state[0] = True

@@ -95,9 +95,14 @@ def load_into(objects: Mapping[str, Any], state: Mapping[str, Any]) -> None:
             ) from error
 
 
+def has_state(thing: Any) -> bool:
+    """Whether an object gives its state as a dict, and takes it back."""
+    return hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
+
+
 def require_state(name: str, thing: Any) -> None:
     """Raise `UsageError` where an object cannot be saved and restored."""
-    if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
+    if not has_state(thing):
         raise UsageError(
             f"{name} is an instance of {type(thing).__name__}, which has no state_dict() and load_state_dict().",
             "A checkpoint saves by the one and restores by the other.",

@@ -1,5 +1,6 @@
 """The names of `horovod.torch.elastic`: `@hvd.elastic.run`, and states that survive lost and new workers."""
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -10,20 +11,31 @@ from horovod.torch.elastic import state as _horovod
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.mpi_ops import shutdown
 
+from hvdtrain.adapters.elastic_values import CopiedValues
 from hvdtrain.errors import PeerError, missing_name
 from hvdtrain.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
-from hvdtrain.torch.late_worker import has_state
+from hvdtrain.torch.late_worker import state_has_come
+from hvdtrain.torch.plain_state import has_state
 from hvdtrain.torch.start import init
 
 __all__ = ["ElasticSampler", "TorchState", "run"]
 
 
-class TorchState(_horovod.TorchState):  # type: ignore[misc]
-    """Horovod's, whose `sync` changes no weight of rank 0, and sends tensors of any dtype and memory layout."""
+class TorchState(_horovod.TorchState, CopiedValues):  # type: ignore[misc]
+    """Horovod's, whose `sync` changes no weight of rank 0, and sends tensors of any dtype and memory layout.
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    Of schedulers, GradScalers and other objects with a `state_dict`, the dict is kept and sent, and the objects stay.
+    Of other values copies are kept.
+    """
+
+    def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
+        values = {"model": model, "optimizer": optimizer, **kwargs}
+        stateful = {name: value for name, value in values.items() if has_state(value) and not _has_handler(value)}
+        super().__init__(**{name: value for name, value in values.items() if name not in stateful})
         self._bcast_object = broadcast_object
+        for name, value in stateful.items():
+            setattr(self, name, value)
+            self._handlers[name] = _StateDictHandler(value)
 
     def sync(self) -> None:
         """Give all ranks the state of rank 0. Collective."""
@@ -49,6 +61,28 @@ class TorchState(_horovod.TorchState):  # type: ignore[misc]
                 handler.value.reset()
 
 
+class _StateDictHandler(_horovod.StateHandler):  # type: ignore[misc]
+    """Keeps and sends an object's `state_dict`. The object itself would arrive with a copy of all that it refers to, as
+    a scheduler does to its optimizer."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._kept = copy.deepcopy(self.value.state_dict())
+
+    def restore(self) -> None:
+        self.value.load_state_dict(copy.deepcopy(self._kept))
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+
+
+def _has_handler(value: Any) -> bool:
+    return any(isinstance(value, kind) for kind, _ in _horovod.get_handler_registry())
+
+
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the training function, whose first argument is a state: `horovod.torch.elastic.run`.
 
@@ -58,7 +92,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def call(*arguments: Any, **named: Any) -> Any:
-        has_state()
+        state_has_come()
         try:
             return func(*arguments, **named)
         except HorovodInternalError:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import hvdtrain.torch as hvd
-from hvdtrain.errors import PeerError
+from hvdtrain.errors import PeerError, UsageError
 
 
 def trained(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
@@ -56,8 +56,65 @@ def no_half_of_what_was_sent_is_kept() -> None:
     assert [parameter.tolist() for parameter in model.parameters()] == before
 
 
+def schedulers_stay_with_their_optimizers() -> None:
+    """Made before or after wrapping: a copy would change the rate of another optimizer, or could not be sent."""
+    for is_before in (True, False):
+        model, plain = made()
+        optimizer = hvd.DistributedOptimizer(plain)
+        scheduler = torch.optim.lr_scheduler.StepLR(plain if is_before else optimizer, 1, gamma=0.5)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0 + hvd.rank())  # type: ignore[attr-defined]
+        state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler, scaler=scaler)
+        state.sync()
+        assert (state.scheduler is scheduler, state.scaler is scaler, scaler.get_scale()) == (True, True, 8.0)
+        for rate in (0.5, 0.25):
+            state.commit()
+            trained(model, optimizer)
+            scheduler.step()
+            assert optimizer.param_groups[0]["lr"] == rate
+        scaler.scale(torch.ones(1))
+        scaler.update(16.0)
+        state.restore()
+        assert (scheduler.last_epoch, scaler.get_scale(), optimizer.param_groups[0]["lr"]) == (1, 8.0, 0.5)
+        hvd.assert_equal(model, optimizer)
+
+
+def a_loss_undoes_what_values_have_got_since_the_commit() -> None:
+    """Before the first commit, after one, and after a second loss."""
+    losses: list[float] = []
+    state = hvd.elastic.TorchState(losses=losses, mean={"weight": torch.zeros(1)}, step=0)
+    assert state.losses is losses
+    state.sync()
+    for losses_before, is_committed in ((0, False), (0, True), (1, False), (1, False)):
+        assert (len(state.losses), state.step, state.mean["weight"].item()) == (losses_before,) * 3
+        state.losses.append(0.5)
+        state.mean["weight"] += 1
+        state.step += 1
+        if is_committed:
+            state.commit()
+        state.restore()
+
+
+def values_that_are_sent_belong_to_the_weights_that_are_sent() -> None:
+    """A change of hosts that is met between two commits sends both as they are now."""
+    state = hvd.elastic.TorchState(step=0, losses=[])
+    if hvd.rank() == 0:
+        state.step = 3
+        state.losses.append(0.5)
+    state.sync()
+    assert (state.step, state.losses) == (3, [0.5])
+
+
+def a_value_that_cannot_be_kept_is_named() -> None:
+    with pytest.raises(UsageError, match="The value loss of the elastic state, of type Tensor, cannot be copied"):
+        hvd.elastic.TorchState(loss=torch.ones(1, requires_grad=True).sum())
+
+
 def lose_the_sender(values: object) -> object:  # noqa: ARG001
     raise PeerError("Rank 0 has ended.", "The others wait for its values.", "none")
 
 
-ELASTIC_CHECKS = (a_worker_goes_back_to_what_it_was_sent, no_half_of_what_was_sent_is_kept)
+ELASTIC_CHECKS = (
+    *(a_worker_goes_back_to_what_it_was_sent, no_half_of_what_was_sent_is_kept),
+    *(schedulers_stay_with_their_optimizers, a_loss_undoes_what_values_have_got_since_the_commit),
+    *(values_that_are_sent_belong_to_the_weights_that_are_sent, a_value_that_cannot_be_kept_is_named),
+)

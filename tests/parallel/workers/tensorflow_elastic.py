@@ -150,14 +150,15 @@ def require_own_masks() -> None:
 def require_whole_states() -> None:
     """Where the sending worker is lost in the middle, variables and values go back to the same commit."""
     variable = tf.Variable(0.0)
-    state = hvd.elastic.TensorFlowState([variable], step=0)
+    state = hvd.elastic.TensorFlowState([variable], losses=[])
     variable.assign(1.0)
+    state.losses.append(0.5)
     state._bcast_object = lose_the_sender
     try:
         state.sync()
     except PeerError:
         state.restore()
-    assert float(variable) == 0
+    assert (float(variable), state.losses) == (0, [])
 
 
 def lose_the_sender(values: object) -> object:  # noqa: ARG001
