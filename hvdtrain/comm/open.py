@@ -1,5 +1,6 @@
 """Open the communicator that fits the topology; refuse to continue if Horovod disagrees with the launcher."""
 
+import atexit
 import importlib.util
 import math
 import os
@@ -13,7 +14,13 @@ from hvdtrain.comm import horovod_world
 from hvdtrain.comm.communicator import Binding, Communicator, HorovodCommunicator, SerialCommunicator
 from hvdtrain.comm.horovod_connections import remembering_connections
 from hvdtrain.comm.peer_failure import bounded_start, failed_starts, limit_waits, start_timeout
-from hvdtrain.comm.process_sets import allow_process_sets, form_process_sets, form_stage_sets, require_ranks
+from hvdtrain.comm.process_sets import (
+    allow_process_sets,
+    are_process_sets_allowed,
+    form_process_sets,
+    form_stage_sets,
+    require_ranks,
+)
 from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import resolve
 from hvdtrain.errors import UsageError
@@ -24,6 +31,8 @@ STALL_TIMEOUT: Final = 300.0
 
 _WHOLE: Final = ParallelOptions()
 _met: Final[set[str]] = set()  # variables that are in the environment since ranks have met by our rendezvous
+_serving: Final = ExitStack()  # rank 0's store, through which ranks of process sets that are added later meet
+atexit.register(_serving.close)  # after Horovod's own end, as that is registered later: until then sets may be formed
 _STALL_VARIABLE: Final = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
 _INSTALL = "run `python -m hvdtrain.horovod_wheel install`, which builds Horovod for the frameworks that are installed."
 
@@ -80,6 +89,7 @@ def join_world(
     start: Callable[[], object],
     form: Callable[[Communicator], object] = lambda _comm: None,
     with_sets: bool = False,
+    store_lasts: ExitStack | None = None,
 ) -> HorovodCommunicator:
     """Start Horovod, whose ranks meet through our rendezvous where the launcher does not connect them.
 
@@ -88,6 +98,7 @@ def join_world(
         start: `hvd.init`, which may get arguments.
         form: makes what all ranks have to make together right after the start.
         with_sets: whether `start` is given process sets.
+        store_lasts: ends the store of such a rendezvous; None: it ends when all ranks are initialized.
 
     Raises:
         UsageError: Horovod sees another world than the launcher.
@@ -99,7 +110,7 @@ def join_world(
             from hvdtrain.comm.rendezvous.connect import connected_ranks
 
             before = set(os.environ)
-            rendezvous.enter_context(connected_ranks(topology, os.environ))
+            rendezvous.enter_context(connected_ranks(topology, os.environ, store_lasts))
             _met.update(set(os.environ) - before)
         with bounded_start(topology, os.environ), remembering_connections(), failed_starts(with_sets):
             start()
@@ -134,11 +145,14 @@ def join_as_script(framework: str, start: Callable[[], object], process_sets: An
     if binding.hvd.is_initialized():
         return horovod_world.confirmed(detect_topology(os.environ), binding.hvd)
     horovod_world.require_mpi(binding.hvd)
+    _serving.close()
     while _met:  # a second world: its ranks meet again, and may do so elsewhere
         os.environ.pop(_met.pop(), None)
     topology, limit = detect_topology(os.environ), stall_limit_of_script()
     require_ranks(process_sets, topology.size)
-    return join_world(binding, topology, limit, start, with_sets=process_sets is not None).topology
+    store_lasts = _serving if are_process_sets_allowed(process_sets, os.environ) else None
+    with_sets = process_sets is not None
+    return join_world(binding, topology, limit, start, with_sets=with_sets, store_lasts=store_lasts).topology
 
 
 def join_part_as_script(framework: str, start: Callable[[], object]) -> None:

@@ -6,8 +6,8 @@ is Horovod's module, initialized after `allow_process_sets`, and `comm` has all 
 """
 
 import importlib.util
-from collections.abc import Iterable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,12 +18,19 @@ from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.value_syntax import NODE, resolve
 from hvdtrain.errors import UsageError
 
+_ALLOWING: Final = "HOROVOD_DYNAMIC_PROCESS_SETS"
 _worlds: list[Any] = []  # MPI's communicator of all ranks for these messages, where MPI can carry them
 
 
 def allow_process_sets(environ: MutableMapping[str, str]) -> None:
     """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
-    environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
+    environ[_ALLOWING] = "1"
+
+
+def are_process_sets_allowed(process_sets: Any, environ: Mapping[str, str]) -> bool:
+    """Whether Horovod forms sets after a start to which these `process_sets` are given."""
+    number = environ.get(_ALLOWING, "").strip()
+    return str(process_sets).lower() == "dynamic" or (number.isdigit() and int(number) > 0)
 
 
 def form_process_sets(comm: Communicator, hvd: Any, text: str) -> None:

@@ -65,6 +65,34 @@ def test_four_variables_are_enough(tmp_path: Path) -> None:
     assert all("correct horse" not in path.read_text(errors="replace") for path in (tmp_path / "out").glob("*.*"))
 
 
+SETS = """
+import sys, threading, FRAMEWORK, hvdtrain.FRAMEWORK as hvd
+for world in range(2):
+    hvd.init(process_sets="dynamic")
+    even = hvd.add_process_set(list(range(0, hvd.size(), 2)))
+    if even.included():
+        total = hvd.allreduce(FRAMEWORK.ones([1]), op=hvd.Sum, process_set=even, name="total")
+        assert float(total[0]) == even.size(), total
+    assert [thread.name for thread in threading.enumerate()].count("rendezvous") == (hvd.rank() == 0)
+    sys.stdout.write(f"WORLD {world}\\n")
+    if world == 0:
+        hvd.barrier()  # who shuts down ends Horovod on all ranks
+        hvd.shutdown()
+hvd.add_process_set(list(range(1, hvd.size())))  # rank 0, who serves, may end before the others have formed it
+"""
+
+
+@pytest.mark.parametrize(("framework", "size"), [("torch", 3), ("tensorflow", 2)])
+def test_process_sets_that_are_added_later_meet_too(framework: str, size: int, tmp_path: Path) -> None:
+    """Rank 0 serves until the process ends, or starts again."""
+    port, script = free_port(), SETS.replace("FRAMEWORK", framework)
+    argv = with_interpreter(["python", "-c", script])
+    started = [Spawned(argv, {**os.environ, **by_hand(rank, size, port)}, tmp_path) for rank in range(size)]
+    finished = ends(started)
+    assert [code for code, _ in finished] == [0] * size, finished
+    assert all("WORLD 0" in output and "WORLD 1" in output for _, output in finished), finished
+
+
 PLAIN = """
 import os, horovod.torch as hvd
 hvd.init()

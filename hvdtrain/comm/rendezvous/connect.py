@@ -31,10 +31,16 @@ _LATE_SECONDS = 5.0  # the server's own deadline is the same as ours, and its an
 
 
 @contextmanager
-def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> Iterator[None]:
+def connected_ranks(
+    topology: Topology, environ: MutableMapping[str, str], store_lasts: ExitStack | None = None
+) -> Iterator[None]:
     """Meet the other ranks and put Horovod's variables into `environ`; rank 0 serves until the block ends.
 
     All ranks must be initialized before that.
+
+    Args:
+        store_lasts: where rank 0's store is to end, which Horovod asks again for each process set that is added. It
+            has a port of its own then: at the place to meet, the ranks' next start finds nobody of this one.
 
     Raises:
         UsageError: the launcher's variables do not tell where to meet, or ranks believe in different sizes.
@@ -48,22 +54,26 @@ def connected_ranks(topology: Topology, environ: MutableMapping[str, str]) -> It
         address, ports = resolve(point.host), point.ports
         if topology.is_root:
             address = address_to_serve(point, topology)
-            ports = (_serve(point, keys, topology.size, address, deadline, stack),)
+            ports = (_serve(point, keys, topology.size, address, deadline, stack, store_lasts),)
         world = join(address, ports, keys, hello, deadline)
         environ.update(_variables(world, environ))
         yield
 
 
 def _serve(
-    point: MeetingPoint, keys: handshake.Keys, size: int, address: str, deadline: float, stack: ExitStack
+    point: MeetingPoint,
+    keys: handshake.Keys,
+    size: int,
+    address: str,
+    deadline: float,
+    stack: ExitStack,
+    store_lasts: ExitStack | None,
 ) -> int:
     """Listen on the first free port; returns it."""
-    meeting = handshake.Meeting(keys, size, deadline)
+    meeting, hold_seconds = handshake.Meeting(keys, size, deadline), max(1.0, deadline - time.monotonic())
     taken = None
     for port in point.ports:
-        server = RendezvousServer(
-            address, size, port, greeter=meeting.greet, hold_seconds=max(1.0, deadline - time.monotonic())
-        )
+        server = RendezvousServer(address, size, port, greeter=meeting.greet, hold_seconds=hold_seconds)
         try:
             stack.enter_context(server)
         except OSError as error:
@@ -71,6 +81,8 @@ def _serve(
                 raise _cannot_listen(address, error) from error
             taken = error
             continue
+        if store_lasts is not None:
+            server = store_lasts.enter_context(RendezvousServer(address, size, hold_seconds=hold_seconds))
         meeting.store_variables = server.environment
         return port
     raise _cannot_listen(address, taken) from taken
