@@ -22,6 +22,10 @@ _ALLOWING: Final = "HOROVOD_DYNAMIC_PROCESS_SETS"
 _worlds: list[Any] = []  # MPI's communicator of all ranks for these messages, where MPI can carry them
 
 
+class FixedProcessSetsError(UsageError, ValueError):
+    """A process set was to be added to those of Horovod's start. Horovod raises a ValueError."""
+
+
 def allow_process_sets(environ: MutableMapping[str, str]) -> None:
     """Let Horovod form sets after its start, when ranks can tell each other their nodes."""
     environ[_ALLOWING] = "1"
@@ -75,11 +79,28 @@ def add_process_set(hvd: Any, process_set: Any) -> Any:
 
     Returns: the `ProcessSet`, with its number.
 
-    Raises `UsageError`: these are not ranks of this world.
+    Raises:
+        UsageError: these are not ranks of this world.
+        FixedProcessSetsError: Horovod was started with fixed sets.
     """
     wanted = process_set if isinstance(process_set, hvd.ProcessSet) else hvd.ProcessSet(process_set)
     require_ranks([wanted], hvd.size())
-    return hvd.add_process_set(wanted)
+    try:
+        return hvd.add_process_set(wanted)
+    except ValueError as error:
+        if _ALLOWING not in str(error):
+            raise
+    raise FixedProcessSetsError(
+        f"The process set of the ranks {wanted.ranks} was to be added, and Horovod was started with fixed sets.",
+        "Ranks ask each other for new sets only where that was wished, as it makes each collective slower.",
+        f'set {_ALLOWING}=1 in the environment before the start, or call hvd.init(process_sets="dynamic").',
+    )
+
+
+def formed_set(ranks: Sequence[int]) -> Any:
+    """A new `ProcessSet` that stands for the set of exactly these ranks, or None: there is none yet."""
+    number = next((number for number, members in _known_sets().items() if members == list(ranks)), None)
+    return None if number is None else _process_set(number)
 
 
 def require_ranks(process_sets: Any, size: int) -> None:
@@ -144,10 +165,10 @@ def own_process_set() -> Any:
 
 def process_set_of(ranks: Sequence[int]) -> Any:
     """Horovod's set of exactly these ranks, which has been formed. Raises RuntimeError: it has not."""
-    for number, members in _known_sets().items():
-        if members == list(ranks):
-            return _process_set(number)
-    raise RuntimeError(f"no process set of the ranks {list(ranks)} was formed at the start")
+    found = formed_set(ranks)
+    if found is None:
+        raise RuntimeError(f"no process set of the ranks {list(ranks)} was formed at the start")
+    return found
 
 
 def _process_set(number: int) -> Any:

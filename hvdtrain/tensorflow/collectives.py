@@ -22,7 +22,7 @@ reducescatter = with_keras_variables(horovod.reducescatter)
 def add_process_set(process_set: Any) -> horovod.ProcessSet:
     """Form a set of ranks; call it on all ranks, with HOROVOD_DYNAMIC_PROCESS_SETS=1 or `init(process_sets="dynamic")`.
 
-    Raises `UsageError`: they are not ranks of this world, each of them once.
+    Raises `UsageError`: they are not ranks of this world, each of them once, or neither of the two was given.
     """
     return process_sets.add_process_set(horovod, process_set)
 

@@ -33,8 +33,8 @@ def completed(function: Callable[P, R]) -> Callable[P, R]:
     optional = [name for name, parameter in parameters.items() if parameter.default is not parameter.empty]
     if not {"name", "process_set"}.intersection(optional):
         return function
-    name_of, root_of = _reader(parameters, "name"), _reader(parameters, "root_rank")
-    set_of = _reader(parameters, "process_set", mpi_ops.global_process_set)
+    name_of, root_of = argument_reader(parameters, "name"), argument_reader(parameters, "root_rank")
+    set_of = argument_reader(parameters, "process_set", mpi_ops.global_process_set)
     name_place = list(parameters).index("name") if "name" in parameters else -1
 
     @functools.wraps(function)
@@ -69,7 +69,7 @@ def number_set_from_zero(process_set: Any) -> None:
     del _unnamed[process_set.process_set_id]
 
 
-def _reader(
+def argument_reader(
     parameters: Mapping[str, inspect.Parameter], name: str, otherwise: Any = None
 ) -> Callable[[Sequence[Any], Mapping[str, Any]], Any]:
     """Finds this argument among those of a call. Args: `otherwise`: its value where there is none."""

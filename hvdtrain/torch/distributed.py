@@ -20,7 +20,7 @@ from hvdtrain.torch.call_arguments import next_name
 from hvdtrain.torch.collectives import bounded, submitted, synchronize
 from hvdtrain.torch.data_parallel import DistributedDataParallel
 from hvdtrain.torch.functions import allgather_object, broadcast_object
-from hvdtrain.torch.mpi_ops import add_process_set
+from hvdtrain.torch.process_groups import close_group, for_members, is_outside, open_group, process_set_of
 from hvdtrain.torch.rank_variables import announce, set_rank_variables
 from hvdtrain.torch.sampler import DistributedSampler
 from hvdtrain.torch.sent_dtypes import as_before, as_known, as_summable
@@ -40,8 +40,10 @@ __all__ = [
     "broadcast_object_list",
     "destroy_process_group",
     "get_backend",
+    "get_process_group_ranks",
     "get_rank",
     "get_world_size",
+    "group",
     "init_process_group",
     "is_available",
     "is_initialized",
@@ -63,6 +65,12 @@ class ReduceOp(Enum):
     PRODUCT = "product"
     MIN = "min"
     MAX = "max"
+
+
+class group:  # noqa: N801  torch's name
+    """`group.WORLD`: all ranks."""
+
+    WORLD: Final = mpi_ops.global_process_set
 
 
 _OPS = {
@@ -134,11 +142,11 @@ def init_process_group(
 
 
 def destroy_process_group(group: Any = None) -> None:
-    """Leave the world, or a group."""
+    """Leave the world, or a group, which all ranks do together, also those outside of it."""
     if group is None:
         mpi_ops.shutdown()
     else:
-        bounded(mpi_ops.remove_process_set)(group)
+        close_group(group)
 
 
 def is_available() -> bool:
@@ -167,21 +175,36 @@ def get_rank(group: Any = None) -> int:
     require_start("get_rank()")
     if group is None:
         return int(mpi_ops.rank())
-    return int(group.rank()) if group.included() else -1
+    return -1 if is_outside(group) else int(group.rank())
 
 
 def get_world_size(group: Any = None) -> int:
-    """How many processes there are, or are in the group."""
+    """How many processes there are, or are in the group: -1 where this one is not in it."""
     require_start("get_world_size()")
-    return int((group or mpi_ops.global_process_set).size())
+    if group is None:
+        return int(mpi_ops.size())
+    return -1 if is_outside(group) else int(group.size())
+
+
+def get_process_group_ranks(group: Any = None) -> list[int]:
+    """The numbers in the world of the ranks of the group, or all; also for ranks outside of it."""
+    require_start("get_process_group_ranks()")
+    return list(process_set_of(group).ranks)
 
 
 def new_group(ranks: Iterable[int] | None = None, **others: Any) -> Any:  # noqa: ARG001  torch's settings
-    """A set of ranks; call it on all ranks. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1 before `init_process_group`."""
-    chosen = list(range(mpi_ops.size()) if ranks is None else ranks)
-    return mpi_ops.global_process_set if sorted(chosen) == list(range(mpi_ops.size())) else add_process_set(chosen)
+    """A set of ranks, or one more group of the same ranks; call it on all ranks.
+
+    Raises:
+        UsageError: they are not ranks of this world, each of them once.
+        FixedProcessSetsError: HOROVOD_DYNAMIC_PROCESS_SETS=1 was not set before `init_process_group`, and such a group
+            is not there yet.
+    """
+    require_start("new_group()")
+    return open_group(range(mpi_ops.size()) if ranks is None else ranks)
 
 
+@for_members
 def all_reduce(
     tensor: torch.Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -199,6 +222,7 @@ def all_reduce(
     return _started(Work(handle, content if content.is_complex() else sent, tensor), async_op)
 
 
+@for_members
 def reduce(
     tensor: torch.Tensor, dst: int, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -207,6 +231,7 @@ def reduce(
     return all_reduce(tensor, op, group, async_op)
 
 
+@for_members
 def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool = False) -> Work | None:
     """Put rank `src`'s values into all ranks' tensors."""
     tensor = tensor.detach()  # it may be a parameter
@@ -215,6 +240,7 @@ def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool 
     return _started(Work(handle, content, tensor), async_op)
 
 
+@for_members
 def all_gather(
     tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -225,6 +251,7 @@ def all_gather(
     return _started(Work(None), async_op)
 
 
+@for_members
 def all_gather_into_tensor(
     output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any = None, async_op: bool = False
 ) -> Work | None:
@@ -233,6 +260,7 @@ def all_gather_into_tensor(
     return _started(Work(None), async_op)
 
 
+@for_members
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Put each rank's object into the list. Objects are pickled."""
     if group not in (None, mpi_ops.global_process_set):
@@ -244,6 +272,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     object_list[:] = allgather_object(obj, name=_name("all_gather_object", None))
 
 
+@for_members
 def broadcast_object_list(
     object_list: list[Any],
     src: int = 0,
@@ -255,6 +284,7 @@ def broadcast_object_list(
     object_list[:] = broadcast_object(object_list, root_rank=src, name=name, process_set=_set(group))
 
 
+@for_members
 def barrier(group: Any = None, async_op: bool = False, **others: Any) -> Work | None:  # noqa: ARG001  torch's device_ids
     """Return when all ranks have called it; with `async_op` the `Work` is done already."""
     bounded(mpi_ops.barrier)(process_set=_set(group))
@@ -291,8 +321,7 @@ def _started(work: Work, async_op: bool) -> Work | None:
 
 
 def _set(group: Any) -> Any:
-    require_start("A collective of hvdtrain.torch.distributed")
-    return mpi_ops.global_process_set if group is None else group
+    return process_set_of(group)
 
 
 def _name(kind: str, group: Any) -> str:

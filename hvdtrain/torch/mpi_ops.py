@@ -141,7 +141,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     Returns it with its number.
 
     Raises:
-        UsageError: they are not ranks of this world, each of them once.
+        UsageError: they are not ranks of this world, each of them once, or neither of the two was given.
         ValueError: Horovod's; there is a set of these ranks already.
     """
     added: ProcessSet = _add_process_set(_horovod, process_set)

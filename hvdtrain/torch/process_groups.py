@@ -1,10 +1,25 @@
-"""What is taken as a `process_group`."""
+"""What is taken as a `process_group`, and groups as in torch.distributed, which are sets of ranks of Horovod's."""
 
-from typing import Any
+import functools
+import inspect
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final, ParamSpec, TypeVar
 
 from horovod.torch import mpi_ops
 
+from hvdtrain.comm.process_sets import formed_set
 from hvdtrain.errors import UsageError
+from hvdtrain.torch.call_arguments import argument_reader
+from hvdtrain.torch.mpi_ops import add_process_set, remove_process_set
+from hvdtrain.torch.start import require_start
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_more_uses: Final[Counter[int]] = Counter()
+"""Of each process set: how many groups stand for it beside the first one."""
 
 
 def process_set_of(process_group: Any) -> Any:
@@ -16,3 +31,50 @@ def process_set_of(process_group: Any) -> Any:
             "give a ProcessSet of hvd.add_process_set(ranks), or hvdtrain.torch.distributed.new_group(ranks).",
         )
     return process_group or mpi_ops.global_process_set
+
+
+def open_group(ranks: Iterable[int]) -> Any:
+    """The group of these ranks: all of them, one more for a set that is there, or a new set. Collective."""
+    wanted = sorted(ranks)
+    if wanted == list(range(mpi_ops.size())):
+        return mpi_ops.global_process_set
+    group = formed_set(wanted)
+    if group is not None:
+        _more_uses[group.process_set_id] += 1
+        return group
+    group = add_process_set(wanted)
+    del _more_uses[group.process_set_id]  # those of a set that had this number
+    return group
+
+
+def close_group(group: Any) -> None:
+    """Let the group go, and its set with the last group that stands for it. Collective."""
+    number = group.process_set_id
+    if number is None or not _more_uses[number]:
+        remove_process_set(group)
+        return
+    _more_uses[number] -= 1
+    group.process_set_id = None
+
+
+def is_outside(group: Any) -> bool:
+    """Whether this rank is in none of the ranks of a group that is there."""
+    return group.process_set_id is not None and group.included() is False
+
+
+def for_members(collective: Callable[P, R]) -> Callable[P, R | None]:
+    """`collective`, which a rank outside of its `group` leaves out with a warning, as in torch."""
+    group_of = argument_reader(inspect.signature(collective).parameters, "group")
+
+    @functools.wraps(collective)
+    def call(*arguments: P.args, **named: P.kwargs) -> R | None:
+        require_start("A collective of hvdtrain.torch.distributed")
+        group = group_of(arguments, named)
+        if group is None or not is_outside(process_set_of(group)):
+            return collective(*arguments, **named)
+        rank = mpi_ops.rank()
+        text = f"{collective.__name__} was called on rank {rank}, which is not in the group, and does nothing there."
+        warnings.warn(text, stacklevel=2)
+        return None
+
+    return call

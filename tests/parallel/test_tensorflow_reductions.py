@@ -116,6 +116,7 @@ def test_eager_gradients_of_unlike_shapes_are_not_added_up(ranks: list[dict[str,
         ("branches, two kinds", "sparse_as_dense=True"),
         ("momentum", "True or False"),
         ("set of others", "there twice"),
+        ("later set", 'process_sets="dynamic"'),
     ],
 )
 def test_refusals(ranks: list[dict[str, Any]], what: str, hint: str) -> None:

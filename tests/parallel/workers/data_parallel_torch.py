@@ -309,7 +309,7 @@ def functions_of_torch_distributed() -> None:
     dist.all_gather(rows, torch.full((2,), float(rank)))
     assert [float(row[0]) for row in rows] == list(range(size))
     objects: list[Any] = [None] * size
-    dist.all_gather_object(objects, {"rank": rank})
+    dist.all_gather_object(objects, {"rank": rank}, group=dist.group.WORLD)
     assert objects == [{"rank": n} for n in range(size)]
     sent = [f"from {rank}"]
     dist.broadcast_object_list(sent, src=1)
@@ -321,6 +321,9 @@ def functions_of_torch_distributed() -> None:
     shuffled.set_epoch(3)
     other.load_state_dict(shuffled.state_dict())
     assert list(other) == list(shuffled)
+    assert dist.new_group() is dist.group.WORLD
+    with pytest.raises(UsageError, match="set HOROVOD_DYNAMIC_PROCESS_SETS=1 in the environment before the start"):
+        dist.new_group([0])
 
 
 def tensors_of_any_dtype_are_those_of_torch_distributed() -> None:

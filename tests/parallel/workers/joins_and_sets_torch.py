@@ -5,6 +5,7 @@ Each check is run in the order of the file; the last line says that this rank ha
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,45 @@ def a_set_without_a_rank_or_of_others_is_refused() -> None:
     assert dist.new_group([2, 0, 1]) is hvd.global_process_set
 
 
+def a_set_is_there_until_its_last_group_is_closed() -> None:
+    """Scripts in Megatron's style form groups of the same ranks for several purposes."""
+    first, second = dist.new_group([1, 0]), dist.new_group([0, 1])
+    dist.destroy_process_group(first)
+    with pytest.raises(WrongProcessSetError, match="It was removed"):
+        dist.barrier(first)
+    assert dist.get_process_group_ranks(second) == [0, 1]
+    if second.included():
+        sent = torch.ones(1)
+        dist.all_reduce(sent, group=second)
+        assert sent.item() == 2.0
+    dist.destroy_process_group(second)
+    formed_before = hvd.add_process_set([0, 1])
+    dist.destroy_process_group(dist.new_group([0, 1]))
+    assert hvd.remove_process_set(formed_before)
+    assert dist.get_process_group_ranks() == dist.get_process_group_ranks(dist.group.WORLD) == [0, 1, 2]
+
+
+def a_rank_outside_of_a_group_takes_no_part() -> None:
+    """As in torch: it is warned."""
+    pair, sent = dist.new_group([0, 2]), torch.ones(1)
+    calls: list[Callable[[], object]] = [
+        lambda: dist.all_reduce(sent, group=pair),
+        lambda: dist.reduce(sent, 0, dist.ReduceOp.MAX, pair),
+        lambda: dist.broadcast(sent, src=2, group=pair, async_op=False),
+        lambda: dist.all_gather([torch.zeros(1), torch.zeros(1)], sent, group=pair),
+        lambda: dist.all_gather_into_tensor(torch.zeros(2), sent, group=pair),
+        lambda: dist.broadcast_object_list([0], 2, pair),
+        lambda: dist.barrier(pair),
+    ]
+    for call in calls:
+        with nullcontext() if pair.included() else pytest.warns(UserWarning, match="on rank 1, which is not in the"):
+            assert call() is None
+    assert sent.item() == (2.0 if pair.included() else 1.0)
+    assert dist.get_world_size(pair) == (2 if pair.included() else -1)
+    assert dist.get_rank(pair) == [0, -1, 1][hvd.rank()]
+    dist.destroy_process_group(pair)
+
+
 CHECKS: list[Callable[[], None]] = [
     a_rank_without_batches_takes_part_in_the_next_epoch,
     what_one_rank_has_begun_to_train_all_train_later,
@@ -164,6 +204,8 @@ CHECKS: list[Callable[[], None]] = [
     collectives_without_a_name_are_numbered_in_each_set,
     what_is_no_process_set_has_a_sentence,
     a_set_without_a_rank_or_of_others_is_refused,
+    a_set_is_there_until_its_last_group_is_closed,
+    a_rank_outside_of_a_group_takes_no_part,
 ]
 
 

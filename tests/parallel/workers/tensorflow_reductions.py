@@ -256,6 +256,7 @@ def report(odd: Any) -> dict[str, Any]:
         "momentum": refused(lambda: hvd_keras.callbacks.LearningRateWarmupCallback(0.1, 5, 100)),
         "process sets": process_sets(odd),
         "set of others": refused(lambda: hvd_keras.add_process_set([0, hvd.size()])),
+        "later set": refused(lambda: hvd_keras.add_process_set([0])),
         "by name": in_another_order(),
         "large part": large_part(),
         "eager names": eager_names(),
