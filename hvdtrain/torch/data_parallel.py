@@ -5,6 +5,7 @@ as with torch's.
 """
 
 import copy
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +18,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from hvdtrain.adapters.choose_sync import BUCKET_BYTES
 from hvdtrain.adapters.torch.gradient_sync import trainable_of
+from hvdtrain.adapters.torch.state_checks import require_common_statistics
+from hvdtrain.comm.horovod_world import is_elastic
 from hvdtrain.errors import UsageError
 from hvdtrain.torch.agreement import compare
 from hvdtrain.torch.comm_hook_functions import HookFunction, hook_of
@@ -51,7 +54,8 @@ class DistributedDataParallel(nn.Module):
         others: further arguments of torch's.
 
     Raises:
-        UsageError: before `hvd.init()`, nothing to train, several devices, or an argument that is not supported.
+        UsageError: before `hvd.init()`, nothing to train, several devices, an argument that is not supported, or
+            torch's SyncBatchNorm where torch.distributed is not initialized.
         MismatchedModelsError: ranks have different parameters.
     """
 
@@ -255,3 +259,6 @@ def _check(module: nn.Module, device_ids: Any, others: dict[str, Any]) -> None:
             "Each worker trains on one.",
             "start a worker for each device, and give device_ids=[hvd.local_rank()].",
         )
+    if mpi_ops.size() > 1 or is_elastic(os.environ):
+        converter = "hvdtrain.torch.SyncBatchNorm.convert_sync_batchnorm(model)"
+        require_common_statistics(module, f"call {converter} before, in the place of torch's function of that name.")

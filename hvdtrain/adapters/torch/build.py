@@ -11,7 +11,7 @@ from hvdtrain.adapters.torch.gradient_sync import GradientSync, HorovodGradients
 from hvdtrain.adapters.torch.local_sgd import LocalSgd
 from hvdtrain.adapters.torch.sharded_sync import ShardedSync
 from hvdtrain.adapters.torch.sparse import SparseGradients
-from hvdtrain.adapters.torch.state_checks import require_numbers
+from hvdtrain.adapters.torch.state_checks import require_common_statistics, require_numbers
 from hvdtrain.adapters.torch.virtual_sync import WorkersGradients
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
@@ -28,6 +28,10 @@ def build_model(task: Task, options: TrainingOptions, device: torch.device, is_d
         from hvdtrain.adapters.torch.sync_batch_norm import convert_sync_batch_norm, horovod_sum
 
         model = convert_sync_batch_norm(model, horovod_sum if is_distributed else None)
+    if is_distributed:
+        require_common_statistics(
+            model, "give --sync-batch-norm, or build the model with torch.nn.BatchNorm1d, 2d or 3d."
+        )
     if options.activation_checkpointing:
         checkpoint_activations(model, options.compile)
     model.to(device)

@@ -49,6 +49,20 @@ def require_numbers(model: Any) -> None:
             )
 
 
+def require_common_statistics(model: Any, hint: str) -> None:
+    """Raise `UsageError`, which ends with `hint`, for torch's SyncBatchNorm in a job of several workers, where nobody
+    has initialized torch.distributed."""
+    if not isinstance(model, nn.Module) or (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return
+    for name, layer in model.named_modules():
+        if type(layer).forward is nn.SyncBatchNorm.forward:  # ours, which may be made of it, has another one
+            raise UsageError(
+                f"The layer {name!r} is a torch.nn.SyncBatchNorm, and torch.distributed is not initialized.",
+                "It would compute statistics of each rank alone, as a plain BatchNorm.",
+                hint,
+            )
+
+
 def require_savable(what: str, tensor: torch.Tensor) -> None:
     """Raise `UsageError`, which begins with `what`, for a tensor that is more than strided numbers in memory."""
     kind = _more_than_numbers(tensor)

@@ -276,6 +276,7 @@ def hooks_on_a_bucket() -> None:
 
 
 def other_hooks_and_arguments_are_refused() -> None:
+    hvd.DistributedDataParallel(nn.SyncBatchNorm(2))  # synchronized by torch.distributed, which is initialized here
     model, with_hook = (hvd.DistributedDataParallel(nn.Linear(2, 2)) for _ in range(2))
     with_hook.register_comm_hook(None, default_hooks.allreduce_hook)
     for call in (

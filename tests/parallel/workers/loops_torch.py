@@ -311,6 +311,13 @@ def batch_norm_sees_all_ranks() -> None:
     refused(UsageError, "process_group is a str", lambda: hvd.SyncBatchNorm(3, process_group="all"))
 
 
+def torchs_own_synchronized_batch_norm_is_refused() -> None:
+    """It would be a plain one, as nobody has initialized torch.distributed."""
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    refused(UsageError, "The layer '1' is a torch.nn.SyncBatchNorm", lambda: hvd.DistributedDataParallel(model))
+    hvd.DistributedDataParallel(hvd.SyncBatchNorm.convert_sync_batchnorm(model))
+
+
 def a_training_is_taken_up(folder: str) -> None:
     """That `data_parallel_torch.py` has saved with two ranks."""
     torch.manual_seed(hvd.rank())
@@ -355,7 +362,7 @@ CHECKS: list[Callable[[], None]] = [
     *(compiled_steps_train_as_others, *SPARSE_CHECKS, *UNUSED_CHECKS, *ELASTIC_CHECKS),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),
     *(gradients_that_travel_are_left_alone, hooks_and_profilers_are_told, misuse_has_a_sentence),
-    *(a_mean_counts_samples, batch_norm_sees_all_ranks),
+    *(a_mean_counts_samples, batch_norm_sees_all_ranks, torchs_own_synchronized_batch_norm_is_refused),
 ]
 
 

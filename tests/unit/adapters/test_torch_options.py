@@ -13,6 +13,7 @@ from torch import nn
 from data_sharding import LoadedBatch
 from hvdtrain.adapters.torch.adapter import TorchAdapter
 from hvdtrain.adapters.torch.device import apply_settings
+from hvdtrain.config.parallel_options import ParallelOptions
 from hvdtrain.config.training_options import TrainingOptions
 from hvdtrain.errors import UsageError
 from hvdtrain.task.data_access import DataAccess
@@ -122,6 +123,18 @@ def test_tf32_is_refused_on_a_cpu() -> None:
 def test_data_parallel_is_refused_in_a_job_of_workers() -> None:
     with pytest.raises(UsageError, match="--data-parallel is given to 2 workers"):
         TorchAdapter(Images(), Topology(0, 2, 0, 2), 3, 0.1, TrainingOptions(data_parallel=True))
+
+
+def test_torchs_synchronized_batch_norm_is_refused_in_a_job_of_workers() -> None:
+    class Synchronized(Images):
+        def build_model(self) -> nn.Module:
+            return nn.SyncBatchNorm.convert_sync_batchnorm(super().build_model())
+
+    for ranks, parallel in ((2, ParallelOptions()), (4, ParallelOptions(stages=2))):
+        with pytest.raises(UsageError, match=r"is a torch\.nn\.SyncBatchNorm, and torch\.distributed is not init"):
+            TorchAdapter(Synchronized(), Topology(0, ranks, 0, ranks), 3, 0.1, TrainingOptions(parallel=parallel))
+    for option in (False, True):
+        TorchAdapter(Synchronized(), Topology.single(), 3, 0.1, TrainingOptions(sync_batch_norm=option))
 
 
 def test_several_steps_in_a_call_are_refused() -> None:

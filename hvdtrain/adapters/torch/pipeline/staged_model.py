@@ -56,7 +56,7 @@ class Stages:
     ) -> None:
         parallel = options.parallel
         grid = self.grid = Grid(topology, parallel.stages_of_workers)
-        model = build_model(task, options, torch.device("cpu"))
+        model = build_model(task, options, torch.device("cpu"), is_distributed=grid.replicas > 1)
         self.optimizer: torch.optim.Optimizer = optimizer_of(task, model, lr, options)
         require_own_parameters(model, self.optimizer)
         devices = [device_named(name) for name in parallel.device_names] or [own_device()]
