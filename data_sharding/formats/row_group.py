@@ -67,16 +67,18 @@ def refuse_beyond_int64(path: str, table: Any, names: Iterable[str]) -> None:
     import pyarrow.compute as compute
 
     for name in names:
-        for chunk in table.column(name).chunks:
+        column = table.column(name)
+        if str(getattr(column.type, "value_type", column.type)) != "uint64":
+            continue
+        for chunk in column.chunks:
             values = chunk.dictionary_decode() if hasattr(chunk, "dictionary_decode") else chunk
-            values = values.flatten() if hasattr(values, "flatten") else values
-            largest = compute.max(values).as_py() if str(values.type) == "uint64" else None
+            largest = compute.max(values.flatten() if hasattr(values, "flatten") else values).as_py()
             if largest is not None and largest > _LARGEST:
                 raise ExampleError(
                     f"The column {name!r} of {path} has the value {largest}.",
                     f"Labels, and the integers of a tf.train.Example, reach {_LARGEST}: they have 64 bits and a sign.",
-                    "store it as bytes or floats; name the columns to read with the option columns; or give the table "
-                    "of pyarrow to Catalog.of or data.dataset, where features may be uint64.",
+                    "leave the column out by the options columns and label; write it as int64, a feature also as bytes "
+                    "or floats; or give pyarrow's table to Catalog.of or data.dataset: features may be uint64 there.",
                 )
 
 

@@ -114,7 +114,9 @@ class RemoteSource:
         asked = self._asked_again
         if asked is not None and not asked.done():
             return
-        if asked is not None:
+        self._asked_again = None
+        if asked is not None and isinstance(asked.exception(), ChangedDataError):
+            self._asked_again = asked  # of every later read, too
             asked.result()
         if seconds >= self._retry.verify_s:
             self._asked_again = in_background(self.verify)
@@ -124,11 +126,8 @@ class RemoteSource:
             if trouble_of(answer) is Trouble.OUT_OF_RANGE:
                 self.verify()
             raise answer
-        if self._version is None:
-            self._version = answer.version
         if answer.version is not None and answer.version != self._version:
-            self.verify()
-            raise self._entry.changed("was modified after it was indexed")
+            self._take_version(answer.version)
         asked, came = part[1] - part[0], len(answer.data)
         if came > asked:
             fact = f"{redacted(self._entry.path)} cannot be read at random."
@@ -138,6 +137,15 @@ class RemoteSource:
             self.verify()
             raise ShortAnswerError(f"{came} of {asked} bytes came")
         return answer.data
+
+    def _take_version(self, version: str) -> None:
+        """Of the first answer, or of a later one that names another: some servers have several for the same bytes, and
+        say when asked for the file whether it is the one that was indexed. Raises ChangedDataError."""
+        if self._version is not None:
+            self.verify()
+            if is_s3(self._fs) or not self._entry.version:
+                raise self._entry.changed("was modified after it was indexed")
+        self._version = version
 
     def _connect(self) -> None:
         self._fs, self._path = open_filesystem(self._entry.path, self._retry)

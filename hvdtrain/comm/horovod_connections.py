@@ -1,7 +1,8 @@
 """The connections that Horovod opens over Gloo, looked at and ended from outside.
 
-Nothing in Horovod interrupts a wait for a rank whose host is silent: Gloo gives up after 30 s, and after five times as
-many while it connects. Who knows earlier that the rank is lost ends the connections, and the wait fails at once.
+Nothing in Horovod interrupts a wait for a rank whose host is silent: Gloo gives up after HOROVOD_GLOO_TIMEOUT_SECONDS
+(30 by default), and after five times as many while it connects. Who knows earlier that the rank is lost ends the
+connections, and the wait fails at once.
 """
 
 import os

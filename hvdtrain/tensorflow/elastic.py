@@ -1,6 +1,6 @@
 """`hvd.elastic`: a training function that goes on when workers come or go, with Keras 3 models and variables."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -104,6 +104,9 @@ class TensorFlowState(CopiedValues):
         super().sync()
         self._keep()  # only when the values have come too, so that `restore` goes back to one whole state
 
+    def _not_copied(self) -> Iterable[Any]:
+        return self._tracked
+
     def _keep(self) -> None:
         self._kept = [variable.numpy() for variable in self.variables]
         self._kept_passes = WeakKeyDictionary((passes, passes.kept()) for passes in all_passes().values())
@@ -141,6 +144,10 @@ class TensorFlowKerasState(TensorFlowState):
     def _common(self) -> list[Any]:
         """Without the states of random numbers: all ranks would drop the same units."""
         return self._weights
+
+    def _not_copied(self) -> Iterable[Any]:
+        of_optimizer = [] if self.optimizer is None else [self.optimizer, *self.optimizer.variables]
+        return [*self._tracked, self.model, *self.model.layers, *self.model.variables, *of_optimizer]
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -26,7 +26,7 @@ from hvdtrain.files import write_atomically
 from hvdtrain.named_arrays import State
 from hvdtrain.torch.adasum_optimizer import combines_steps
 from hvdtrain.torch.collectives import as_lost_peer
-from hvdtrain.torch.late_worker import awaits_state, is_late
+from hvdtrain.torch.late_worker import awaits_state
 from hvdtrain.torch.plain_state import infinite_in, load_into, require_state, state_of
 from hvdtrain.torch.start import start_count
 from hvdtrain.torch.world import communicator
@@ -92,7 +92,7 @@ class Checkpoint:
         self._store = CheckpointStore(Path(folder).absolute(), keep)  # the loop may change its folder
         self._models = {name: thing for name, thing in objects.items() if isinstance(thing, nn.Module)}
         self._writer = self._new_writer(infinite_in(self._models))
-        self._knows_folder, self._latest = is_late(), 0
+        self._knows_folder, self._latest = awaits_state(), 0  # of a late worker, the others know it
         atexit.register(await_all_writes)
 
     def _require_alone(self) -> None:

@@ -6,7 +6,6 @@ from hvdtrain.comm.messages import ranks_where
 from hvdtrain.errors import PeerError
 from hvdtrain.torch.world import communicator
 
-_is_late: Final = [False]
 _has_state: Final = [True]
 
 
@@ -21,12 +20,7 @@ def meet_others(starts: int) -> None:
     except PeerError:  # a further loss: the state's own collectives will fail, which `hvd.elastic.run` mends
         return
     if starts == 1 and earlier:
-        _is_late[0], _has_state[0] = True, False
-
-
-def is_late() -> bool:
-    """Whether others had trained before this worker came."""
-    return _is_late[0]
+        _has_state[0] = False
 
 
 def awaits_state() -> bool:

@@ -1,5 +1,6 @@
 """ImageNet (ILSVRC 2012), and any other photos kept like it: folders, tar shards or TFRecords."""
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Final
@@ -69,7 +70,7 @@ class ImageNet(Pictures):
                 "A picture has a pixel at least, and there are two classes to tell apart.",
                 "leave them out, or give larger numbers.",
             )
-        if isinstance(class_names, str):
+        if not (isinstance(class_names, list | tuple) and all(isinstance(name, str) for name in class_names)):
             raise UsageError(
                 f"The task's argument class_names is {class_names!r}.",
                 "It must be a list of names.",
@@ -139,7 +140,9 @@ class ImageNet(Pictures):
                 "leave classes out.",
             )
         self._folder_classes, self.classes = names, len(names)
-        self.found = {"classes": self.classes, "class_names": list(names)}
+        found = {"classes": self.classes, "class_names": list(names)}
+        takes = inspect.signature(type(self)).parameters  # a subclass may have a constructor of its own
+        self.found = {name: value for name, value in found.items() if name in takes}
 
 
 def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:

@@ -2,17 +2,18 @@
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.elastic import state as _horovod
 from horovod.torch.elastic.sampler import ElasticSampler
-from horovod.torch.mpi_ops import shutdown
+from horovod.torch.mpi_ops import rank, shutdown
+from torch import nn
 
 from hvdtrain.adapters.elastic_values import CopiedValues
-from hvdtrain.errors import PeerError, missing_name
+from hvdtrain.errors import PeerError, UsageError, missing_name
 from hvdtrain.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from hvdtrain.torch.late_worker import state_has_come
 from hvdtrain.torch.plain_state import has_state
@@ -60,6 +61,12 @@ class TorchState(_horovod.TorchState, CopiedValues):  # type: ignore[misc]
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()
 
+    def _not_copied(self) -> Iterator[Any]:
+        for handler in self._handlers.values():
+            yield handler.value
+            if isinstance(handler.value, nn.Module):
+                yield from (*handler.value.modules(), *handler.value.parameters(), *handler.value.buffers())
+
 
 class _StateDictHandler(_horovod.StateHandler):  # type: ignore[misc]
     """Keeps and sends an object's `state_dict`. The object itself would arrive with a copy of all that it refers to, as
@@ -69,6 +76,17 @@ class _StateDictHandler(_horovod.StateHandler):  # type: ignore[misc]
         super().__init__(value)
         self.save()
 
+    def set_value(self, value: Any) -> None:
+        """Raises `UsageError`: it has no state to keep."""
+        if not has_state(value):
+            raise UsageError(
+                f"The elastic state was given an object of type {type(value).__name__} in the place of a "
+                f"{type(self.value).__name__}.",
+                "It has no state_dict() and load_state_dict(), by which that one is kept and sent.",
+                "make a new state.",
+            )
+        super().set_value(value)
+
     def save(self) -> None:
         self._kept = copy.deepcopy(self.value.state_dict())
 
@@ -76,7 +94,9 @@ class _StateDictHandler(_horovod.StateHandler):  # type: ignore[misc]
         self.value.load_state_dict(copy.deepcopy(self._kept))
 
     def sync(self) -> None:
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), 0))
+        of_root = broadcast_object(self.value.state_dict(), 0)
+        if rank() != 0:
+            self.value.load_state_dict(of_root)
 
 
 def _has_handler(value: Any) -> bool:

@@ -104,6 +104,38 @@ def values_that_are_sent_belong_to_the_weights_that_are_sent() -> None:
     assert (state.step, state.losses) == (3, [0.5])
 
 
+def values_refer_to_the_same_model_after_a_loss() -> None:
+    """Copies of it would be trained by nobody. The others keep what they had where the state is sent, as rank 0 has."""
+    model, optimizer = made()
+    rows = RowsRead()
+    state = hvd.elastic.TorchState(
+        model, optimizer, used={"model": model, "layer": model.bias, "of": optimizer}, rows=rows
+    )
+    state.save()
+    state.restore()
+    assert all(mine is theirs for mine, theirs in zip(state.used.values(), (model, model.bias, optimizer), strict=True))
+    state.rows.numbers.append(7 + hvd.rank())
+    state.sync()
+    assert state.rows is rows
+    assert rows.numbers == [7]
+    with pytest.raises(UsageError, match="of type NoneType in the place of a RowsRead"):
+        state.rows = None
+
+
+class RowsRead:
+    """Gives its own list as its state, and empties it to take another one."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"numbers": self.numbers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.numbers.clear()
+        self.numbers.extend(state["numbers"])
+
+
 def a_value_that_cannot_be_kept_is_named() -> None:
     with pytest.raises(UsageError, match="The value loss of the elastic state, of type Tensor, cannot be copied"):
         hvd.elastic.TorchState(loss=torch.ones(1, requires_grad=True).sum())
@@ -116,5 +148,6 @@ def lose_the_sender(values: object) -> object:  # noqa: ARG001
 ELASTIC_CHECKS = (
     *(a_worker_goes_back_to_what_it_was_sent, no_half_of_what_was_sent_is_kept),
     *(schedulers_stay_with_their_optimizers, a_loss_undoes_what_values_have_got_since_the_commit),
+    *(values_refer_to_the_same_model_after_a_loss,),
     *(values_that_are_sent_belong_to_the_weights_that_are_sent, a_value_that_cannot_be_kept_is_named),
 )

@@ -129,10 +129,16 @@ def test_a_column_that_no_shape_replaces_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "content"),
-    [("uint64", bytes([255] * 8)), ("ndarray:uint64:1", bytes([255] * 8)), ("str_int", b"%d" % 2**70)],
+    ("encoding", "content", "told"),
+    [
+        ("uint64", bytes([255] * 8), "'n' has the value 18446744073709551615"),
+        ("ndarray:uint64:1", bytes([255] * 8), "'n' has the value 18446744073709551615"),
+        ("str_int", b"%d" % 2**70, "'n' holds object values of int. tf.train.Example holds bytes, 64-bit integers"),
+    ],
 )
-def test_a_number_that_no_example_holds_is_not_called_damage(encoding: str, content: bytes, tmp_path: Path) -> None:
+def test_a_number_that_no_example_holds_is_not_called_damage(
+    encoding: str, content: bytes, told: str, tmp_path: Path
+) -> None:
     (tmp_path / "a.mds").write_bytes(shard([("n", encoding, len(content))], [content]))
     with RecordReader(Catalog.index(tmp_path)) as reader, pytest.raises(CorruptRecordError) as read:
         reader.read(np.arange(1))
@@ -140,8 +146,7 @@ def test_a_number_that_no_example_holds_is_not_called_damage(encoding: str, cont
         Catalog.index(tmp_path, check_data=True)
     for error in (read.value, indexed.value):
         assert "cannot be used" in error.fact
-        assert "'n' h" in error.conflict  # holds, or has
-        assert "64" in error.conflict
+        assert told in error.conflict
         assert error.hint.startswith("write the shards again with that column as str")
 
 

@@ -11,10 +11,11 @@ import socket
 import sys
 import tarfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import fsspec
 import numpy as np
@@ -281,6 +282,42 @@ def test_a_change_between_two_reads_is_noticed_by_the_dates_of_the_answers(web: 
     (tmp_path / "a").write_bytes(CONTENT[::-1])
     with pytest.raises(ds.ChangedDataError, match="was modified"):
         source.spans([0], [3000])
+
+
+def test_servers_may_name_two_versions_of_the_same_bytes(tmp_path: Path) -> None:
+    """As edges of one cache do, of which some compress: the file that is asked about is the one that was indexed."""
+    tags = itertools.cycle(['"a"', 'W/"a"'])
+
+    class TwoTags(Plain):
+        def end_headers(self) -> None:
+            self.send_header("ETag", next(tags) if self.command == "GET" else '"a"')
+            super().end_headers()
+
+    def handler(*args: Any) -> Plain:
+        return TwoTags(*args, directory=str(tmp_path))
+
+    (tmp_path / "a").write_bytes(CONTENT)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        source = open_source(describe_file(f"http://127.0.0.1:{server.server_port}/a"))
+        assert source.spans([0] * 4, [3000] * 4) == [CONTENT] * 4
+        assert [source.spans([0], [3000]) for _ in range(3)] == [[CONTENT]] * 3
+        server.shutdown()
+
+
+def test_a_store_that_does_not_answer_once_is_asked_again(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/data/a", CONTENT)
+    source = open_remote(describe_file(f"{memory}/a"), RetryPolicy(verify_s=0.0, attempts=1))
+    assert source.spans([0], [5]) == [CONTENT[:5]]
+    asked: list[float] = []
+
+    def info(*_: Any, **__: Any) -> NoReturn:
+        asked.append(time.monotonic())
+        raise TimeoutError("away for a moment")
+
+    monkeypatch.setattr(type(fs), "info", info)  # of the library
+    wait_until("the store is asked twice", lambda: source.spans([0], [5]) == [CONTENT[:5]] and len(asked) > 1, 30)
 
 
 def test_http_says_what_is_missing(web: str) -> None:
