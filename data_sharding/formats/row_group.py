@@ -72,7 +72,8 @@ def refuse_beyond_int64(path: str, table: Any, names: Iterable[str]) -> None:
             continue
         for chunk in column.chunks:
             values = chunk.dictionary_decode() if hasattr(chunk, "dictionary_decode") else chunk
-            largest = compute.max(values.flatten() if hasattr(values, "flatten") else values).as_py()
+            values = values.flatten() if hasattr(values, "flatten") else values
+            largest = compute.max(values).as_py() if str(values.type) == "uint64" else None
             if largest is not None and largest > _LARGEST:
                 raise ExampleError(
                     f"The column {name!r} of {path} has the value {largest}.",

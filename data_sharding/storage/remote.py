@@ -2,6 +2,7 @@
 
 import glob
 import io
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -23,6 +24,8 @@ _VERSIONS: Final = (
 )
 """What file systems call that which changes when the content does, the best first. Google's etag changes with its
 metadata, too."""
+
+_log = logging.getLogger(__name__)
 
 
 class RemoteSource:
@@ -114,10 +117,13 @@ class RemoteSource:
         asked = self._asked_again
         if asked is not None and not asked.done():
             return
+        failure = None if asked is None else asked.exception()
+        if isinstance(failure, ChangedDataError):
+            raise failure  # in every later read, too
         self._asked_again = None
-        if asked is not None and isinstance(asked.exception(), ChangedDataError):
-            self._asked_again = asked  # of every later read, too
-            asked.result()
+        if failure is not None:
+            _log.warning("it is not known whether a file is still the one that was indexed: %s", failure)
+            self._verified_at, seconds = time.monotonic(), 0.0
         if seconds >= self._retry.verify_s:
             self._asked_again = in_background(self.verify)
 
@@ -126,8 +132,11 @@ class RemoteSource:
             if trouble_of(answer) is Trouble.OUT_OF_RANGE:
                 self.verify()
             raise answer
-        if answer.version is not None and answer.version != self._version:
-            self._take_version(answer.version)
+        if self._version is None:
+            self._version = answer.version
+        if answer.version is not None and _differ(answer.version, self._version, is_s3(self._fs)):
+            self.verify()
+            raise self._entry.changed("was modified after it was indexed")
         asked, came = part[1] - part[0], len(answer.data)
         if came > asked:
             fact = f"{redacted(self._entry.path)} cannot be read at random."
@@ -138,15 +147,6 @@ class RemoteSource:
             raise ShortAnswerError(f"{came} of {asked} bytes came")
         return answer.data
 
-    def _take_version(self, version: str) -> None:
-        """Of the first answer, or of a later one that names another: some servers have several for the same bytes, and
-        say when asked for the file whether it is the one that was indexed. Raises ChangedDataError."""
-        if self._version is not None:
-            self.verify()
-            if is_s3(self._fs) or not self._entry.version:
-                raise self._entry.changed("was modified after it was indexed")
-        self._version = version
-
     def _connect(self) -> None:
         self._fs, self._path = open_filesystem(self._entry.path, self._retry)
         self._process = os.getpid()
@@ -156,6 +156,14 @@ class RemoteSource:
         if self._process != os.getpid():  # fsspec refuses, and rightly, to use a parent's connections
             self._connect()
         return self._fs
+
+
+def _differ(one: str, other: str | None, are_tags: bool) -> bool:
+    """Whether two names of versions say that bytes differ. A tag, which HTTP quotes, says nothing of a date.
+
+    Args: `are_tags`: both are.
+    """
+    return other is not None and one != other and (are_tags or one.startswith('"') == other.startswith('"'))
 
 
 def stat_remote(path: str, retry: RetryPolicy = RETRY) -> FileEntry:

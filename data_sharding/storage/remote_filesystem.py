@@ -180,4 +180,5 @@ async def _ask_http(fs: Any, url: str, begin: int, end: int) -> Answer:
     headers = {"Accept-Encoding": "identity", **fs.kwargs.get("headers", {}), "Range": f"bytes={begin}-{end - 1}"}
     async with session.get(fs.encode_url(url), **{**fs.kwargs, "headers": headers}) as answer:
         answer.raise_for_status()
-        return Answer(await answer.read(), answer.headers.get("ETag") or answer.headers.get("Last-Modified"))
+        tag = answer.headers.get("ETag", "").removeprefix("W/")  # said of the same bytes by some servers of a site
+        return Answer(await answer.read(), tag or answer.headers.get("Last-Modified"))

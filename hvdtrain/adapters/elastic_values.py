@@ -1,9 +1,12 @@
 """The values of an elastic state, such as a step, a list or a dict, in both frameworks."""
 
 import copy
+import io
+import pickle
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import cloudpickle
 from horovod.common.elastic import ObjectState
 
 from hvdtrain.errors import UsageError
@@ -23,7 +26,8 @@ class CopiedValues(ObjectState):  # type: ignore[misc]
         self._saved_state = _copies(self._saved_state, self._not_copied())
 
     def _not_copied(self) -> Iterable[Any]:
-        """Objects that the state keeps in another way, such as its model: a value may refer to them."""
+        """Objects that the state keeps in another way, such as its model, in the same order on all ranks. A value may
+        refer to them, and does so after a loss, and on other ranks."""
         return ()
 
     def save(self) -> None:
@@ -40,10 +44,43 @@ class CopiedValues(ObjectState):  # type: ignore[misc]
         """Give all ranks the first rank's values as they are now, as its weights are. Collective."""
         if not self._saved_state:
             return
-        values = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
+        values = {name: getattr(self, name) for name in self._saved_state}
+        values = _received(self._bcast_object(_sent(values, self._not_copied())), self._not_copied())
         for name, value in values.items():
             setattr(self, name, value)
         self._saved_state = _copies(values, self._not_copied())
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Of a thing that all ranks have, its place in their lists of them."""
+
+    def __init__(self, file: io.BytesIO, common: Iterable[Any]) -> None:
+        super().__init__(file)
+        self._common = list(common)  # which holds them, so that no other object gets the number of one
+        self._places = {id(thing): place for place, thing in enumerate(self._common)}
+
+    def persistent_id(self, thing: Any) -> int | None:
+        return self._places.get(id(thing))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, common: Iterable[Any]) -> None:
+        super().__init__(file)
+        self._common = list(common)
+
+    def persistent_load(self, place: int) -> Any:
+        return self._common[place]
+
+
+def _sent(values: Mapping[str, Any], common: Iterable[Any]) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, common).dump(dict(values))
+    return file.getvalue()
+
+
+def _received(content: bytes, common: Iterable[Any]) -> dict[str, Any]:
+    values: dict[str, Any] = _Unpickler(io.BytesIO(content), common).load()
+    return values
 
 
 def _copies(values: Mapping[str, Any], not_copied: Iterable[Any]) -> dict[str, Any]:

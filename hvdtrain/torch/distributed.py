@@ -143,7 +143,7 @@ def init_process_group(
 
 def destroy_process_group(group: Any = None) -> None:
     """Leave the world, or a group, which all ranks do together, also those outside of it."""
-    if group is None:
+    if group in (None, mpi_ops.global_process_set):
         mpi_ops.shutdown()
     else:
         close_group(group)
@@ -193,7 +193,8 @@ def get_process_group_ranks(group: Any = None) -> list[int]:
 
 
 def new_group(ranks: Iterable[int] | None = None, **others: Any) -> Any:  # noqa: ARG001  torch's settings
-    """A set of ranks, or one more group of the same ranks; call it on all ranks.
+    """A set of ranks, or one more group of the same ranks, which then share one order of collectives; call it on all
+    ranks.
 
     Raises:
         UsageError: they are not ranks of this world, each of them once.
@@ -260,9 +261,9 @@ def all_gather_into_tensor(
     return _started(Work(None), async_op)
 
 
-@for_members
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
     """Put each rank's object into the list. Objects are pickled."""
+    require_start("all_gather_object()")
     if group not in (None, mpi_ops.global_process_set):
         raise UsageError(
             "all_gather_object was given a group.",

@@ -55,7 +55,8 @@ def require_common_statistics(model: Any, hint: str) -> None:
     if not isinstance(model, nn.Module) or (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return
     for name, layer in model.named_modules():
-        if type(layer).forward is nn.SyncBatchNorm.forward:  # ours, which may be made of it, has another one
+        # Ours, which is made of it, has another forward().
+        if isinstance(layer, nn.SyncBatchNorm) and type(layer).forward is nn.SyncBatchNorm.forward:
             raise UsageError(
                 f"The layer {name!r} is a torch.nn.SyncBatchNorm, and torch.distributed is not initialized.",
                 "It would compute statistics of each rank alone, as a plain BatchNorm.",

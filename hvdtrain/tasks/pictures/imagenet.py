@@ -142,7 +142,8 @@ class ImageNet(Pictures):
         self._folder_classes, self.classes = names, len(names)
         found = {"classes": self.classes, "class_names": list(names)}
         takes = inspect.signature(type(self)).parameters  # a subclass may have a constructor of its own
-        self.found = {name: value for name, value in found.items() if name in takes}
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+        self.found = {name: value for name, value in found.items() if takes_any or name in takes}
 
 
 def _class_folders(data: DataAccess, name: str, classes: tuple[str, ...]) -> Catalog | None:

@@ -9,7 +9,7 @@ from horovod.common.elastic import run_fn
 from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.elastic import state as _horovod
 from horovod.torch.elastic.sampler import ElasticSampler
-from horovod.torch.mpi_ops import rank, shutdown
+from horovod.torch.mpi_ops import shutdown
 from torch import nn
 
 from hvdtrain.adapters.elastic_values import CopiedValues
@@ -32,6 +32,7 @@ class TorchState(_horovod.TorchState, CopiedValues):  # type: ignore[misc]
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         values = {"model": model, "optimizer": optimizer, **kwargs}
         stateful = {name: value for name, value in values.items() if has_state(value) and not _has_handler(value)}
+        self._stateful = list(stateful.values())
         super().__init__(**{name: value for name, value in values.items() if name not in stateful})
         self._bcast_object = broadcast_object
         for name, value in stateful.items():
@@ -62,6 +63,7 @@ class TorchState(_horovod.TorchState, CopiedValues):  # type: ignore[misc]
                 handler.value.reset()
 
     def _not_copied(self) -> Iterator[Any]:
+        yield from self._stateful
         for handler in self._handlers.values():
             yield handler.value
             if isinstance(handler.value, nn.Module):
@@ -95,8 +97,8 @@ class _StateDictHandler(_horovod.StateHandler):  # type: ignore[misc]
 
     def sync(self) -> None:
         of_root = broadcast_object(self.value.state_dict(), 0)
-        if rank() != 0:
-            self.value.load_state_dict(of_root)
+        # On rank 0, too: loading may change what an object does next, and ranks do the same.
+        self.value.load_state_dict(copy.deepcopy(of_root))
 
 
 def _has_handler(value: Any) -> bool:

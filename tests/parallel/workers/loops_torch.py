@@ -316,6 +316,8 @@ def torchs_own_synchronized_batch_norm_is_refused() -> None:
     model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     refused(UsageError, "The layer '1' is a torch.nn.SyncBatchNorm", lambda: hvd.DistributedDataParallel(model))
     hvd.DistributedDataParallel(hvd.SyncBatchNorm.convert_sync_batchnorm(model))
+    traced = torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2))  # type: ignore[no-untyped-call]
+    hvd.DistributedDataParallel(nn.Sequential(traced, nn.Linear(2, 2)))  # whose parts have no forward() as others
 
 
 def a_training_is_taken_up(folder: str) -> None:

@@ -109,15 +109,17 @@ def values_refer_to_the_same_model_after_a_loss() -> None:
     model, optimizer = made()
     rows = RowsRead()
     state = hvd.elastic.TorchState(
-        model, optimizer, used={"model": model, "layer": model.bias, "of": optimizer}, rows=rows
+        model, optimizer, used={"model": model, "layer": model.bias, "of": optimizer, "rows": rows}, rows=rows
     )
-    state.save()
-    state.restore()
-    assert all(mine is theirs for mine, theirs in zip(state.used.values(), (model, model.bias, optimizer), strict=True))
+    for keep in (state.restore, state.save, state.restore, state.sync, state.restore):  # also before the first commit
+        keep()
+        kept = (model, model.bias, optimizer, rows)
+        assert all(mine is theirs for mine, theirs in zip(state.used.values(), kept, strict=True))
     state.rows.numbers.append(7 + hvd.rank())
+    loaded = rows.loaded
     state.sync()
     assert state.rows is rows
-    assert rows.numbers == [7]
+    assert (rows.numbers, rows.loaded) == ([7], loaded + 1)
     with pytest.raises(UsageError, match="of type NoneType in the place of a RowsRead"):
         state.rows = None
 
@@ -127,11 +129,13 @@ class RowsRead:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
+        self.loaded = 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"numbers": self.numbers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loaded += 1
         self.numbers.clear()
         self.numbers.extend(state["numbers"])
 

@@ -110,9 +110,14 @@ def test_the_task_of_a_trained_model_numbers_classes_as_its_training_did(tmp_pat
         def __init__(self, classes: int | None = None) -> None:
             super().__init__(**SMALL, classes=classes)
 
-    theirs = OfTheirOwn()
-    theirs.open_data(access)
-    assert theirs.found == {"classes": 3}, "what its constructor takes"
+    class OfAnyOptions(TorchImageNet):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**SMALL, **options)
+
+    for theirs, found in ((OfTheirOwn(), {"classes"}), (OfAnyOptions(), {"classes", "class_names"})):
+        theirs.open_data(access)
+        assert set(theirs.found) == found, "what its constructor takes"
+        assert type(theirs)(**theirs.found).classes == 3
     shutil.copytree(data / "val" / "n01", data / "other" / "n98")
     with pytest.raises(MissingDataError, match="in the folder 'n98' of .*The classes are n01, n02, n03"):
         rebuilt.open_set(access, "other")
