@@ -72,7 +72,7 @@ def verify(recipe: Recipe, wheel: Path) -> None:
         for name in sorted(recipe.framework_names())
     }
     for name, child in children.items():
-        _, errors = child.communicate(timeout=300)
+        _, errors = child.communicate(timeout=900)
         if child.returncode != 0:
             last = (errors.strip().splitlines() or ["it lacks MPI, Gloo or NCCL"])[-1]
             raise HvdtrainError(
