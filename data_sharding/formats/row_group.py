@@ -13,7 +13,7 @@ from data_sharding.storage.torn_maps import ReadOnlyMap
 MAP_BYTES: Final = 1 << 16
 """What a mapped group counts for: so there are at most some thousand maps. Its pages belong to the page cache."""
 
-_LARGEST: Final = (1 << 63) - 1
+_LARGEST: Final = int(np.iinfo(np.int64).max)
 
 _Value = Callable[[int], Any]
 """The value of a row of a column."""

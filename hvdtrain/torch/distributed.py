@@ -219,7 +219,7 @@ def all_reduce(
     chosen, tensor = _op(op), tensor.detach()  # it may be a parameter
     content = tensor.contiguous()
     sent = as_summable(content)
-    handle = _begin_allreduce(sent, name=_name("all_reduce", group), op=chosen, process_set=_set(group))
+    handle = _begin_allreduce(sent, name=_name("all_reduce", group), op=chosen, process_set=process_set_of(group))
     return _started(Work(handle, content if content.is_complex() else sent, tensor), async_op)
 
 
@@ -237,7 +237,7 @@ def broadcast(tensor: torch.Tensor, src: int, group: Any = None, async_op: bool 
     """Put rank `src`'s values into all ranks' tensors."""
     tensor = tensor.detach()  # it may be a parameter
     content = tensor.contiguous()
-    handle = _begin_broadcast(as_known(content), src, name=_name("broadcast", group), process_set=_set(group))
+    handle = _begin_broadcast(as_known(content), src, name=_name("broadcast", group), process_set=process_set_of(group))
     return _started(Work(handle, content, tensor), async_op)
 
 
@@ -282,19 +282,21 @@ def broadcast_object_list(
 ) -> None:
     """Put rank `src`'s objects into all ranks' lists. Objects are pickled."""
     name = _name("broadcast_object_list", group)
-    object_list[:] = broadcast_object(object_list, root_rank=src, name=name, process_set=_set(group))
+    object_list[:] = broadcast_object(object_list, root_rank=src, name=name, process_set=process_set_of(group))
 
 
 @for_members
 def barrier(group: Any = None, async_op: bool = False, **others: Any) -> Work | None:  # noqa: ARG001  torch's device_ids
     """Return when all ranks have called it; with `async_op` the `Work` is done already."""
-    bounded(mpi_ops.barrier)(process_set=_set(group))
+    bounded(mpi_ops.barrier)(process_set=process_set_of(group))
     return _started(Work(None), async_op)
 
 
 def _gathered(tensor: torch.Tensor, group: Any) -> torch.Tensor:
     content = tensor.detach().contiguous().view(tensor.shape or (1,))
-    rows = bounded(mpi_ops.allgather)(as_known(content), name=_name("all_gather", group), process_set=_set(group))
+    rows = bounded(mpi_ops.allgather)(
+        as_known(content), name=_name("all_gather", group), process_set=process_set_of(group)
+    )
     return as_before(rows, tensor.dtype)
 
 
@@ -321,13 +323,9 @@ def _started(work: Work, async_op: bool) -> Work | None:
     return None
 
 
-def _set(group: Any) -> Any:
-    return process_set_of(group)
-
-
 def _name(kind: str, group: Any) -> str:
     """All ranks of the group call the same collectives in the same order, as torch requires."""
-    return next_name(f"hvdtrain.distributed.{kind}", _set(group))
+    return next_name(f"hvdtrain.distributed.{kind}", process_set_of(group))
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -274,6 +274,7 @@ def test_a_rank_that_submits_while_horovod_ends_is_refused(
 ELASTIC = """
 import os, pathlib, signal, time, torch, hvdtrain.torch as hvd
 hvd.init()
+assert os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "120"  # a new worker may still import; Gloo's default is 30
 torch.manual_seed(hvd.rank())
 model = torch.nn.Sequential(torch.nn.Linear(4, 2), hvd.SyncBatchNorm(2))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))

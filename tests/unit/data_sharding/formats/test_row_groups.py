@@ -128,3 +128,16 @@ def test_damage_is_masked_in_processes_too(tmp_path: Path) -> None:
         batches = list(loader)
     assert sum(float(batch.weights.sum()) for batch in batches) == 30
     assert sorted(np.concatenate([batch.damaged for batch in batches]).tolist()) == [*range(1, 40, 4)]
+
+
+def test_texts_that_rows_share_are_read_however_large_all_of_them_would_be(tmp_path: Path) -> None:
+    """3 GB in a column of one group, which no array of Arrow holds: nobody may decode it as a whole."""
+    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 3000, pa.int32()), pa.array(["x" * 1_000_000]))
+    table = pa.table({"text": texts, "number": pa.array(range(3000), pa.uint64())})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    with ds.RecordReader(ds.Catalog.index(tmp_path / "a.arrow")) as reader:
+        (record,) = reader.read(np.array([2999]))
+    decoded = ds.example.decode(record)
+    assert len(decoded["text"][0]) == 1_000_000
+    assert decoded["number"].tolist() == [2999]
