@@ -40,7 +40,8 @@ def completed(function: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         process_set = set_of(arguments, named)
-        _require_known(function.__name__, process_set, root_of(arguments, named))
+        require_known(function.__name__, process_set)
+        _require_root(function.__name__, process_set, root_of(arguments, named))
         if name_place < 0 or name_of(arguments, named) is not None:
             return function(*arguments, **named)
         name = next_name(f"{function.__name__}.unnamed", process_set)
@@ -81,13 +82,17 @@ def argument_reader(
     return lambda arguments, named: arguments[place] if len(arguments) > place else named.get(name, default)
 
 
-def _require_known(collective: str, process_set: Any, root: int | None) -> None:
+def require_known(caller: str, process_set: Any) -> None:
+    """Raises `WrongProcessSetError`: the set was removed. Args: `caller`: what was given it."""
     if process_set.process_set_id is None:
         raise WrongProcessSetError(
-            f"{collective} was given a process set that Horovod does not know, of the ranks {process_set.ranks}.",
+            f"{caller} was given a process set that Horovod does not know, of the ranks {process_set.ranks}.",
             "It was removed, or has not been added.",
             "call hvd.add_process_set(ranks) on all ranks, and use what it returns until it is removed.",
         )
+
+
+def _require_root(collective: str, process_set: Any, root: int | None) -> None:
     if root is not None and process_set.ranks and root not in process_set.ranks:
         raise WrongProcessSetError(
             f"{collective} was given root_rank={root}, which is none of the {len(process_set.ranks)} ranks it is for.",

@@ -175,7 +175,7 @@ def get_rank(group: Any = None) -> int:
     require_start("get_rank()")
     if group is None:
         return int(mpi_ops.rank())
-    return -1 if is_outside(group) else int(group.rank())
+    return -1 if is_outside(process_set_of(group)) else int(group.rank())
 
 
 def get_world_size(group: Any = None) -> int:
@@ -183,7 +183,7 @@ def get_world_size(group: Any = None) -> int:
     require_start("get_world_size()")
     if group is None:
         return int(mpi_ops.size())
-    return -1 if is_outside(group) else int(group.size())
+    return -1 if is_outside(process_set_of(group)) else int(group.size())
 
 
 def get_process_group_ranks(group: Any = None) -> list[int]:

@@ -11,26 +11,32 @@ from horovod.torch import mpi_ops
 
 from hvdtrain.comm.process_sets import formed_set
 from hvdtrain.errors import UsageError
-from hvdtrain.torch.call_arguments import argument_reader
+from hvdtrain.torch.call_arguments import argument_reader, require_known
 from hvdtrain.torch.mpi_ops import add_process_set, remove_process_set
-from hvdtrain.torch.start import require_start
+from hvdtrain.torch.start import require_start, start_count
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_more_uses: Final[Counter[int]] = Counter()
-"""Of each process set: how many groups stand for it beside the first one."""
+_more_uses: Final[Counter[tuple[int, int]]] = Counter()
+"""Of each world's process sets by their numbers: how many groups stand for one beside the first one."""
 
 
 def process_set_of(process_group: Any) -> Any:
-    """The group, or all ranks for None. Raises `UsageError`: it is not one of Horovod's sets of ranks."""
-    if process_group is not None and not isinstance(process_group, mpi_ops.ProcessSet):
+    """The group, or all ranks for None.
+
+    Raises `UsageError`: it is not one of Horovod's sets of ranks; `WrongProcessSetError`, which is one: not any more.
+    """
+    if process_group is None:
+        return mpi_ops.global_process_set
+    if not isinstance(process_group, mpi_ops.ProcessSet):
         raise UsageError(
             f"process_group is a {type(process_group).__name__}.",
             "Tensors travel through Horovod, which knows its own sets of ranks only.",
             "give a ProcessSet of hvd.add_process_set(ranks), or hvdtrain.torch.distributed.new_group(ranks).",
         )
-    return process_group or mpi_ops.global_process_set
+    require_known("hvdtrain.torch", process_group)
+    return process_group
 
 
 def open_group(ranks: Iterable[int]) -> Any:
@@ -40,26 +46,29 @@ def open_group(ranks: Iterable[int]) -> Any:
         return mpi_ops.global_process_set
     group = formed_set(wanted)
     if group is not None:
-        _more_uses[group.process_set_id] += 1
+        _more_uses[_key(group)] += 1
         return group
     group = add_process_set(wanted)
-    del _more_uses[group.process_set_id]  # those of a set that had this number
+    del _more_uses[_key(group)]  # those of a set that had this number
     return group
 
 
 def close_group(group: Any) -> None:
     """Let the group go, and its set with the last group that stands for it. Collective."""
-    number = group.process_set_id
-    if number is None or not _more_uses[number]:
+    if not _more_uses[_key(process_set_of(group))]:
         remove_process_set(group)
         return
-    _more_uses[number] -= 1
+    _more_uses[_key(group)] -= 1
     group.process_set_id = None
 
 
+def _key(group: Any) -> tuple[int, int]:
+    return start_count(), group.process_set_id
+
+
 def is_outside(group: Any) -> bool:
-    """Whether this rank is in none of the ranks of a group that is there."""
-    return group.process_set_id is not None and group.included() is False
+    """Whether this rank is in none of the ranks of an open group."""
+    return group.included() is False
 
 
 def for_members(collective: Callable[P, R]) -> Callable[P, R | None]:

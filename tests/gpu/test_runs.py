@@ -73,6 +73,28 @@ def test_the_memory_of_the_gpu_is_in_the_heartbeat_and_in_top(tmp_path: Path) ->
     assert "GPU" in on_gpu(["top", str(folder), "--once"], tmp_path).stdout
 
 
+UNSYNCHRONIZED = """
+import torch
+from hvdtrain.tasks.torch import TorchDigits
+
+class Task(TorchDigits):
+    batches = 0
+
+    def measure(self, model, batch):
+        Task.batches += 1  # the first ones allocate memory, and the last one is read
+        if Task.batches in (5, 15):
+            torch.cuda.set_sync_debug_mode("error" if Task.batches == 5 else "default")
+        return super().measure(model, batch)
+"""
+
+
+def test_no_step_waits_for_the_gpu(tmp_path: Path) -> None:
+    """PyTorch raises an error where the host would wait: for a copy, or for the value of a tensor."""
+    (tmp_path / "own.py").write_text(UNSYNCHRONIZED)
+    words = ("--task", "own:Task", "--max-steps", "20", "--log-interval", "20")
+    assert result_of(trained(tmp_path / "run", *words))["steps"] == 20
+
+
 def test_compiled_kernels_train(tmp_path: Path) -> None:
     result = result_of(trained(tmp_path / "run", *EPOCHS, "--compile", "true"))
     assert result["metrics"]["accuracy"] > ACCURACY

@@ -12,8 +12,7 @@ from typing import Any, Final
 import keras
 from keras import initializers, layers, ops
 
-from hvdtrain.errors import UsageError
-from hvdtrain.models import SMALL_CNN, SMALL_SIDE
+from hvdtrain.models import SMALL_CNN, SMALL_SIDE, refused_side, require_side_of_small_cnn
 
 _EPSILON: Final = 1e-5
 _MOMENTUM: Final = 0.9  # torch's momentum of 0.1, which is the new value's share
@@ -109,6 +108,7 @@ def build_model(name: str, classes: int, side: int) -> keras.Model:
     Raises `UsageError`: the model takes no pictures of this size.
     """
     if name == SMALL_CNN:
+        require_side_of_small_cnn(side)
         return small_cnn(side, 3, classes)
     if name in RESNETS:
         return resnet(name, classes, side)
@@ -117,12 +117,7 @@ def build_model(name: str, classes: int, side: int) -> keras.Model:
     try:
         return make(weights=None, input_shape=(side, side, 3), classes=classes, classifier_activation=None, **options)
     except ValueError as error:
-        raise UsageError(
-            f"The model {name} takes no pictures of {side}×{side}: {str(error).splitlines()[0].rstrip('.')}.",
-            "It was made for larger ones.",
-            "choose one of the resnet18 family, which get a stem for small pictures, or larger pictures where the task "
-            "has an argument for it.",
-        ) from error
+        raise refused_side(name, side, str(error)) from error
 
 
 def takes_raw_pixels(model: Any) -> bool:

@@ -1,7 +1,8 @@
 """Classification models of torchvision by name, fitted to classes and the size of pictures; and a small transformer."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from hvdtrain.errors import UsageError
-from hvdtrain.models import SMALL_CNN, SMALL_SIDE
+from hvdtrain.models import SMALL_CNN, SMALL_SIDE, refused_side, require_side_of_small_cnn
 from hvdtrain.models.torchvision_import import import_torchvision
 
 _AUXILIARY_HEADS = ("googlenet", "inception_v3")
@@ -30,8 +31,11 @@ def build_model(name: str, classes: int, side: int) -> nn.Module:
     Raises `UsageError`: the model takes no pictures of this size, or torchvision is not installed.
     """
     if name == SMALL_CNN:
+        require_side_of_small_cnn(side)
         return small_cnn(side, 3, classes)
-    model: nn.Module = _torchvision_models().get_model(name, weights=None, num_classes=classes, **_options(name, side))
+    models = _torchvision_models()
+    with _refusing(name, side):
+        model: nn.Module = models.get_model(name, weights=None, num_classes=classes, **_options(name, side))
     if side <= SMALL_SIDE:
         _give_small_stem(model)
     _require_fit(model, name, side)
@@ -55,17 +59,18 @@ def _give_small_stem(model: nn.Module) -> None:
 def _require_fit(model: nn.Module, name: str, side: int) -> None:
     """Try one black picture: only the model knows what it can take."""
     model.eval()
-    try:
-        with torch.no_grad():
-            model(torch.zeros(1, 3, side, side))
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise UsageError(
-            f"The model {name} takes no pictures of {side}×{side}: {str(error).splitlines()[0].rstrip('.')}.",
-            "It was made for larger ones, or for one size only.",
-            "choose a ResNet (--model resnet18), which gets a stem for small pictures, or give the model the size it "
-            "was made for, where the task has an argument for it.",
-        ) from error
+    with _refusing(name, side), torch.no_grad():
+        model(torch.zeros(1, 3, side, side))
     model.train()
+
+
+@contextmanager
+def _refusing(name: str, side: int) -> Iterator[None]:
+    """What a model says of pictures that it does not take, in our words."""
+    try:
+        yield
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise refused_side(name, side, str(error)) from error
 
 
 def _torchvision_models() -> Any:

@@ -162,8 +162,9 @@ def a_set_is_there_until_its_last_group_is_closed() -> None:
     """Scripts in Megatron's style form groups of the same ranks for several purposes."""
     first, second = dist.new_group([1, 0]), dist.new_group([0, 1])
     dist.destroy_process_group(first)
-    with pytest.raises(WrongProcessSetError, match="It was removed"):
-        dist.barrier(first)
+    for call in (dist.barrier, dist.get_rank, dist.get_world_size, dist.destroy_process_group):
+        with pytest.raises(WrongProcessSetError, match="It was removed"):
+            call(first)
     assert dist.get_process_group_ranks(second) == [0, 1]
     if second.included():
         sent = torch.ones(1)

@@ -26,12 +26,17 @@ def train(rank: int) -> None:
 
 
 def main(rank: int, ports: list[str]) -> None:
+    os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
     dist.init_process_group("gloo", init_method=f"tcp://localhost:{ports[0]}", world_size=2, rank=rank)
+    dist.new_group([0])
+    dist.new_group([0])  # stands for the same set, as long as this world lasts
     train(rank)
     dist.destroy_process_group()
     os.environ.update({"MASTER_ADDR": "localhost", "MASTER_PORT": ports[1]})
     dist.init_process_group("gloo", world_size=2, rank=rank)
     assert (dist.get_rank(), dist.get_world_size(), os.environ["MASTER_PORT"]) == (rank, 2, ports[1])
+    for _ in range(2):  # the set goes with its only group, whatever stood for that of the world before
+        dist.destroy_process_group(hvd.add_process_set([0]))
     train(rank)
     sys.stdout.write(f"CHECKED rank {rank} in {Path(__file__).name}\n")
     dist.destroy_process_group()

@@ -194,6 +194,17 @@ def test_keras_applications_by_name() -> None:
         keras_zoo.build_model("Xception", 10, 32)
 
 
+@pytest.mark.parametrize("zoo", [torch_zoo, keras_zoo])
+def test_the_small_network_takes_no_single_pixel(zoo: Any) -> None:
+    with pytest.raises(UsageError, match="The model cnn takes no pictures of 1×1: its pooling needs 2×2 at least"):
+        zoo.build_model("cnn", 10, 1)
+
+
+def test_what_torchvision_refuses_to_build_is_refused_in_our_words() -> None:
+    with pytest.raises(UsageError, match="The model vit_b_16 takes no pictures of 20×20: "):
+        torch_zoo.build_model("vit_b_16", 10, 20)
+
+
 def test_keras_models_are_known_by_name() -> None:
     assert {"cnn", "resnet50", "ResNet50", "EfficientNetB0"} <= set(keras_zoo.model_names())
     with pytest.raises(UsageError, match="did you mean 'resnet50'"):
