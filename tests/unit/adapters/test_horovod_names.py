@@ -15,7 +15,8 @@ def public(name):
     if hasattr(module, "__all__"):
         return set(module.__all__)
     names = vars(module).items()
-    return {n for n, v in names if not n.startswith("_") and not (isinstance(v, types.ModuleType) and n not in KEPT)}
+    is_public = lambda n: n == "_basics" or not n.startswith("_")  # scripts ask it for process sets
+    return {n for n, v in names if is_public(n) and not (isinstance(v, types.ModuleType) and n not in KEPT)}
 KEPT = {"callbacks", "elastic"}
 pairs = [("horovod.tensorflow", "hvdtrain.tensorflow"), ("horovod.keras", "hvdtrain.keras"),
          ("horovod.tensorflow.keras", "hvdtrain.keras"), ("horovod.tensorflow.elastic", "hvdtrain.tensorflow.elastic"),

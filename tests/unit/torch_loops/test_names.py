@@ -48,6 +48,8 @@ def test_every_public_name_is_there_with_its_arguments(theirs: ModuleType, ours:
         and getattr(value, "__module__", "").startswith("horovod")
     ]
     assert len(names) >= 3
+    if theirs is horovod.torch.mpi_ops:  # scripts ask it for process sets
+        names.append("_basics")
     for name in names:
         assert hasattr(ours, name), name
         wanted, found = getattr(theirs, name), getattr(ours, name)
