@@ -105,10 +105,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self._in_fit.batch = batch
         if self._sent >= 0:
             self._check_first_step()
-        elif _is_built(self.model):
-            self._synchronize()
         else:
-            self._synchronize_when_data_is_there()
+            self._begin()
 
     def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         if self._progress is not None:
@@ -135,6 +133,20 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             self._progress = FitProgress(self.model)
         return self._progress
 
+    def _begin(self) -> None:
+        """Rank 0 alone may have a built model, which it has loaded: all ranks broadcast at the same place.
+
+        Where that is in the step, callbacks behind this one change learning rates before it, and the momentum by what
+        the rates were: so these are equal first.
+        """
+        mine = {"is built": _is_built(self.model), "rates": self._optimizers.learning_rates()}
+        by_rank = gather_json(communicator(), mine, "hvdtrain.keras.begin")
+        if all(answer["is built"] for answer in by_rank):
+            self._synchronize()
+            return
+        self._optimizers.set_learning_rates(by_rank[self.root_rank]["rates"])
+        self._synchronize_when_data_is_there()
+
     def _synchronize(self) -> None:
         self._optimizers.build()
         self._agree()
@@ -147,7 +159,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
         def first_step(iterator: Any) -> Any:
             self.model.train_function = step
-            _build_from(self.model, iterator.element_spec)
+            if not _is_built(self.model):
+                _build_from(self.model, iterator.element_spec)
             self._synchronize()
             return step(iterator)
 

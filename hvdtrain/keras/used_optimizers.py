@@ -1,5 +1,6 @@
 """The optimizers of a model: the compiled one, and those that a model with a train_step of its own keeps (GANs)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import horovod.tensorflow as horovod
@@ -41,6 +42,16 @@ class UsedOptimizers:
         """The state of those that are used, as far as it is made; it begins with equal values on all ranks."""
         return [variable for optimizer in self._distributed for variable in optimizer.variables]
 
+    def learning_rates(self) -> list[float | None]:
+        """Of those that are used; None for one that follows a schedule of its own."""
+        return [None if _follows_schedule(each) else float(each.learning_rate) for each in self._distributed]
+
+    def set_learning_rates(self, rates: Sequence[float | None]) -> None:
+        """Args: `rates`: as `learning_rates` gives them, on another rank."""
+        for optimizer, rate in zip(self._distributed, rates, strict=False):  # others are refused before the first step
+            if rate is not None and not _follows_schedule(optimizer):
+                optimizer.learning_rate = rate
+
     def calls(self) -> int:
         """How often Keras has called the reduction of any."""
         reductions = [reduction_of(optimizer) for optimizer in self._distributed]
@@ -59,3 +70,8 @@ class UsedOptimizers:
 
     def _plain_updates(self) -> list[int]:
         return [int(optimizer.iterations) for optimizer in self._plain]
+
+
+def _follows_schedule(optimizer: Any) -> bool:
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    return isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule)

@@ -233,6 +233,14 @@ def test_a_saved_model_loads_as_plain_keras_and_continues_distributed(ranks: Run
         assert "compiled with a plain Adam" in saved["refused"]
 
 
+@at_two
+def test_ranks_are_equal_where_one_of_them_has_loaded_its_model(ranks: Run) -> None:
+    for result in ranks.results:
+        resumed = result["loaded_on_one_rank"]
+        np.testing.assert_allclose(resumed["rates"], [0.004] * 5, rtol=1e-6)
+        assert resumed["in sync"] == "NO ERROR"
+
+
 REFUSALS = {
     "twice": "distributed already",
     "op": "did you mean 'average'?",

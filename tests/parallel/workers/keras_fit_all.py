@@ -41,6 +41,7 @@ def main(folder: Path, names: list[str]) -> None:
             "early_stopping": checks.early_stopping,
             "warmup": checks.warmup_curve,
             "save_and_load": lambda: checks.save_and_load(folder),
+            "loaded_on_one_rank": lambda: checks.loaded_on_one_rank(folder),
             "control": checks.control_without_wrapper,
             "refusals": checks.refusals,
         }

@@ -234,6 +234,27 @@ def save_and_load(folder: Path) -> dict[str, Any]:
     }
 
 
+def loaded_on_one_rank(folder: Path) -> dict[str, Any]:
+    """Rank 0 goes on with a saved model, where the rate falls; the others have one without weights, of another rate."""
+
+    def without_weights(rate: float) -> Any:
+        keras.utils.set_random_seed(hvd.rank())
+        outputs = cases.global_data(False)[1].shape[1]
+        model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(outputs)])
+        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(rate, momentum=0.9)), "mse")
+        return model
+
+    model = without_weights(0.04)
+    fit(model, epochs=1)
+    path = folder / f"begun_{hvd.rank()}.keras"
+    model.save(path)
+    model = hvd.load_model(str(path)) if hvd.rank() == 0 else without_weights(0.02)
+    rates: list[float] = []
+    falling = hvd.callbacks.LearningRateScheduleCallback(0.04, lambda epoch: 0.1**epoch)
+    fit(model, callbacks=[*broadcast(), falling, RateReader(rates)], epochs=2, initial_epoch=1)
+    return {"rates": rates, "in sync": error_of(lambda: hvd.assert_in_sync(model))}
+
+
 def metric_state_law() -> dict[str, float]:
     """For Keras' metrics: the sum of two parts' states gives the metric of the whole."""
     rng = np.random.default_rng(3)
