@@ -168,7 +168,8 @@ class DrawWatch:
     def _hints(self, is_own: bool) -> Iterator[str]:
         if self._kind:
             draw = "draw from random, numpy.random or torch, and " if is_own else ""
-            yield f"{draw}give data.dataset() draws=True, which seeds these for each item (docs/datasets.md)."
+            seeded = "which seeds these for each item, not in a collate_fn (docs/datasets.md)."
+            yield f"{draw}give data.dataset() draws=True, {seeded}"
         if self._is_own_decode:
             where = "In decode, draw" if self._kind else "draw"
             what = "records.random, which depends on seed, epoch and record only (docs/data.md, Augmentation)."
