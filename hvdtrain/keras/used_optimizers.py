@@ -43,14 +43,16 @@ class UsedOptimizers:
         return [variable for optimizer in self._distributed for variable in optimizer.variables]
 
     def learning_rates(self) -> list[float | None]:
-        """Of those that are used; None for one that follows a schedule of its own."""
-        return [None if _follows_schedule(each) else float(each.learning_rate) for each in self._distributed]
+        """Of those that are used; None for one whose rate is computed, by a schedule or a function."""
+        variables = map(_rate_variable, self._distributed)
+        return [None if variable is None else float(variable) for variable in variables]
 
     def set_learning_rates(self, rates: Sequence[float | None]) -> None:
         """Args: `rates`: as `learning_rates` gives them, on another rank."""
         for optimizer, rate in zip(self._distributed, rates, strict=False):  # others are refused before the first step
-            if rate is not None and not _follows_schedule(optimizer):
-                optimizer.learning_rate = rate
+            variable = _rate_variable(optimizer)
+            if rate is not None and variable is not None:
+                variable.assign(rate)
 
     def calls(self) -> int:
         """How often Keras has called the reduction of any."""
@@ -72,6 +74,6 @@ class UsedOptimizers:
         return [int(optimizer.iterations) for optimizer in self._plain]
 
 
-def _follows_schedule(optimizer: Any) -> bool:
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    return isinstance(inner._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+def _rate_variable(optimizer: Any) -> keras.Variable | None:
+    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    return rate if isinstance(rate, keras.Variable) else None

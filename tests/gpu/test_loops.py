@@ -8,15 +8,14 @@ import pytest
 from support.commands import run_python
 from support.gpu import visible
 
-DEVICE = "cuda"
-BEGIN = f"""
+BEGIN = """
 import sys
 import torch
 from torch import nn
 import hvdtrain.torch as hvd
 
 hvd.init()
-device = torch.device("{DEVICE}", hvd.local_rank())
+device = torch.device("cuda", hvd.local_rank())
 
 def model():
     torch.manual_seed(1)  # of gradients above and below 1 MiB

@@ -237,7 +237,7 @@ def save_and_load(folder: Path) -> dict[str, Any]:
 def loaded_on_one_rank(folder: Path) -> dict[str, Any]:
     """Rank 0 goes on with a saved model, where the rate falls; the others have one without weights, of another rate."""
 
-    def without_weights(rate: float) -> Any:
+    def without_weights(rate: Any) -> Any:
         keras.utils.set_random_seed(hvd.rank())
         outputs = cases.global_data(False)[1].shape[1]
         model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(outputs)])
@@ -252,7 +252,11 @@ def loaded_on_one_rank(folder: Path) -> dict[str, Any]:
     rates: list[float] = []
     falling = hvd.callbacks.LearningRateScheduleCallback(0.04, lambda epoch: 0.1**epoch)
     fit(model, callbacks=[*broadcast(), falling, RateReader(rates)], epochs=2, initial_epoch=1)
-    return {"rates": rates, "in sync": error_of(lambda: hvd.assert_in_sync(model))}
+    return {
+        "rates": rates,
+        "in sync": error_of(lambda: hvd.assert_in_sync(model)),
+        "computed rate": error_of(lambda: fit(without_weights(lambda: 0.02), epochs=1)),
+    }
 
 
 def metric_state_law() -> dict[str, float]:
