@@ -27,8 +27,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_sharding.errors import PlanError
+from data_sharding.errors import PlanError, ShardingError
 from data_sharding.loading.decoding import Decode, Decoded, decode_spans
+from data_sharding.loading.mapped_arrays import array_at, place_of_array
 from data_sharding.loading.tensor_memory import parts_of_tensor, tensor_of
 from data_sharding.reading.record_reader import RecordReader
 
@@ -79,7 +80,8 @@ class _Pickler(pickle.Pickler):
 
 
 def _pickler() -> type[pickle.Pickler]:
-    """That of cloudpickle if it is installed, else `_Pickler`. Tensors of torch share their memory as arrays do."""
+    """That of cloudpickle if it is installed, else `_Pickler`. Tensors of torch share their memory as arrays do, and
+    arrays over a mapped file travel as the place in it."""
     try:
         import cloudpickle
     except ModuleNotFoundError:
@@ -89,6 +91,8 @@ def _pickler() -> type[pickle.Pickler]:
 
     class Sharing(base):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
+            if (place := place_of_array(obj)) is not None:
+                return array_at, tuple(place)
             parts = parts_of_tensor(obj)
             return super().reducer_override(obj) if parts is None else (tensor_of, parts)
 
@@ -221,6 +225,8 @@ def _open(setup: Setup, columns: int) -> tuple[RecordReader, Decode] | Failure:
     sys.path[:] = setup.import_path
     try:
         return setup.open(columns)
+    except ShardingError as error:  # a file that was replaced
+        return Failure.of(error)
     except Exception as error:  # importing the user's module can raise anything
         refused = PlanError(
             f"A decode process cannot load the decode function: {type(error).__name__}: {error}.",
