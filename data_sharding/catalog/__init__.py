@@ -131,8 +131,8 @@ class Catalog(Drawn):
             pad_to: lengths to one of which batches are padded, for frameworks that compile a step for each.
             lengths: int64[N], or the name of an attribute or column with these, for `pad` and `shuffle="length"`; None:
                 with `pad` every item is made once, to measure it, and without it all are taken for equal.
-            draws: whether making an item takes numbers from random, numpy.random or torch, which are seeded then before
-                each item; None: looks whether the first item or the last does.
+            draws: whether making an item or a batch takes numbers from random, numpy.random or torch, which are seeded
+                then before each; None: looks whether the first item, the last, or a batch of both does.
 
         Raises:
             MissingDataError: the object is empty.

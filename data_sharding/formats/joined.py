@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from data_sharding.errors import PlanError
 from data_sharding.formats.record_format import RecordFormat, RecordIndex
 from data_sharding.formats.registry import format_named, format_options
+from data_sharding.sample_random import SampleRandom
 from data_sharding.storage import ByteSource, FileEntry
 
 
@@ -73,7 +74,9 @@ class JoinedFormat(RecordFormat):
         for each in self.formats:
             each.require_items()
 
-    def collate(self, items: Sequence[Any], longest: int | None = None) -> dict[str, NDArray[Any]]:
+    def collate(
+        self, items: Sequence[Any], longest: int | None = None, random: SampleRandom | None = None
+    ) -> dict[str, NDArray[Any]]:
         """As the first object makes arrays of its items. Raises PlanError: some records are bytes of files."""
         if any(each.is_stored for each in self.formats):
             raise PlanError(
@@ -81,7 +84,7 @@ class JoinedFormat(RecordFormat):
                 "Bytes of files become arrays by a function that knows them.",
                 "define decode(self, records) in the task; records.sources says which catalog a record comes from.",
             )
-        return self.formats[0].collate(items, longest)
+        return self.formats[0].collate(items, longest, random)
 
     def scan(self, path: str, source: ByteSource, check_data: bool) -> RecordIndex:  # noqa: ARG002
         self._refuse()

@@ -119,7 +119,7 @@ class RecordFormat(Protocol):
     """Whether records are bytes of files; else `items` makes them."""
 
     draws: ClassVar[bool] = False
-    """Whether making an item takes random numbers from the generators of the process."""
+    """Whether making an item, or a batch of items, takes random numbers from the generators of the process."""
 
     pads: ClassVar[bool] = False
     """Whether `collate` wants to know how long the longest item of a global batch is."""
@@ -164,10 +164,17 @@ class RecordFormat(Protocol):
         """Items numbers int64[k] of an object, with draws for augmentation if there are any: where not `is_stored`."""
         raise TypeError(f"records of the format {self.name} are bytes of files")
 
-    def collate(self, items: Sequence[Any], longest: int | None = None) -> dict[str, NDArray[Any]]:  # noqa: ARG002
+    def collate(
+        self,
+        items: Sequence[Any],  # noqa: ARG002
+        longest: int | None = None,  # noqa: ARG002
+        random: SampleRandom | None = None,  # noqa: ARG002
+    ) -> dict[str, NDArray[Any]]:
         """Arrays of k rows from k items, where not `is_stored`.
 
-        `longest`: length of the longest item in the global batch, if that is known.
+        Args:
+            longest: length of the longest item in the global batch, if that is known.
+            random: draws for augmentation of these rows, where `draws`.
         """
         raise TypeError(f"records of the format {self.name} are bytes of files")
 

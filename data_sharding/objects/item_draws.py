@@ -1,5 +1,6 @@
-"""Random numbers in the making of an item: found by looking at the generators, and made a function of a key."""
+"""Random numbers in the making of an item or a batch: found by looking at the generators, made a function of a key."""
 
+import contextlib
 import os
 import random
 import sys
@@ -47,15 +48,20 @@ class _States:
             sys.modules["torch"].random.default_generator.set_state(self._torch)
 
 
-def draws_numbers(source: ItemSource) -> bool:
-    """Whether making the first item or the last takes numbers from random, numpy or torch. Leaves these as they are."""
+def draws_numbers(source: ItemSource, collate_fn: Callable[[list[Any]], Any] | None = None) -> bool:
+    """Whether making the first item or the last, or a batch of both, takes numbers from random, numpy or torch.
+
+    Leaves these as they are.
+    """
     if not len(source):
         return False
-    before = _States()
-    source.items(np.unique([0, len(source) - 1]))
-    has_drawn = before.have_changed()
-    before.restore()
-    return has_drawn
+    with generators_restored() as before:
+        items = source.items(np.unique([0, len(source) - 1]))
+        if collate_fn is not None:
+            # It may refuse so small a batch, or one of the refused items: that comes, and is told, where they are used.
+            with contextlib.suppress(Exception):
+                collate_fn(list(items))
+        return before.have_changed()
 
 
 def seed(key: int) -> None:
@@ -81,11 +87,21 @@ def made_alike(
     return made
 
 
+def batch_made_alike(collate_fn: Callable[[list[Any]], Any], items: Sequence[Any], random: SampleRandom) -> Any:
+    """A batch of k items, made after all generators were seeded from the first of the rows of `random`.
+
+    One thread at a time, as `made_alike`.
+    """
+    with _alone, generators_restored():
+        seed(int(random.integers("hvdtrain.batch", 0, 2**53)[0]))
+        return collate_fn(list(items))
+
+
 @contextmanager
-def generators_restored() -> Iterator[None]:
-    """Leave the generators as they were before the block."""
+def generators_restored() -> Iterator[_States]:
+    """Leave the generators as they were before the block, which gets these states."""
     before = _States()
     try:
-        yield
+        yield before
     finally:
         before.restore()

@@ -12,7 +12,7 @@ from data_sharding.errors import ChangedDataError, PlanError
 from data_sharding.formats.record_format import Damaged, RecordFormat, RecordIndex
 from data_sharding.objects.collate import Names, Stack, collate, of_types, parts_of
 from data_sharding.objects.identity import identity_of
-from data_sharding.objects.item_draws import draws_numbers, made_alike
+from data_sharding.objects.item_draws import batch_made_alike, draws_numbers, made_alike
 from data_sharding.objects.items import ItemSource, source_of
 from data_sharding.objects.object_columns import require_lengths
 from data_sharding.objects.padding import Padding
@@ -65,7 +65,7 @@ class ObjectFormat(RecordFormat):
         # No fields: those are the options that a saved catalog keeps.
         vars(made).update(_source=source, _names=names, _collate_fn=collate_fn, _length=len(source))
         vars(made).update(_padding=padding, pads=padding is not None)
-        vars(made).update(draws=draws_numbers(source) if draws is None else draws)
+        vars(made).update(draws=draws_numbers(source, collate_fn) if draws is None else draws)
         return made
 
     @property
@@ -137,12 +137,16 @@ class ObjectFormat(RecordFormat):
         padding.require_fits(max(found, default=0))
         return np.array(found, np.int64)
 
-    def collate(self, items: Sequence[Any], longest: int | None = None) -> dict[str, NDArray[Any]]:
-        """Arrays of k rows, by `collate_fn` where the user has one."""
+    def collate(
+        self, items: Sequence[Any], longest: int | None = None, random: SampleRandom | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays of k rows, by `collate_fn` where the user has one; what that draws belongs to the first row."""
         function: CollateFunction | None = vars(self).get("_collate_fn")
         names: Names = vars(self).get("_names")
         if function is not None:
-            return collate([function(list(items))], names, of_batch=True)
+            drawn = random if self.draws else None
+            batch = function(list(items)) if drawn is None else batch_made_alike(function, items, drawn)
+            return collate([batch], names, of_batch=True)
         return of_types(collate(items, names, stack=self._stack(longest)), self._first_types(names))
 
     def _stack(self, longest: int | None) -> Stack:

@@ -198,8 +198,11 @@ class RecordReader(AbstractContextManager["RecordReader"]):
         longest: int | None = None,
     ) -> RecordBatch:
         kind = self.catalog.format
+        drawn = (random or SampleRandom(0, 0, ids)) if kind.draws else None
         collate = (
-            None if kind.is_stored else functools.partial(kind.collate, longest=longest) if kind.pads else kind.collate
+            None
+            if kind.is_stored
+            else functools.partial(kind.collate, longest=longest if kind.pads else None, random=drawn)
         )
         sources = self.catalog.sources(ids)
         more = (self._row_type, collate, sources, longest)

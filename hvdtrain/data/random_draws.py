@@ -168,7 +168,7 @@ class DrawWatch:
     def _hints(self, is_own: bool) -> Iterator[str]:
         if self._kind:
             draw = "draw from random, numpy.random or torch, and " if is_own else ""
-            seeded = "which seeds these for each item, not in a collate_fn (docs/datasets.md)."
+            seeded = "which seeds these for each item and each batch (docs/datasets.md)."
             yield f"{draw}give data.dataset() draws=True, {seeded}"
         if self._is_own_decode:
             where = "In decode, draw" if self._kind else "draw"

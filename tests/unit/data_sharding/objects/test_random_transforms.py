@@ -68,6 +68,32 @@ WAYS = {
 }
 
 
+class Plain(torch.utils.data.Dataset[Any]):
+    """Item i is i, without a draw."""
+
+    def __len__(self) -> int:
+        return 21
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        return {"id": number, "image": np.full(3, float(number))}
+
+
+def mixed(items: list[Any]) -> dict[str, Any]:
+    """A batch in which each image is mixed with another one's, as MixUp does."""
+    images = np.stack([item["image"] for item in items])
+    share, order = np.random.beta(1.0, 1.0), torch.randperm(len(items)).numpy()  # noqa: NPY002
+    return {
+        "id": [item["id"] for item in items],
+        "image": share * images + (1 - share) * images[order] + random.random(),
+    }
+
+
+def mixed_pairs(items: list[Any]) -> dict[str, Any]:
+    if len(items) % 3:
+        raise ValueError("three by three")
+    return mixed(items)
+
+
 CATALOG = Catalog.of(Noisy())
 PLAN = ShardPlan.for_catalog(CATALOG, global_batch=6, seed=3, epoch=1)
 
@@ -108,3 +134,32 @@ def test_items_do_not_depend_on_who_makes_them(way: str, expected: Seen) -> None
     assert len(two) == 21
     later: Seen = dict(WAYS[way](dataclasses.replace(PLAN, epoch=2), CATALOG, 0, 1))
     assert all(later[number] != expected[number] for number in expected)
+
+
+@pytest.mark.parametrize("dataset", [Plain(), Noisy()])
+@pytest.mark.parametrize("way", [way for way in WAYS if not way.startswith("own")])
+def test_what_a_batch_draws_depends_on_its_items_and_the_epoch(way: str, dataset: Any) -> None:
+    catalog = Catalog.of(dataset, collate_fn=mixed)
+    plan = ShardPlan.for_catalog(catalog, global_batch=6, seed=3, epoch=1)
+    ranks = [dict(by_loader(plan, catalog, rank, 2)) for rank in range(2)]
+    assert [dict(WAYS[way](plan, catalog, rank, 2)) for rank in range(2)] == ranks
+    later = dict(WAYS[way](dataclasses.replace(plan, epoch=2), catalog, 0, 2))
+    assert all(later[number] != ranks[0][number] for number in later.keys() & ranks[0])
+
+
+def test_slices_of_several_ranks_are_mixed_as_these_ranks_would() -> None:
+    catalog = Catalog.of(Plain(), collate_fn=mixed)
+    plan = ShardPlan.for_catalog(catalog, global_batch=6, seed=3, epoch=1)
+    ranks = {number: image for rank in range(3) for number, image in by_loader(plan, catalog, rank, 3)}
+    with RecordReader(catalog) as reader, ShardLoader(plan, reader, decode, rank=0, size=3, slices=3) as loader:
+        rows = [zip(*(batch.features[name].tolist() for name in ("number", "image")), strict=True) for batch in loader]
+    assert dict(row for batch in rows for row in batch) == ranks
+
+
+def test_whether_a_batch_draws_is_seen_when_the_catalog_is_made_and_leaves_the_generators_alone() -> None:
+    states = [random.getstate(), torch.get_rng_state()]
+    kinds = [Catalog.of(Plain(), collate_fn=function).format.draws for function in (None, mixed, list, mixed_pairs)]
+    assert kinds == [False, True, False, False]
+    assert Catalog.of(Plain(), collate_fn=mixed_pairs, draws=True).format.draws
+    assert random.getstate() == states[0]
+    assert torch.equal(torch.get_rng_state(), states[1])
