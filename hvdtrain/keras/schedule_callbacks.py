@@ -184,10 +184,11 @@ def steps_of(params: dict[str, Any], callback: str) -> int:
 
 
 def refuse_schedule(optimizer: Any) -> None:
-    """Raise `UsageError` for an optimizer whose rate no callback can set."""
-    if isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+    """Raise `UsageError` for an optimizer whose rate no callback can set, within loss scaling too."""
+    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         raise UsageError(
-            f"The optimizer's learning rate follows a {type(optimizer._learning_rate).__name__}.",
+            f"The optimizer's learning rate follows a {type(rate).__name__}.",
             "Keras does not let a callback set it.",
             "give the optimizer a number, or put the change into the schedule and drop this callback.",
         )

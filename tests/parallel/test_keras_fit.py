@@ -256,6 +256,7 @@ REFUSALS = {
     "jit_without_callback": "jit_compile=False",
     "uneven_steps": "steps per epoch: rank 0: 3, rank 1: 4",
     "schedule": "follows a ExponentialDecay",
+    "scaled_schedule": "follows a ExponentialDecay",
     "metric_class": "MetricAverageCallback(summable=[Largest])",
     "logs_without_metric": "logs batch_only",
     "never_applies": "does not call its optimizer's apply",

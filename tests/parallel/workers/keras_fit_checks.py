@@ -317,6 +317,7 @@ def refusals() -> dict[str, str]:
     scaled = keras.optimizers.LossScaleOptimizer
     plain = cases.Case(lambda: sgd(0.1))
     averages = [*broadcast(), hvd.callbacks.MetricAverageCallback()]
+    warmup = [hvd.callbacks.LearningRateWarmupCallback(0.1)]
     found = {
         "twice": error_of(lambda: wrap(wrap(sgd(0.1)))),
         "op": error_of(lambda: wrap(sgd(0.1), op="avrage")),
@@ -333,7 +334,8 @@ def refusals() -> dict[str, str]:
             lambda: fit(compiled(cases.Case(plain.optimizer, compile={"jit_compile": True})), callbacks=[])
         ),
         "uneven_steps": error_of(lambda: fit(compiled(plain), steps_per_epoch=3 + hvd.rank())),
-        "schedule": error_of(lambda: fit(_scheduled(), callbacks=[hvd.callbacks.LearningRateWarmupCallback(0.1)])),
+        "schedule": error_of(lambda: fit(_scheduled(), callbacks=warmup)),
+        "scaled_schedule": error_of(lambda: fit(_scheduled(scaled), callbacks=warmup)),
         "metric_class": error_of(lambda: fit(_with_metric(Largest()), callbacks=averages)),
         "logs_without_metric": error_of(lambda: fit(_custom(LogsWithoutMetric), callbacks=averages)),
         "never_applies": error_of(lambda: fit(_custom(NeverApplies))),
@@ -350,8 +352,9 @@ def _with_metric(metric: Any) -> Any:
     return compiled(cases.Case(lambda: keras.optimizers.SGD(0.1), compile={"metrics": [metric]}))
 
 
-def _scheduled() -> Any:
-    return compiled(cases.Case(lambda: keras.optimizers.SGD(keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9))))
+def _scheduled(around: Callable[[Any], Any] = lambda optimizer: optimizer) -> Any:
+    rate = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.9)
+    return compiled(cases.Case(lambda: around(keras.optimizers.SGD(rate))))
 
 
 def _custom(kind: type) -> Any:
