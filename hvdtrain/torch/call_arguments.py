@@ -1,4 +1,4 @@
-"""What Horovod's collectives are called with: a name where the caller gives none, and ranks that are there."""
+"""What Horovod's collectives are called with: tensors, a name where the caller gives none, ranks that are there."""
 
 import functools
 import inspect
@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, ParamSpec, TypeVar
 
+import torch
 from horovod.torch import mpi_ops
 
+from hvdtrain.comm.collective_inputs import Tensors, require_tensors
 from hvdtrain.errors import UsageError
 
 P = ParamSpec("P")
@@ -15,6 +17,10 @@ R = TypeVar("R")
 
 _unnamed: Final[Counter[int | None]] = Counter()
 """Of each process set: the collectives without a name that this rank has called in it since all ranks met."""
+
+_TENSORS: Final = Tensors(
+    lambda value: isinstance(value, torch.Tensor), "a torch tensor, as torch.tensor(value)", "tensor.reshape(1)"
+)
 
 
 class WrongProcessSetError(UsageError, ValueError):
@@ -27,7 +33,9 @@ def completed(function: Callable[P, R]) -> Callable[P, R]:
     Horovod numbers by its handles, of which ranks have different numbers where some have had fewer batches, or are in
     other process sets.
 
-    Raises `WrongProcessSetError`: Horovod does not know the process set, or `root_rank` is not in it.
+    Raises:
+        WrongProcessSetError: Horovod does not know the process set, or `root_rank` is not in it.
+        WrongTensorError: it was given no tensor, or one without rows where it needs some.
     """
     parameters = inspect.signature(function).parameters
     optional = [name for name, parameter in parameters.items() if parameter.default is not parameter.empty]
@@ -35,11 +43,15 @@ def completed(function: Callable[P, R]) -> Callable[P, R]:
         return function
     name_of, root_of = argument_reader(parameters, "name"), argument_reader(parameters, "root_rank")
     set_of = argument_reader(parameters, "process_set", mpi_ops.global_process_set)
+    tensor_of, tensors_of = argument_reader(parameters, "tensor"), argument_reader(parameters, "tensors")
+    takes_one = "tensor" in parameters
     name_place = list(parameters).index("name") if "name" in parameters else -1
 
     @functools.wraps(function)
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         process_set = set_of(arguments, named)
+        given = (tensor_of(arguments, named),) if takes_one else tensors_of(arguments, named) or ()
+        require_tensors(function.__name__, given, _TENSORS)
         require_known(function.__name__, process_set)
         _require_root(function.__name__, process_set, root_of(arguments, named))
         if name_place < 0 or name_of(arguments, named) is not None:

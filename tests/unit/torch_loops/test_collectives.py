@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import pytest
+import torch
 from horovod.common.exceptions import HorovodInternalError
 
+import hvdtrain.torch as hvd
+from hvdtrain.errors import UsageError
 from hvdtrain.torch.collectives import MismatchedCallError, submitted
 
 JOINED = """Allgather is not supported with Join at this time.
@@ -26,3 +33,30 @@ def test_an_argument_is_named_as_it_is_called() -> None:
 
     with pytest.raises(MismatchedCallError, match="Specify sparse_as_dense=True"):
         submitted(refuse)()
+
+
+SCALAR = torch.tensor(2.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda: hvd.alltoall(SCALAR),
+            "hvd.alltoall was given a tensor without dimensions",
+        ),  # Horovod ends the process
+        (lambda: hvd.alltoall_async(tensor=SCALAR), "hvd.alltoall_async was given a tensor without dimensions"),
+        (lambda: hvd.allgather(SCALAR), "hvd.allgather was given a tensor without dimensions"),
+        (lambda: hvd.grouped_reducescatter([torch.ones(2), SCALAR]), "hvd.grouped_reducescatter was given a tensor"),
+        (lambda: hvd.allreduce(None), "hvd.allreduce was given a value of the type NoneType"),
+        (lambda: hvd.broadcast_(np.ones(2), 0), "hvd.broadcast_ was given a value of the type ndarray"),
+        (
+            lambda: hvd.grouped_allreduce([torch.ones(2), [1.0]]),
+            "hvd.grouped_allreduce was given a value of the type list",
+        ),
+    ],
+)
+def test_what_is_no_tensor_or_has_no_rows_has_a_sentence(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        call()
+    assert isinstance(caught.value, ValueError)
