@@ -24,7 +24,7 @@ class CombiningSteps:
 
     _plain: Any
     _gradients: "OwnSteps | None"
-    _take_new_parameters: Callable[[LoopGradients], None]
+    _finish: Callable[[LoopGradients], None]
 
     def synchronize(self) -> None:
         """Do nothing, as in Horovod: gradients stay this rank's, and `step` exchanges what it changes."""
@@ -45,8 +45,7 @@ class CombiningSteps:
         if self._gradients is None:
             return self._plain.step(self, closure)
         loss = closure() if closure is not None else None
-        self._take_new_parameters(self._gradients)
-        self._gradients.finish()
+        self._finish(self._gradients)
         self._gradients.change_weights()
         return loss
 
@@ -88,6 +87,11 @@ class OwnSteps(LoopGradients):
         self._versions.clear()
         self._changes.unused.clear()
         super().finish()
+
+    def finish_with(self, new: Trainable) -> None:
+        """As of `LoopGradients`. Gradients stay this rank's, so what has been sent of their steps can be sent again."""
+        self.set_trainable([*self.trainable, *new])
+        self.finish()
 
     def change_weights(self) -> None:
         """After `finish`. Raises `WrongOrderError`: no rank has computed a gradient."""

@@ -188,6 +188,20 @@ class LoopGradients(SummedGradients):
                 parameter.grad = parameter.grad.to_sparse()
         self._expect()
 
+    def finish_with(self, new: Trainable) -> None:
+        """As `finish`, and for parameters that are reduced from this update on. Collective.
+
+        They are alone this time: gradients of the others may have been summed in place already.
+        """
+        self.finish()
+        kept = [(parameter, parameter.grad) for _, parameter in new]
+        alone = LoopGradients(new, self._reduction, passes=self.passes, cap=self._cap, together=self._together)
+        for parameter, gradient in kept:
+            parameter.grad = gradient
+        alone._came_sparse.update(p for p, gradient in kept if gradient is not None and gradient.is_sparse)
+        alone.finish()
+        self.set_trainable([*self.trainable, *new])
+
     def forget(self) -> None:
         """Give up the reductions that have begun, after they have ended or failed: the state has been replaced."""
         for bucket in self._buckets:

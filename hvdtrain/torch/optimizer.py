@@ -81,8 +81,7 @@ class _Reducing:
         self._is_synchronizing = True
         try:
             if self._gradients is not None:
-                self._take_new_parameters(self._gradients)
-                self._gradients.finish()
+                self._finish(self._gradients)
                 self._fill(self._gradients)
         finally:
             self._is_synchronizing = False
@@ -96,7 +95,7 @@ class _Reducing:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
 
-    def _take_new_parameters(self, gradients: LoopGradients) -> None:
+    def _finish(self, gradients: LoopGradients) -> None:
         """Reduce gradients of parameters too that were added, or no longer are frozen, since the last update."""
         known = set(gradients.parameters)
         new = [p for group in self.param_groups for p in group["params"] if p.requires_grad and p not in known]
@@ -104,7 +103,9 @@ class _Reducing:
             self._parameter_names.update(
                 (p, f"added.{len(self._parameter_names) + number}") for number, p in enumerate(new)
             )
-            gradients.set_trainable([*gradients.trainable, *((self._parameter_names[p], p) for p in new)])
+            gradients.finish_with([(self._parameter_names[p], p) for p in new])
+        else:
+            gradients.finish()
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:

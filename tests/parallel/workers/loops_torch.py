@@ -21,6 +21,7 @@ from loops_torch_changes import (
     a_scheduler_made_before_wrapping_is_followed,
     compiled_steps_train_as_others,
     frozen_layers_rest_until_they_are_unfrozen,
+    parameters_that_come_later_train_as_in_one_process,
     ranks_that_read_their_groups_stay_together,
     two_optimizers_take_turns,
 )
@@ -360,6 +361,7 @@ def different_start_weights_are_told() -> None:
 CHECKS: list[Callable[[], None]] = [
     *(many_ranks_train_as_one, two_optimizers_take_turns, a_closure_is_reduced, ranks_with_fewer_batches_join),
     *(ranks_that_read_their_groups_stay_together, a_closure_may_return_bfloat16),
+    parameters_that_come_later_train_as_in_one_process,
     *(frozen_layers_rest_until_they_are_unfrozen, a_scheduler_made_before_wrapping_is_followed),
     *(compiled_steps_train_as_others, *SPARSE_CHECKS, *UNUSED_CHECKS, *ELASTIC_CHECKS),
     *(a_scaler_needs_no_synchronize, a_resumed_optimizer_changes_no_weight, different_start_weights_are_told),

@@ -58,6 +58,37 @@ def two_optimizers_take_turns() -> None:
         hvd.assert_equal(maker, critic, late)
 
 
+def parameters_that_come_later_train_as_in_one_process() -> None:
+    """Added to the optimizer, or frozen at first: no gradient is summed twice in the update in which they come."""
+    for op in (hvd.Average, hvd.Sum):
+        for comes in ("added", "unfrozen", "alone"):
+            trained, expected = (_train_with_late_parameters(op, comes, distributed) for distributed in (True, False))
+            hvd.assert_equal(trained)
+            for name, weight in expected.named_parameters():
+                torch.testing.assert_close(trained.get_parameter(name), weight, msg=f"{op}, {comes}: {name} is another")
+
+
+def _train_with_late_parameters(op: Any, comes: str, distributed: bool) -> nn.Module:
+    torch.manual_seed(8)
+    model = nn.Sequential(nn.Linear(6, 500), nn.Tanh(), nn.Linear(500, 700), nn.Tanh(), nn.Linear(700, 2))
+    head, late = model[4], [*model[0].parameters(), *model[2].parameters()]  # below and above 1 MiB
+    for parameter in late:
+        parameter.requires_grad_(comes == "added")
+    optimizer: Any = torch.optim.SGD(head.parameters() if comes == "added" else model.parameters(), 0.05, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, op=op) if distributed else optimizer
+    for step in range(6):
+        if step == 3:
+            optimizer.add_param_group({"params": late}) if comes == "added" else model.requires_grad_(True)
+            head.requires_grad_(comes != "alone")
+        model.zero_grad()
+        draws = [torch.Generator().manual_seed(100 * step + rank) for rank in range(hvd.size())]
+        rows = [torch.randn(5, 6, generator=each) for each in draws]
+        losses = [model(part).sin().mean() for part in ([rows[hvd.rank()]] if distributed else rows)]
+        (sum(losses) / (1 if distributed or op == hvd.Sum else hvd.size())).backward()
+        optimizer.step()
+    return model
+
+
 def ranks_that_read_their_groups_stay_together() -> None:
     """Between backward() and synchronize(), on one rank or on all; what is read reduces the gradients."""
     for op in (hvd.Average, hvd.Sum):
